@@ -60,7 +60,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	for _, n := range notices {
 		log.Info(n.String())
 	}
-	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
+	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.EnterCgroups())...); err != nil {
 		return began.HandleUnfit(err, log)
 	}
 	for _, concern := range cfg.HostWarnings(os.DirFS("/")) {
@@ -72,8 +72,8 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	ctx, restart := context.WithCancelCause(ctx)
 	defer restart(nil)
 	began.Role.Reap(ctx)
-	process.Adjust(cfg, log)
-	err = process.Bounded(ctx, func() error { return run(ctx, cfg, began, restart, version, log) })
+	process.ApplySettings(cfg, log)
+	err = process.RunBounded(ctx, func() error { return run(ctx, cfg, began, restart, version, log) })
 	next := (*configure.Restart)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:

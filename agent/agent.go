@@ -64,7 +64,7 @@ func Run(
 	if a.volatile != nil {
 		a.events.Node(v1.EventTypeWarning, "FilesystemIsReadOnly", a.volatile.String()) // node-problem-detector's reason
 	}
-	if err := a.manager.Tell("READY=1"); err != nil {
+	if err := a.manager.Notify("READY=1"); err != nil {
 		log.Warn("systemd cannot be told that islet is ready", "error", err)
 	}
 	return g.Wait()
@@ -93,7 +93,7 @@ func (a *serving) run(ctx context.Context, g *errgroup.Group) {
 	run("sockets", a.sockets)
 	run("plugins", a.plugins)
 	run("claims", a.claims)
-	run("workers", a.rt.After(a.look, a.begin, a.workers))
+	run("workers", a.rt.ObserveLoop(a.observeAndLoadProbes, a.begin, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
 	run("eviction", a.eviction)

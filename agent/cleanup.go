@@ -28,7 +28,7 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 2
 	}
-	switch used, err := process.Used(cfg.Dirs); {
+	switch used, err := process.DirsUsed(cfg.Dirs); {
 	case err != nil:
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
@@ -38,10 +38,10 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	}
 	b := &base{cfg: cfg, started: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if err = errors.Join(b.clean(ctx), b.close()); err == nil {
-		err = volatile.Uncover(written(cfg)...)
+		err = volatile.UnmountLayers(writtenDirs(cfg)...)
 	}
 	if err == nil {
-		err = errors.Join(process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)), shutdown.Forget(shutdown.DropIns))
+		err = errors.Join(process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)), shutdown.RemoveDropIn(shutdown.DropIns))
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
@@ -58,10 +58,10 @@ func (b *base) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.rt.Look(ctx, f.look, f.pods.Load); err != nil {
+	if err := f.rt.ObserveOrLoad(ctx, f.observeRuntime, f.pods.Load); err != nil {
 		return err
 	}
-	if err := f.rt.Known(); err != nil { // the runtime has not answered
+	if err := f.rt.CheckPodsKnown(); err != nil { // the runtime has not answered
 		return err
 	}
 	list, err := f.rt.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
@@ -69,7 +69,7 @@ func (b *base) clean(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, s := range f.rt.Own(list.Items) {
+	for _, s := range f.rt.OwnSandboxes(list.Items) {
 		if _, err := f.rt.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
 			errs = append(errs, err)
 			continue

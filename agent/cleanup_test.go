@@ -44,7 +44,7 @@ func TestCleanupRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			used, err := process.Used(config.Dirs{State: dir + "/state", Run: dir + "/run"})
+			used, err := process.DirsUsed(config.Dirs{State: dir + "/state", Run: dir + "/run"})
 			if tt.want == "" && (err != nil || used != tt.used) {
 				t.Errorf("used %v, %v", used, err)
 			}

@@ -19,7 +19,7 @@ type joined struct {
 
 func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 	c = &joined{podset: p}
-	if c.cfg.Alone() {
+	if c.cfg.Standalone() {
 		return c, nil
 	}
 	if c.follower, err = configure.NewFollower(c.keeper, c.link.Client(), c.link.Changed(), c.log); err != nil {
@@ -28,8 +28,8 @@ func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 	set(&c.late, &c.late.objects, c.objects)
 	if c.cluster, err = cluster.Open(ctx, cluster.Config{
 		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
-		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), Spoken: c.sources.OthersSpoken, Facts: c.reporter.Facts,
-		Annotations: c.keeper.Annotations, Addresses: c.addresses, Touched: c.settler.Touched, Changed: c.nodeChanged,
+		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
+		Annotations: c.keeper.Annotations, Addresses: c.addresses, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
 		Networks: c.rt.Network.SetPodCIDRs, Held: c.heldChanged, Log: c.log,
 	}); err != nil {
 		return nil, err

@@ -30,14 +30,14 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	}
 	d.closing(locks.Close)
 	d.sockets = socket.New(socket.Config{
-		Lost: func() error { return locks.Retake(d.cfg.Dirs.Run) },
-		Dirs: []string{d.cfg.Dirs.Run, d.cfg.Dirs.Root},
-		Log:  d.log,
+		OnLost: func() error { return locks.Relock(d.cfg.Dirs.Run) },
+		Dirs:   []string{d.cfg.Dirs.Run, d.cfg.Dirs.Root},
+		Log:    d.log,
 	})
-	if d.volatile, err = volatile.Cover(volatile.Config{Dirs: written(d.cfg), Run: d.cfg.Dirs.Run}); err != nil {
+	if d.volatile, err = volatile.MountLayers(volatile.Config{Dirs: writtenDirs(d.cfg), Run: d.cfg.Dirs.Run}); err != nil {
 		return nil, err
 	}
-	if d.volatile.Fresh(d.cfg.Dirs.State) { // the lock file that is visible in the new layer is a different file
+	if d.volatile.IsNew(d.cfg.Dirs.State) { // the lock file that is visible in the new layer is a different file
 		if err = locks.Add(d.cfg.Dirs.State); err != nil {
 			return nil, err
 		}
@@ -55,10 +55,10 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	return d, nil
 }
 
-// written returns the directories to which the agent writes, except the run directory.
-func written(cfg *config.Config) []volatile.Dir {
+// writtenDirs returns the directories to which the agent writes, except the run directory.
+func writtenDirs(cfg *config.Config) []volatile.Dir {
 	return []volatile.Dir{
-		{Path: cfg.Dirs.State, Apart: engine.Stacked()}, {Path: cfg.Dirs.Root},
+		{Path: cfg.Dirs.State, Separate: engine.OverlayDirs()}, {Path: cfg.Dirs.Root},
 		{Path: cfg.Kubelet.PodLogsDir}, {Path: cfg.Dirs.LogLinks},
 	}
 }

@@ -19,17 +19,17 @@ import (
 
 // Doctor runs the command islet doctor; see doctor.Main.
 func Doctor(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return doctor.Main(ctx, args, doctor.Rooms{
-		Examine: func(classes []config.DeviceClass) (out []doctor.Complaint, err error) {
-			found, err := hardware.Examine(classes, "")
+	return doctor.Main(ctx, args, doctor.Externals{
+		CheckClasses: func(classes []config.DeviceClass) (out []doctor.Complaint, err error) {
+			found, err := hardware.CheckClasses(classes, "")
 			for _, f := range found {
 				out = append(out, doctor.Complaint(f))
 			}
 			return out, err
 		},
 		HostPorts: func(host fs.FS) (func(*v1.Pod) []string, error) {
-			sockets, err := hostport.Listening(host)
-			return func(pod *v1.Pod) []string { return hostport.Taken(pod, sockets) }, err
+			sockets, err := hostport.ListSockets(host)
+			return func(pod *v1.Pod) []string { return hostport.FindConflicts(pod, sockets) }, err
 		},
 		ShutdownTime:  func(k *kubelet.KubeletConfiguration) time.Duration { return shutdown.Total(shutdown.Periods(k)) },
 		ShutdownDelay: func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) },

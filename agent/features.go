@@ -58,8 +58,8 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 		return nil, err
 	}
 	if f.cgroups, err = f.rt.OpenCgroups(engine.Share{
-		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, Took: f.figures.Cgroup,
-		Protected: f.figures.Protected, Tell: f.heldChanged, Log: f.log,
+		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, ObserveDuration: f.figures.Cgroup,
+		Protected: f.figures.Protected, RecordEvent: f.heldChanged, Log: f.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	if err = f.openVolumes(ctx); err != nil {
 		return nil, err
 	}
-	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor, Gate: f.cfg.Gate})
+	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor, GateEnabled: f.cfg.GateEnabled})
 	f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks)})
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (f *featured) startDevices(ctx context.Context) error {
 	return f.devices.Start(ctx, cluster, hardware.Config{
 		Classes: f.cfg.Edge.Devices, Meta: f.store, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Devices), Log: f.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
-			if last, ok := f.observer.Pod(uid).Last(container); ok {
+			if last, ok := f.observer.Pod(uid).Newest(container); ok {
 				f.late.restart(uid, container, last.ID, grace)
 			}
 		},
@@ -103,7 +103,7 @@ func (f *featured) startDevices(ctx context.Context) error {
 func (f *featured) openImageKeys() (err error) {
 	c := credentials.Config{
 		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
-		Down: f.link.Down, Secrets: f.objects, Log: f.log,
+		Down: f.link.IsDown, Secrets: f.objects, Log: f.log,
 	}
 	if f.objects.API != nil {
 		c.API = f.objects.API
@@ -126,7 +126,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 		api = &volume.Cluster{Client: f.link.Client(), Objects: o, Node: f.cluster.Node, Up: f.link.Changed()}
 	}
 	if f.claims, err = volume.Open(ctx, volume.Config{
-		Config: f.cfg, Store: f.store, Labels: f.machine.Labels, Objects: f.objects.Own, Cluster: api, Events: f.events,
+		Config: f.cfg, Store: f.store, Labels: f.machine.Labels, Objects: f.objects.Claims, Cluster: api, Events: f.events,
 		Retry: f.late.retryPod, Label: selinux.New().Files(), Log: f.log,
 		Reject: func(p *v1.Pod, reason, message string) bool {
 			return f.pods.Evict(ctx, p.UID, plan.End{Reason: reason, Message: "Pod was rejected: " + message})
@@ -139,7 +139,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
 		Kinds: []podvolumes.Kind{f.claims.Mounter}, Log: f.log,
-		Modes: f.cfg.Gate(config.GateEmptyDirMode), Owners: f.cfg.Gate(config.GateFileOwners),
+		Modes: f.cfg.GateEnabled(config.GateEmptyDirMode), Owners: f.cfg.GateEnabled(config.GateFileOwners),
 	}); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 // chain returns the hooks in the order in which they prepare a pod. They release it in reverse order.
 func (f *featured) chain() hook.Chain {
 	return hook.Chain{
-		twin.Hold{Twin: f.twin, Running: func(uid types.UID) bool {
+		twin.Hold{Twin: f.twin, IsRunning: func(uid types.UID) bool {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
@@ -161,7 +161,7 @@ func (f *featured) chain() hook.Chain {
 		// pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
-		f.objects, f.objects.Own,
+		f.objects, f.objects.Claims,
 		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, recovery.Manifest{},
 		hostport.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
 		// The user namespaces come last, because they map the mounts of all other hooks.
@@ -171,9 +171,9 @@ func (f *featured) chain() hook.Chain {
 	}
 }
 
-// look lists the sandboxes and containers in the runtime, and updates all records to match them. Before that, no pod
+// observeRuntime lists the sandboxes and containers in the runtime, and updates all records to match them. Before that, no pod
 // is started, ended or removed.
-func (f *featured) look(ctx context.Context) error {
+func (f *featured) observeRuntime(ctx context.Context) error {
 	if err := f.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("list the containers: %w", err)
 	}
@@ -186,20 +186,20 @@ func (f *featured) look(ctx context.Context) error {
 	if err := f.guard.Reconcile(ctx); err != nil {
 		f.log.Error("the records of image pulls could not be updated", "error", err)
 	}
-	if err := f.handlers.Keep(f.observer.Has); err != nil {
+	if err := f.handlers.Prune(f.observer.HasContainer); err != nil {
 		f.log.Warn("some records of lifecycle hooks of removed containers could not be deleted", "error", err)
 	}
 	if err := f.pods.Load(ctx, f.observer.UIDs()); err != nil {
 		return fmt.Errorf("load the pods: %w", err)
 	}
-	f.rt.Looked(ctx, f.machine.SetRuntime)
+	f.rt.MarkObserved(ctx, f.machine.SetRuntime)
 	return nil
 }
 
 // sweep removes the directories, mounts and logs of pods that no source wants and that have no container in the
 // runtime. It does nothing before all sources have listed their pods.
 func (f *featured) sweep(ctx context.Context) {
-	if !f.pods.Spoken("") || f.rt.Known() != nil {
+	if !f.pods.HasReported("") || f.rt.CheckPodsKnown() != nil {
 		return
 	}
 	keep := func(uid types.UID) bool {

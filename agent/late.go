@@ -90,10 +90,10 @@ func (l *late) Input(uid types.UID) plan.Input {
 	return plan.Input{UID: uid}
 }
 
-// overdue calls worker.Set.Overdue.
-func (l *late) overdue() time.Duration {
+// startDelay calls worker.Set.Overdue.
+func (l *late) startDelay() time.Duration {
 	if w := get(l, &l.workers); w != nil {
-		return w.Overdue()
+		return w.StartDelay()
 	}
 	return 0
 }
@@ -164,9 +164,9 @@ func (l *late) pressures() []v1.NodeConditionType {
 	return nil
 }
 
-func (l *late) barred(uid types.UID) bool {
+func (l *late) isBarred(uid types.UID) bool {
 	e := get(l, &l.eviction)
-	return e != nil && e.Barred(uid)
+	return e != nil && e.IsBarred(uid)
 }
 
 func (l *late) outOfMemory(ago time.Duration) {
@@ -179,5 +179,5 @@ func (l *late) outOfMemory(ago time.Duration) {
 // measurement.
 func (l *late) flashExceeded() bool {
 	u := get(l, &l.upkeep)
-	return u != nil && u.Flash.Exceeded()
+	return u != nil && u.Flash.BudgetExceeded()
 }

@@ -15,7 +15,8 @@ func TestLate(t *testing.T) {
 	l.retryPods()
 	l.pokeNode()
 	l.nodeChanged()
-	if in := l.Input("a"); in.UID != "a" || in.Want != nil || l.overdue() != 0 || l.flashExceeded() || l.barred("a") || len(l.list()) > 0 {
+	in := l.Input("a")
+	if in.UID != "a" || in.Want != nil || l.startDelay() != 0 || l.flashExceeded() || l.isBarred("a") || len(l.list()) > 0 {
 		t.Errorf("before anything is set: %+v", in)
 	}
 	workers := worker.New(worker.Config{})
@@ -26,7 +27,7 @@ func TestLate(t *testing.T) {
 	set(&l, &l.workers, workers)
 	wg.Wait()
 	l.pokePod("a")
-	if get(&l, &l.workers) != workers || l.overdue() == 0 {
+	if get(&l, &l.workers) != workers || l.startDelay() == 0 {
 		t.Error("the workers are not called")
 	}
 }

@@ -46,7 +46,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	}
 	n.machine.SetPressures(n.late.pressures)
 	if n.desired, err = desired.New(desired.Config{
-		Store: n.store, Poke: n.wantedChanged, Hold: n.started.Holds(n.cfg), Log: n.log,
+		Store: n.store, Poke: n.wantedChanged, Hold: n.started.HoldsPods(n.cfg), Log: n.log,
 	}); err != nil {
 		return nil, fmt.Errorf("load the desired pods: %w", err)
 	}
@@ -60,7 +60,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 		return nil, err
 	}
 	if n.keeper, err = configure.Open(configure.Config{
-		Config: n.cfg, Start: n.started, Version: n.version, Newer: update.Newer, Events: n.events, Changed: n.late.pokeNode,
+		Config: n.cfg, Start: n.started, Version: n.version, IsNewer: update.IsNewer, Events: n.events, Changed: n.late.pokeNode,
 		End: n.again, Now: n.link.Now, Log: n.log,
 	}); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (n *node) openDevices(ctx context.Context) (err error) {
 		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.list, Pod: n.wanted,
 		Config: devicemanager.Config{Changed: n.devicesChanged, PodChanged: n.podDevicesChanged, Log: n.log},
 		Pinning: pinning.Config{
-			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), Freed: n.late.nodeChanged,
+			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), OnRelease: n.late.nodeChanged,
 		},
 	})
 	n.closing(n.devices.Close)
@@ -91,9 +91,9 @@ func (n *node) newEvents() (*outbox.Events, error) {
 	c := outbox.EventsConfig{
 		Node: n.cfg.Node.Name, NodeUID: n.late.nodeUID,
 		QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
-		Spare: n.late.flashExceeded, Log: n.log,
+		SaveWrites: n.late.flashExceeded, Log: n.log,
 	}
-	if !n.cfg.Alone() {
+	if !n.cfg.Standalone() {
 		c.Client, c.Retry = n.link.Client(), n.link.Changed()
 	}
 	return outbox.NewEvents(c)
@@ -110,7 +110,7 @@ func (n *node) wanted(uid types.UID) *v1.Pod {
 func (n *node) wantedChanged(uid types.UID) {
 	n.late.pokePod(uid)
 	if o := get(&n.late, &n.late.objects); o != nil {
-		o.Changed(uid)
+		o.MarkOutdated(uid)
 	}
 }
 

@@ -43,7 +43,7 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 		return nil, err
 	}
 	p.sources = sources.New(sources.Config{
-		Config: p.cfg, Joins: !p.cfg.Alone(), Desired: p.desired, Objects: p.objects.Local, Spoke: p.spoke, Log: p.log,
+		Config: p.cfg, HasServer: !p.cfg.Standalone(), Desired: p.desired, Objects: p.objects.Local, OnFirstReport: p.sourceReported, Log: p.log,
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
@@ -54,14 +54,14 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 		return nil, err
 	}
 	p.pods = pods.New(pods.Config{
-		Desired: p.desired, Store: p.store, Workers: &p.late, Spoken: p.sources.Spoken, Sources: sources.Names,
-		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Admissions: p.figures, Barred: p.late.barred,
-		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Resizes: p.figures,
-		Devices: p.devices, Events: p.events, Log: p.log,
+		Desired: p.desired, Store: p.store, Workers: &p.late, HasReported: p.sources.HasReported, Sources: sources.Names,
+		Node: p.machine.Admit, Host: p.host, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.late.isBarred,
+		ShuttingDown: p.shutdown.InProgress, SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
+		Resizes: p.figures, Devices: p.devices, Events: p.events, Log: p.log,
 	})
 	set(&p.late, &p.late.pods, p.pods)
 	p.health = health.New(health.Config{
-		Overdue: p.late.overdue, Busy: p.observer.Busy, Network: p.rt.Ready, Off: p.shutdown.NotReady,
+		StartDelay: p.late.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
 	})
 	p.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: p.machine, Runtime: p.rt.Runtime, Images: p.rt.Images, NotReady: p.health.NotReady, Addresses: p.link.SetAddresses,
@@ -74,10 +74,10 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 // openObjects opens the ConfigMaps, Secrets and claims that pods read.
 func (p *podset) openObjects(ctx context.Context) (err error) {
 	p.objects, err = objects.Open(ctx, objects.Config{
-		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
+		Client: p.link.Client(), Standalone: p.cfg.Standalone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
 		Quota: &p.quotas, Node: p.cfg.Node.Name,
 		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.PollPeriod(),
-		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.nodeUID, Log: p.log,
+		OnPeriodicTask: p.settler.TaskRan, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.nodeUID, Log: p.log,
 		Refresh: p.refreshVolumes, Retry: p.late.retryPod,
 	})
 	if err != nil {
@@ -95,9 +95,9 @@ func (p *podset) refreshVolumes(pod *v1.Pod) error {
 	return get(&p.late, &p.late.volumes).Refresh(p.pods.Allocated(pod))
 }
 
-// spoke is called when a source has listed its pods for the first time. From now on, running pods that no source
+// sourceReported is called when a source has listed its pods for the first time. From now on, running pods that no source
 // wants may end, and leftovers of removed pods may be deleted.
-func (p *podset) spoke(ctx context.Context) {
+func (p *podset) sourceReported(ctx context.Context) {
 	p.late.pokePods()
 	if sweep := get(&p.late, &p.late.sweep); sweep != nil {
 		sweep(ctx)
@@ -113,6 +113,6 @@ func (p *podset) shutdownChanged() {
 // host returns the facts about the node that the statuses of pods contain.
 func (p *podset) host() status.Host {
 	h := p.machine.Host()
-	h.ReadOnlyTrees, h.Devices, h.Unplugged = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.Missing
+	h.ReadOnlyTrees, h.Devices, h.MissingDevices = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.MissingDevices
 	return h
 }

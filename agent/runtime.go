@@ -26,7 +26,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	if r.rt, err = engine.Open(ctx, engine.Config{
 		Config: r.cfg, Store: r.store, ImagesChanged: r.late.imagesChanged,
 		ImagesRemoved:  func() { get(&r.late, &r.late.verifier).PruneRecords(ctx) },
-		NetworkChanged: r.networkChanged, Leaving: r.keepEnds, Tell: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
+		NetworkChanged: r.networkChanged, OnLeave: r.keepEnds, RecordEvent: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
 	r.cfg.VisitFeatures(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
-		Runtime: r.rt.Runtime, Changed: r.late.pokePod, Relisted: r.figures.Relisted,
+		Runtime: r.rt.Runtime, Changed: r.late.pokePod, OnRelist: r.figures.ObserveRelist,
 		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
 	return r, nil
@@ -53,7 +53,7 @@ func (n *node) keepEnds(ctx context.Context, rt cri.Runtime) error {
 	if err := view.Relist(ctx); err != nil {
 		return err
 	}
-	return recovery.Ends{
+	return recovery.FinalStatuses{
 		Pods: n.desired.List(), View: view, Store: n.store, Host: n.machine.Host(), Now: time.Now(), Log: n.log,
-	}.Keep(ctx)
+	}.StoreAll(ctx)
 }

@@ -41,7 +41,7 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	}
 	s.closing(s.ports.Close)
 	s.keeper.Connect(s.trialFacts(func(ctx context.Context) error {
-		return s.ports.Reach(ctx, s.machine.IPs(), s.link.ClientCertificate())
+		return s.ports.CheckReachable(ctx, s.machine.IPs(), s.link.ClientCertificate())
 	}))
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
@@ -66,14 +66,14 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 
 func (s *serving) config() server.Config {
 	d := describe.Config{
-		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady, Spoken: s.sources.Spoken,
-		Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network, Endpoint: s.rt.Endpoint, Left: s.rt.Left,
+		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady, HasReported: s.sources.HasReported,
+		Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network, Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers,
 		Database: filepath.Join(s.cfg.Dirs.State, process.Database), Volatile: s.volatile.String(), Addresses: s.addresses,
-		Waiting: s.claims.Waiting, Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
+		SlowVolumes: s.claims.SlowCalls, Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
 	if c := s.cluster; c != nil {
-		s.link.Client().Observe(s.figures.Asked(s.link.Client().Host))
+		s.link.Client().Observe(s.figures.RequestObserver(s.link.Client().Host))
 		s.link.ObserveRotation(s.figures.Rotated)
 		d.Cluster = &describe.Cluster{Link: s.link, Outbox: c.Outbox, Objects: s.objects, Brake: c.Brake, Twin: s.twin}
 		metrics = func() []exposition.Sample {
@@ -83,17 +83,17 @@ func (s *serving) config() server.Config {
 	shows := describe.New(d)
 	return server.Config{
 		Version: s.version, KubeVersion: config.KubernetesVersion, NodeName: s.cfg.Node.Name, LogsDir: s.cfg.Kubelet.PodLogsDir,
-		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, Ignored: s.machine.Ignored,
+		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, IgnoredFields: s.machine.IgnoredFields,
 		Pods: s.pods, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
-		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Own, Desired: s.desired},
+		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
 		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
 		Restart: s.late.restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
-		Counted: slices.Concat(s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
+		Collectors: slices.Concat(s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
 			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
 			s.devices.Pinning.Collectors(), s.local.Collectors(), s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
-		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
+		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
 }

@@ -39,9 +39,9 @@ type working struct {
 func openWorkers(f *featured) (w *working, err error) {
 	w = &working{featured: f}
 	executor := worker.ExecutorConfig{
-		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.Admits, Objects: w.objects,
-		Alone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
-		Hooking: w.handlers, Events: w.events, Log: w.log,
+		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.CheckPodNetwork,
+		Standalone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
+		Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
 	}
 	if w.guard != nil {
 		executor.Verifier = w.guard
@@ -57,10 +57,10 @@ func openWorkers(f *featured) (w *working, err error) {
 	}
 	w.workers = worker.New(worker.Config{
 		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
-		Health: w.probes.Health, Changed: w.podChanged, Stale: w.rt.Network.Stale, Hooked: w.handlers.Has, Off: w.shutdown.Off,
-		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax,
-		Dead: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
-		Log:  w.log,
+		Health: w.probes.Health, Changed: w.podChanged, IsStale: w.rt.Network.IsStale, HookReturned: w.handlers.HasReturned,
+		ShutdownTermination: w.shutdown.PodTermination, Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax,
+		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
+		Log:       w.log,
 	})
 	set(&w.late, &w.late.upkeep, w.upkeep)
 	set(&w.late, &w.late.eviction, w.eviction)
@@ -76,16 +76,16 @@ func (w *working) newUpkeep() *resource.Upkeep {
 		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
 		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM),
 		OOM: w.late.outOfMemory, Garbage: garbage.Config{
-			Runtime: w.rt.Runtime, Known: w.rt.Known, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
+			Runtime: w.rt.Runtime, CheckPodsKnown: w.rt.CheckPodsKnown, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
 			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
-			Dead:    garbage.Dead{View: w.observer, Sweep: w.sweep, Remove: w.removeContainer},
+			Dead:    garbage.DeadContainers{View: w.observer, Sweep: w.sweep, Remove: w.removeContainer},
 		},
 	})
 }
 
 // removeContainer removes a container that has ended. It needs only the pod's state in the runtime.
 func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
-	seen := plan.Input{UID: uid, Seen: w.observer.Pod(uid)}
+	seen := plan.Input{UID: uid, Observed: w.observer.Pod(uid)}
 	return w.executor.Do(ctx, seen, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
 }
 
@@ -93,12 +93,12 @@ func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Con
 func (w *working) openEviction() (err error) {
 	pods := cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot)
 	w.usage = usage.NewForMachine(usage.Config{
-		NodeName: w.cfg.Node.Name, Runtime: w.rt.Runtime, Images: w.rt.Images, Pods: w.pods.Look, Volumes: w.claims.Stats,
+		NodeName: w.cfg.Node.Name, Runtime: w.rt.Runtime, Images: w.rt.Images, Pods: w.pods.ForEach, Volumes: w.claims.Stats,
 		Root: w.cfg.Dirs.Root, LogsDir: w.cfg.Kubelet.PodLogsDir, Started: time.Now(),
 	}, w.rt.Cgroups, pods, w.cfg.Kubelet.SystemCgroups, w.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
 	w.eviction, err = eviction.NewForMachine(eviction.Config{
 		Kubelet: &w.cfg.Kubelet, Hold: w.started.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
-		Counts: w.figures, Changed: w.late.pokeNode, Log: w.log,
+		Counter: w.figures, Changed: w.late.pokeNode, Log: w.log,
 	}, eviction.Machine{Cgroups: w.rt.Cgroups.Reader, Pods: pods, Root: w.cfg.Dirs.Root, Images: w.rt.Images})
 	return err
 }
@@ -107,25 +107,25 @@ func (w *working) openEviction() (err error) {
 func (w *working) podChanged(uid types.UID) {
 	w.probes.Poke(uid)
 	w.pods.StatusChanged(uid)
-	w.shutdown.Touched()
-	w.eviction.Touched()
+	w.shutdown.WorkerProgressed()
+	w.eviction.Wake()
 }
 
 // lookOnce calls look if the runtime already responds, and opens the readers of the pod sources.
 func (w *working) lookOnce(ctx context.Context) (err error) {
-	if err := w.rt.Look(ctx, w.look, w.pods.Load); err != nil {
+	if err := w.rt.ObserveOrLoad(ctx, w.observeAndLoadProbes, w.pods.Load); err != nil {
 		return err
 	}
 	w.manifests, err = w.sources.Runners()
 	return err
 }
 
-// look calls featured.look, and then loads the last probe results, which the workers need.
-func (w *working) look(ctx context.Context) error {
-	if err := w.featured.look(ctx); err != nil {
+// observeAndLoadProbes calls featured.look, and then loads the last probe results, which the workers need.
+func (w *working) observeAndLoadProbes(ctx context.Context) error {
+	if err := w.featured.observeRuntime(ctx); err != nil {
 		return err
 	}
-	w.pods.Look(w.probes.Recall)
+	w.pods.ForEach(w.probes.Restore)
 	return nil
 }
 
@@ -145,8 +145,8 @@ func (w *working) begin(ctx context.Context) {
 // trialFacts returns the facts from which a trial decides whether a configuration or program works.
 func (w *working) trialFacts(reach func(context.Context) error) configure.Node {
 	return configure.Node{
-		Link: w.link.State, Ready: w.health.NotReady, Known: w.rt.Known, Looked: w.eviction.Looked, Pressures: w.machine.Pressures,
-		Spoken: func() bool { return w.pods.Spoken("") }, Pods: w.pods.List, Held: w.desired.Held, Confirmed: w.probes.Confirmed,
-		Reach: reach,
+		Link: w.link.State, Ready: w.health.NotReady, CheckPodsKnown: w.rt.CheckPodsKnown, PressuresMeasured: w.eviction.HasMeasured,
+		Pressures: w.machine.Pressures, SourcesReported: func() bool { return w.pods.HasReported("") }, Pods: w.pods.List,
+		HeldPods: w.desired.HeldPods, ReadyConfirmed: w.probes.ReadyConfirmed, CheckReachable: reach,
 	}
 }

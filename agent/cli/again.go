@@ -19,9 +19,9 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.DurationVar(&a.every, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
-// again calls show once. With -w, it calls show repeatedly until ctx ends. It clears a terminal before each call. It
+// runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends. It clears a terminal before each call. It
 // stops at an error, unless the error is that the agent became unreachable after the first call.
-func (t *tool) again(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
+func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)
 	}

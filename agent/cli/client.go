@@ -38,7 +38,7 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	}
 	req.Header.Set(api.TrailerError, "trailer")
 	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression: true, ResponseHeaderTimeout: t.patience(method)}}
+		DisableCompression: true, ResponseHeaderTimeout: t.responseTimeout(method)}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, t.gaveUp(ctx, err)
@@ -75,7 +75,7 @@ func (t *tool) unreachable(err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("the agent at %s does not answer: it hangs, or is very busy; see its log (journalctl -u islet)", t.socket)
 	default:
-		err = t.lost(err)
+		err = t.connectionLost(err)
 	}
 	return exitError{ExitUnreachable, err}
 }
@@ -88,8 +88,8 @@ func (t *tool) gaveUp(ctx context.Context, err error) error {
 	return t.unreachable(err)
 }
 
-// lost is the error for an incomplete response.
-func (t *tool) lost(err error) error {
+// connectionLost is the error for an incomplete response.
+func (t *tool) connectionLost(err error) error {
 	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
 }
 

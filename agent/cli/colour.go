@@ -38,8 +38,8 @@ func (t *tool) paint(c colour, s string) string {
 	return string(c) + s + endColour
 }
 
-// shade returns the colour if colours are on.
-func (t *tool) shade(c colour) colour {
+// colourIfOn returns the colour if colours are on.
+func (t *tool) colourIfOn(c colour) colour {
 	if !t.inColour(t.out) {
 		return plain
 	}

@@ -107,7 +107,7 @@ func (t *tool) candidates(ctx context.Context, list []command, before []string, 
 }
 
 func (t *tool) orDefault() *tool {
-	t.socket = or(t.socket, api.DefaultSocket)
+	t.socket = firstNonEmpty(t.socket, api.DefaultSocket)
 	return t
 }
 

@@ -29,16 +29,16 @@ func setupCopy(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A place is a local path. If it has a pod, it is a path in a container instead.
-type place struct{ pod, path string }
+// A location is a local path. If it has a pod, it is a path in a container instead.
+type location struct{ pod, path string }
 
 // parsePlace parses PATH or POD:PATH. A local path with a colon must begin with / or .
-func parsePlace(s string) place {
+func parsePlace(s string) location {
 	pod, path, ok := strings.Cut(s, ":")
 	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
-		return place{path: s}
+		return location{path: s}
 	}
-	return place{pod, path}
+	return location{pod, path}
 }
 
 func (c *copyCommand) run(ctx context.Context, args []string) error {
@@ -141,7 +141,7 @@ func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, n
 
 // tar runs tar in the container with these streams. If tar fails, the error contains its error output.
 func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
-	var complaint limited
+	var complaint limitedWriter
 	t := *c.tool
 	t.Stdin, t.out, t.Stderr = in, out, &complaint
 	x := &execCommand{tool: &t, stdin: in != nil}
@@ -150,24 +150,24 @@ func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, co
 		return err
 	}
 	defer conn.Close()
-	err = x.talk(ctx, &socket{conn: conn}, nil)
+	err = x.copyStreams(ctx, &socket{conn: conn}, nil)
 	text := printable(strings.TrimSpace(complaint.String()))
 	exit := exitError{}
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit) && exit.err == nil:
-		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, or(text, err.Error()))
+		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, firstNonEmpty(text, err.Error()))
 	case strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such file"):
 		return fmt.Errorf("container %s of pod %s/%s has no tar, which cp needs (%w)", container, pod.Namespace, pod.Name, err)
 	}
 	return err
 }
 
-// limited keeps only the first maxMessage bytes that are written to it.
-type limited struct{ strings.Builder }
+// limitedWriter keeps only the first maxMessage bytes that are written to it.
+type limitedWriter struct{ strings.Builder }
 
-func (l *limited) Write(b []byte) (int, error) {
+func (l *limitedWriter) Write(b []byte) (int, error) {
 	l.Builder.Write(b[:min(len(b), max(0, maxMessage-l.Len()))])
 	return len(b), nil
 }

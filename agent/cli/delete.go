@@ -111,7 +111,7 @@ func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 		return nil, err
 	}
 	for _, p := range pods {
-		if (c.anywhere || p.Namespace == or(c.namespace, v1.NamespaceDefault)) &&
+		if (c.anywhere || p.Namespace == firstNonEmpty(c.namespace, v1.NamespaceDefault)) &&
 			p.Annotations[keys.ConfigSource] == keys.SourceLocal && p.DeletionTimestamp == nil {
 			names = append(names, p.Namespace+"/"+p.Name)
 		}

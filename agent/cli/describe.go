@@ -59,11 +59,11 @@ type page struct {
 	t *tool // for colours; may be nil
 }
 
-func (p page) shade(c colour) colour {
+func (p page) colourIfOn(c colour) colour {
 	if p.t == nil {
 		return plain
 	}
-	return p.t.shade(c)
+	return p.t.colourIfOn(c)
 }
 
 // line writes "name: value" at a given depth. The value is in the column of the section.
@@ -90,7 +90,7 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	if s := pod.Spec.ServiceAccountName; s != "" {
 		line("Service Account", "%s", s)
 	}
-	line("Node", "%s", strings.TrimSuffix(or(pod.Spec.NodeName, "<none>")+"/"+pod.Status.HostIP, "/"))
+	line("Node", "%s", strings.TrimSuffix(firstNonEmpty(pod.Spec.NodeName, "<none>")+"/"+pod.Status.HostIP, "/"))
 	if t := pod.Status.StartTime; t != nil {
 		line("Start Time", "%s", t.Format(time.RFC1123Z))
 	}
@@ -122,7 +122,7 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	p.containers("Ephemeral Containers", ephemeral(pod), pod.Status.EphemeralContainerStatuses)
 	p.conditions(pod.Status.Conditions)
 	p.volumes(pod.Spec.Volumes)
-	line("QoS Class", "%s", or(string(pod.Status.QOSClass), "<unknown>"))
+	line("QoS Class", "%s", firstNonEmpty(string(pod.Status.QOSClass), "<unknown>"))
 	p.pairs("Node-Selectors", pod.Spec.NodeSelector, "=")
 	p.tolerations(pod.Spec.Tolerations)
 }

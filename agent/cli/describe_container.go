@@ -69,7 +69,7 @@ func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
 		a = append(a, fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol))
 		b = append(b, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
 	}
-	return or(strings.Join(a, ", "), "<none>"), or(strings.Join(b, ", "), "<none>")
+	return firstNonEmpty(strings.Join(a, ", "), "<none>"), firstNonEmpty(strings.Join(b, ", "), "<none>")
 }
 
 // list writes the words of a command, one per line.

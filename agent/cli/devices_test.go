@@ -18,7 +18,7 @@ func TestDevices(t *testing.T) {
 		{Resource: "islet.dev/disk", Nodes: []string{"/dev/sda"}, State: api.DeviceKept, Message: "is mounted on the host at /"},
 		{Resource: "islet.dev/serial", ID: "x", State: api.DeviceAway, Users: []string{"a/b/c"}},
 	}
-	n.Others = []api.Device{{Nodes: []string{"/dev/fuse"}, State: api.DeviceNone, Subsystem: "misc"}}
+	n.OtherDevices = []api.Device{{Nodes: []string{"/dev/fuse"}, State: api.DeviceNone, Subsystem: "misc"}}
 	check(t, n, run(t, n, "", "devices"), ExitOK,
 		`RESOURCE           DEVICE                     NODES                           STATE       USED BY
 islet.dev/gps      usb-1546:01a7-9-if00-tty   /dev/ttyACM0                    used        default/position/gpsd

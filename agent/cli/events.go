@@ -37,7 +37,7 @@ func (p page) events(list []api.Event, now time.Time) {
 		if e.Count > 1 {
 			old += fmt.Sprintf(" (x%d over %s)", e.Count, age(e.First, now))
 		}
-		t.painted(map[int]colour{0: p.shade(eventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
+		t.addColored(map[int]colour{0: p.colourIfOn(eventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
 	}
 	t.print(p.w)
 }

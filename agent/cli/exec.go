@@ -84,7 +84,7 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 	if c.attach && c.tty {
 		fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
 	}
-	return c.talk(ctx, &socket{conn: conn}, term)
+	return c.copyStreams(ctx, &socket{conn: conn}, term)
 }
 
 func (c *execCommand) query(command []string) url.Values {
@@ -113,7 +113,7 @@ func (c *execCommand) terminal() *terminal {
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
 	d := websocket.Dialer{
 		NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"},
-		HandshakeTimeout: c.patience(http.MethodPost),
+		HandshakeTimeout: c.responseTimeout(http.MethodPost),
 	}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
 	switch {
@@ -136,13 +136,13 @@ const (
 	closeChannel  = 255
 )
 
-// talk copies the streams until the process in the container has ended. It returns the process's exit code as an
+// copyStreams copies the streams until the process in the container has ended. It returns the process's exit code as an
 // error.
-func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error {
+func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 	if term != nil {
-		restore, err := term.raw()
+		restore, err := term.setRawMode()
 		if err != nil {
 			return fmt.Errorf("set up the terminal: %w", err)
 		}
@@ -201,16 +201,16 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	defer close(pings)
 	go s.answer(pings)
 	s.conn.SetPingHandler(func(data string) error {
-		s.expect()
+		s.restartTimeout()
 		select {
 		case pings <- data:
 		default: // another pong is pending
 		}
 		return nil
 	})
-	s.silence = cmp.Or(c.Patience, silentTime)
+	s.silence = cmp.Or(c.ResponseTimeout, silentTime)
 	for {
-		s.expect()
+		s.restartTimeout()
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
@@ -270,8 +270,8 @@ func (s *socket) answer(pings <-chan string) {
 	}
 }
 
-// expect restarts the timeout for messages.
-func (s *socket) expect() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
+// restartTimeout restarts the timeout for messages.
+func (s *socket) restartTimeout() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
 
 // A timedReader restarts the timeout before each read of a message, so that the time between two reads does not
 // count.
@@ -281,7 +281,7 @@ type timedReader struct {
 }
 
 func (r timedReader) Read(b []byte) (int, error) {
-	r.s.expect()
+	r.s.restartTimeout()
 	return r.Reader.Read(b)
 }
 

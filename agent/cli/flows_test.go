@@ -18,12 +18,12 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// flowNode returns a node whose container nginx writes servertest.Given bytes, has a log of the same length, and has
+// flowNode returns a node whose container nginx writes servertest.OutputBytes bytes, has a log of the same length, and has
 // exited. Its container flood never stops writing.
 func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	n, _ = servertest.Start(t)
 	n.Pod("web-pi", now, "nginx", "flood")
-	lines := make([]string, servertest.Given/64)
+	lines := make([]string, servertest.OutputBytes/64)
 	for i := range lines {
 		lines[i] = fmt.Sprintf("%08d%s", i, servertest.Bytes(48))
 	}
@@ -33,9 +33,9 @@ func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
-// The function through returns the node n with a proxy before its socket. The parameter read decides how the proxy
+// throughLink returns the node n with a proxy before its socket. The parameter read decides how the proxy
 // reads.
-func through(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
+func throughLink(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
 	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +54,9 @@ type flow struct {
 }
 
 func flows(logged string) map[string]flow {
-	given := string(servertest.Bytes(servertest.Given))
+	given := string(servertest.Bytes(servertest.OutputBytes))
 	return map[string]flow{
-		"exec":    {[]string{"exec", "web", "-c", "nginx", "--", "give", fmt.Sprint(servertest.Given), "7"}, given, 7},
+		"exec":    {[]string{"exec", "web", "-c", "nginx", "--", "give", fmt.Sprint(servertest.OutputBytes), "7"}, given, 7},
 		"attach":  {[]string{"attach", "web", "-c", "nginx"}, given, 0},
 		"logs":    {[]string{"logs", "web", "-c", "nginx"}, logged, 0},
 		"logs -f": {[]string{"logs", "-f", "web", "-c", "nginx"}, logged, 0},
@@ -70,9 +70,9 @@ func flows(logged string) map[string]flow {
 func TestFlows(t *testing.T) {
 	n, logged := flowNode(t)
 	var all sync.WaitGroup
-	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		for name, f := range flows(logged) {
-			l := through(t, n, read)
+			l := throughLink(t, n, read)
 			all.Go(func() {
 				if got := run(t, l, "", f.args...); got.code != f.code || got.out != f.out {
 					t.Errorf("%s, %s: code %d, %d of %d bytes, %s", name, how, got.code, len(got.out), len(f.out), got.err)
@@ -81,7 +81,7 @@ func TestFlows(t *testing.T) {
 		}
 	}
 	for name, f := range flows(logged) {
-		l := through(t, n, streamtest.CloseOnce())
+		l := throughLink(t, n, streamtest.CloseOnce())
 		all.Go(func() {
 			got := run(t, l, "", f.args...)
 			whole := strings.Contains(name, "-f") // logs -f resumes after the last line
@@ -147,16 +147,16 @@ func TestFlowsToReaders(t *testing.T) {
 func TestFlowsOfCopies(t *testing.T) {
 	n, _ := flowNode(t)
 	inside := t.TempDir()
-	want := servertest.Bytes(servertest.Given)
+	want := servertest.Bytes(servertest.OutputBytes)
 	for _, name := range []string{"one", "two"} {
 		if err := os.WriteFile(filepath.Join(inside, name), want, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var all sync.WaitGroup
-	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops, "closes": streamtest.Closes} {
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause, "closes": streamtest.ForwardThenClose} {
 		whole := how != "closes"
-		l, to := through(t, n, read), filepath.Join(t.TempDir(), "to")
+		l, to := throughLink(t, n, read), filepath.Join(t.TempDir(), "to")
 		all.Go(func() {
 			got := run(t, l, "", "cp", "web:"+inside, to, "-c", "nginx")
 			if (got.code == 0) != whole || !whole && got.code != ExitUnreachable {
@@ -169,7 +169,7 @@ func TestFlowsOfCopies(t *testing.T) {
 			}
 		})
 	}
-	l, there := through(t, n, streamtest.Slow), filepath.Join(t.TempDir(), "there")
+	l, there := throughLink(t, n, streamtest.ForwardSlowly), filepath.Join(t.TempDir(), "there")
 	all.Go(func() {
 		if got := run(t, l, "", "cp", filepath.Join(inside, "one"), "web:"+there, "-c", "nginx"); got.code != 0 {
 			t.Errorf("to a container: %+v", got)
@@ -190,9 +190,9 @@ func TestFlowsOfCopies(t *testing.T) {
 // slow or stalls. If that breaks, the client does not receive a regular end of the data.
 func TestFlowsOfPorts(t *testing.T) {
 	n, _ := flowNode(t)
-	want := servertest.Bytes(servertest.Given)
-	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops, "closes": streamtest.Closes} {
-		l := through(t, n, read)
+	want := servertest.Bytes(servertest.OutputBytes)
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause, "closes": streamtest.ForwardThenClose} {
+		l := throughLink(t, n, read)
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())

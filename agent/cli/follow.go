@@ -179,7 +179,7 @@ func (p *position) Write(b []byte) (int, error) {
 			part = rest[:i+1]
 		}
 		rest = rest[len(part):]
-		out = p.more(out, part)
+		out = p.appendNew(out, part)
 	}
 	if len(out) == 0 {
 		return len(b), nil
@@ -202,8 +202,8 @@ func (p *position) begin(out []byte, stamp string) []byte {
 	return out
 }
 
-// more appends a part of a line to out, unless that part was printed before.
-func (p *position) more(out, part []byte) []byte {
+// appendNew appends a part of a line to out, unless that part was printed before.
+func (p *position) appendNew(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends
 	if p.again > 0 {

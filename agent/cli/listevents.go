@@ -53,7 +53,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	}
 	shown := []api.Event{}
 	for _, e := range all {
-		if c.wanted(e, of) {
+		if c.isWanted(e, of) {
 			shown = append(shown, e)
 		}
 	}
@@ -72,7 +72,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-func (c *eventsCommand) wanted(e api.Event, of *v1.Pod) bool {
+func (c *eventsCommand) isWanted(e api.Event, of *v1.Pod) bool {
 	switch {
 	case e.Type == api.EventAlive, c.warnings && e.Type != v1.EventTypeWarning:
 		return false
@@ -104,7 +104,7 @@ func (c *eventsCommand) row(e api.Event) {
 			object += " " + e.Container
 		}
 	}
-	c.table.painted(map[int]colour{1: c.shade(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
+	c.table.addColored(map[int]colour{1: c.colourIfOn(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
 }
 
 // follow prints the existing events and then each new one.
@@ -117,7 +117,7 @@ func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
 	}
 	return stream(ctx, c.tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
 		switch {
-		case !c.wanted(e, of):
+		case !c.isWanted(e, of):
 		case c.output != "":
 			return false, c.printObject(c.output, e)
 		default:

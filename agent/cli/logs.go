@@ -100,16 +100,16 @@ func (c *logsCommand) printAll(ctx context.Context, pod *v1.Pod) error {
 // printOne prints the log of one container. If mu is set, it writes only complete lines.
 func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
 	if mu == nil && !c.prefix {
-		return c.to(ctx, c.out, pod, container)
+		return c.writeTo(ctx, c.out, pod, container)
 	}
 	l := &lineWriter{w: c.out, mu: mu}
 	if c.prefix {
 		l.prefix = fmt.Sprintf("[pod/%s/%s] ", pod.Name, container)
 	}
-	return errors.Join(c.to(ctx, l, pod, container), l.finish())
+	return errors.Join(c.writeTo(ctx, l, pod, container), l.finish())
 }
 
-func (c *logsCommand) to(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
+func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	if c.followed && !c.previous && c.limit == 0 {
 		return c.follow(ctx, out, pod, container)
 	}

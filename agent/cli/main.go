@@ -27,8 +27,8 @@ type Env struct {
 	Now            func() time.Time // reference time for the ages of objects
 	// AgentPatience is the time for which a followed log waits for a stopped agent. The default is two minutes.
 	AgentPatience time.Duration
-	// Patience is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
-	Patience time.Duration
+	// ResponseTimeout is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
+	ResponseTimeout time.Duration
 	// Agent runs the agent with its flags, for islet agent.
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
@@ -125,7 +125,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	socket, args := leadingSocket(args)
-	err := interruptible(ctx, func() error {
+	err := runInterruptible(ctx, func() error {
 		return dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
 	})
 	var exit exitError
@@ -147,9 +147,9 @@ func Main(ctx context.Context, args []string, env Env) int {
 // lastMoment is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
 const lastMoment = 2 * time.Second
 
-// interruptible runs a command. If ctx ends, it waits for the command only for lastMoment. A command may be blocked
+// runInterruptible runs a command. If ctx ends, it waits for the command only for lastMoment. A command may be blocked
 // in a system call that no context cancels, for example on a pipe without a writer.
-func interruptible(ctx context.Context, run func() error) error {
+func runInterruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	select {

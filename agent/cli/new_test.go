@@ -378,8 +378,8 @@ func TestProgressFits(t *testing.T) {
 	}
 }
 
-// The function silent returns a node whose agent accepts connections and never responds.
-func silent(t *testing.T) *servertest.Node {
+// startSilentAgent returns a node whose agent accepts connections and never responds.
+func startSilentAgent(t *testing.T) *servertest.Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet")
 	if err != nil {
@@ -397,7 +397,7 @@ func silent(t *testing.T) *servertest.Node {
 
 // TestHungAgent checks that every command times out with an error if the agent does not respond.
 func TestHungAgent(t *testing.T) {
-	n := silent(t)
+	n := startSilentAgent(t)
 	archive := filepath.Join(n.Dir, "big.tar")
 	os.WriteFile(archive, make([]byte, 8<<20), 0o600)
 	manifest := filepath.Join(n.Dir, "pod.yaml")
@@ -409,7 +409,7 @@ func TestHungAgent(t *testing.T) {
 	} {
 		var out, errw bytes.Buffer
 		e := env(n, strings.NewReader(""), &out, &errw)
-		e.Patience = 50 * time.Millisecond
+		e.ResponseTimeout = 50 * time.Millisecond
 		began := time.Now()
 		if code := Main(t.Context(), args, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer: it hangs") {
 			t.Errorf("%q: code %d, %s", args, code, errw.String())
@@ -426,7 +426,7 @@ func TestHungInTheMiddle(t *testing.T) {
 	n, _ := node(t)
 	var errw bytes.Buffer
 	e := env(n, nil, io.Discard, &errw)
-	e.Patience = 50 * time.Millisecond
+	e.ResponseTimeout = 50 * time.Millisecond
 	if code := Main(t.Context(), []string{"pods", "-w"}, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
 		t.Errorf("a stream without a sign of life: code %d, %s", code, errw.String())
 	}
@@ -439,7 +439,7 @@ func TestHungInTheMiddle(t *testing.T) {
 // TestSlowReader checks that a slow reader of the output, such as a pager, does not make the command time out.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tl := &tool{Env: Env{Patience: time.Second}}
+		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
 		ctx, dog, cancel := tl.watch(t.Context())
 		defer cancel()
 		r := answer{strings.NewReader("abc"), dog}

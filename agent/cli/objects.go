@@ -74,7 +74,7 @@ func objectNamed(kind, namespace, name string) objectName {
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		namespace, name = ns, rest
 	}
-	return objectName{kind, or(namespace, v1.NamespaceDefault), name}
+	return objectName{kind, firstNonEmpty(namespace, v1.NamespaceDefault), name}
 }
 
 // objectsCommand implements islet objects.
@@ -135,7 +135,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 			kind = kindOf(args[0])
 		}
 		shown = slices.DeleteFunc(all, func(o api.Object) bool {
-			return kind != "" && o.Kind != kind || !c.all && o.Namespace != or(c.namespace, v1.NamespaceDefault)
+			return kind != "" && o.Kind != kind || !c.all && o.Namespace != firstNonEmpty(c.namespace, v1.NamespaceDefault)
 		})
 	}
 	return c.print(shown)
@@ -189,7 +189,7 @@ func (c *objectsCommand) print(shown []api.Object) error {
 	for _, o := range shown {
 		cells := []string{shortKind(o.Kind) + "/" + o.Name, contentOf(&o), sourceOf(&o), usersOf(&o), age(o.Created, c.Now())}
 		if c.output == "wide" {
-			cells = append(cells, or(o.Origin, "<none>"))
+			cells = append(cells, firstNonEmpty(o.Origin, "<none>"))
 		}
 		row(o.Namespace, cells...)
 	}
@@ -271,7 +271,7 @@ func (t *tool) describeObject(o *api.Object) {
 	}
 	p.pairs("Labels", o.Labels, "=")
 	line("Source", "%s", sourceOf(o))
-	line("Origin", "%s", or(o.Origin, "<none>"))
+	line("Origin", "%s", firstNonEmpty(o.Origin, "<none>"))
 	line("Age", "%s", age(o.Created, t.Now()))
 	if o.Immutable {
 		line("Immutable", "true")
@@ -298,7 +298,7 @@ func (t *tool) describeObject(o *api.Object) {
 		}
 		p.line(1, podColumn, k, "%d bytes", o.Keys[k])
 	}
-	line("Used By", "%s", or(strings.Join(o.Pods, ", "), "<none>"))
+	line("Used By", "%s", firstNonEmpty(strings.Join(o.Pods, ", "), "<none>"))
 }
 
 // deleteObjects requests the removal of applied objects.

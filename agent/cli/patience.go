@@ -17,11 +17,11 @@ const (
 
 var errSilent = errors.New("the agent does not respond")
 
-// patience returns the timeout for the beginning of a response.
-func (t *tool) patience(method string) time.Duration {
+// responseTimeout returns the timeout for the beginning of a response.
+func (t *tool) responseTimeout(method string) time.Duration {
 	switch {
-	case t.Patience > 0:
-		return t.Patience
+	case t.ResponseTimeout > 0:
+		return t.ResponseTimeout
 	case method == http.MethodGet:
 		return lookTime
 	}
@@ -38,8 +38,8 @@ type watchdog struct {
 func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{after: silentTime}
-	if t.Patience > 0 {
-		w.after = t.Patience
+	if t.ResponseTimeout > 0 {
+		w.after = t.ResponseTimeout
 	}
 	w.timer = time.AfterFunc(w.after, func() { cancel(errSilent) })
 	return ctx, w, func() {

@@ -144,12 +144,14 @@ func (c *podsCommand) row(p *v1.Pod) {
 		row, status = append([]string{p.Namespace}, row...), 3
 	}
 	if c.output == "wide" {
-		row = append(row, or(p.Status.PodIP, "<none>"), or(p.Spec.NodeName, "<none>"), or(p.Annotations[keys.ConfigSource], "<none>"))
+		for _, value := range []string{p.Status.PodIP, p.Spec.NodeName, p.Annotations[keys.ConfigSource]} {
+			row = append(row, firstNonEmpty(value, "<none>"))
+		}
 	}
-	c.table.painted(map[int]colour{status: c.shade(statusColour(s.status))}, row...)
+	c.table.addColored(map[int]colour{status: c.colourIfOn(statusColour(s.status))}, row...)
 }
 
-func or(s, other string) string {
+func firstNonEmpty(s, other string) string {
 	if s == "" {
 		return other
 	}

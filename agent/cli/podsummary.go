@@ -28,7 +28,7 @@ func firstSeen(p *v1.Pod) time.Time {
 // summarize describes a pod in the same way as kubectl get pods. Its status is a reason, such as CrashLoopBackOff,
 // Init:0/1 or Completed, and not the phase.
 func summarize(p *v1.Pod, now time.Time) summary {
-	status := or(p.Status.Reason, string(p.Status.Phase))
+	status := firstNonEmpty(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
 		status = string(v1.PodPending)
 	}

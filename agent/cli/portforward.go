@@ -122,7 +122,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	if err != nil {
 		return nil, c.unreachable(err)
 	}
-	raw.SetDeadline(time.Now().Add(c.patience(http.MethodPost)))
+	raw.SetDeadline(time.Now().Add(c.responseTimeout(http.MethodPost)))
 	in := bufio.NewReader(raw)
 	err = req.Write(raw)
 	var resp *http.Response
@@ -139,16 +139,16 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 		return nil, refused(resp)
 	}
 	raw.SetDeadline(time.Time{})
-	return spdy.NewClientConnection(ahead{raw, in})
+	return spdy.NewClientConnection(bufferedConn{raw, in})
 }
 
-// ahead is a connection of which some data has already been read into a buffer.
-type ahead struct {
+// bufferedConn is a connection of which some data has already been read into a buffer.
+type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-func (a ahead) Read(b []byte) (int, error) { return a.in.Read(b) }
+func (a bufferedConn) Read(b []byte) (int, error) { return a.in.Read(b) }
 
 // accept forwards connections to a port of the pod until ln is closed.
 func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16, all *sync.WaitGroup) {

@@ -29,16 +29,16 @@ func TestImagesPrune(t *testing.T) {
 
 // TestImagesPruneRest checks that data that belongs to no image has its own line in the output.
 func TestImagesPruneRest(t *testing.T) {
-	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = rest{c.Garbage} })
+	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = otherData{c.Garbage} })
 	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "",
 		"0 images, 0B, and data of no image: interrupted downloads, unreferenced layers and content\n")
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB of data that belonged to no image\n")
 }
 
-// The type rest adds data of no image to the garbage collection.
-type rest struct{ server.Garbage }
+// otherData adds data of no image to the garbage collection.
+type otherData struct{ server.Garbage }
 
-func (rest) Prune(_ context.Context, dry bool) api.Pruned {
+func (otherData) Prune(_ context.Context, dry bool) api.Pruned {
 	if dry {
 		return api.Pruned{Rest: true}
 	}

@@ -106,7 +106,7 @@ func (c *restartCommand) await(ctx context.Context, pod *v1.Pod, names []string)
 	})
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s",
-			pod.Namespace, pod.Name, c.timeout, or(last, "unknown"), pod.Name)
+			pod.Namespace, pod.Name, c.timeout, firstNonEmpty(last, "unknown"), pod.Name)
 	}
 	return err
 }

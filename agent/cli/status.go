@@ -19,7 +19,7 @@ func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 	var again againFlags
 	again.declareAgain(flags)
 	return func(ctx context.Context, _ []string) error {
-		err := t.again(ctx, again, func(ctx context.Context) error {
+		err := t.runRepeatedly(ctx, again, func(ctx context.Context) error {
 			err := t.showStatus(ctx, *output)
 			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
 				return nil // the service is only watched
@@ -68,10 +68,10 @@ func needsAttention(st *api.Status) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if !st.Runtime.Ready {
-		add("the container runtime is not ready: %s", or(st.Runtime.Message, "no reason given"))
+		add("the container runtime is not ready: %s", firstNonEmpty(st.Runtime.Message, "no reason given"))
 	}
 	if !st.Network.Ready {
-		add("the pod network is not ready: %s", or(st.Network.Message, "no reason given"))
+		add("the pod network is not ready: %s", firstNonEmpty(st.Network.Message, "no reason given"))
 	}
 	for _, why := range st.NotReady {
 		if st.Network.Message == "" || !strings.Contains(why, st.Network.Message) {
@@ -87,7 +87,7 @@ func needsAttention(st *api.Status) []string {
 		}
 	}
 	if st.Store.Rebuilt {
-		add("the database was damaged and has been rebuilt: %s", or(st.Store.Message, "pods that were applied by hand may be missing"))
+		add("the database was damaged and has been rebuilt: %s", firstNonEmpty(st.Store.Message, "pods that were applied by hand may be missing"))
 	}
 	for _, p := range st.Troubles {
 		add("%s", troubleText(p))
@@ -138,7 +138,7 @@ func (t *tool) printStatus(st *api.Status) {
 	var out table
 	row := func(name, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		out.painted(map[int]colour{1: t.shade(alarmColour(text))}, name+":", text)
+		out.addColored(map[int]colour{1: t.colourIfOn(alarmColour(text))}, name+":", text)
 	}
 	row("Node", "%s", st.Node)
 	if len(st.Addresses) > 0 {
@@ -216,7 +216,7 @@ func (t *tool) printWarnings(st *api.Status) {
 }
 
 func runtimeText(r api.Runtime) string {
-	parts := []string{strings.TrimSpace(or(r.Name, "unknown") + " " + r.Version)}
+	parts := []string{strings.TrimSpace(firstNonEmpty(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{
 		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {
 			"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v"),
@@ -232,7 +232,7 @@ func runtimeText(r api.Runtime) string {
 }
 
 func networkText(n api.Network) string {
-	text := or(n.Config, "ready")
+	text := firstNonEmpty(n.Config, "ready")
 	if len(n.PodCIDRs) > 0 {
 		text += ", " + strings.Join(n.PodCIDRs, " ")
 	}
@@ -247,7 +247,7 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	if c.Link == "Down" {
 		link = "DOWN"
 	}
-	text := fmt.Sprintf("%s, %s for %s", or(c.Server, "no server known"), link, age(c.Since, now))
+	text := fmt.Sprintf("%s, %s for %s", firstNonEmpty(c.Server, "no server known"), link, age(c.Since, now))
 	if c.Reason != "" {
 		text += ", " + c.Reason
 	}
@@ -274,7 +274,7 @@ func certificatesText(c *api.Cluster, now time.Time) string {
 			all = append(all, fmt.Sprintf("%s until %s (%s)", cert.what, day, duration.HumanDuration(cert.until.Sub(now))))
 		}
 	}
-	return or(strings.Join(all, ", "), "none")
+	return firstNonEmpty(strings.Join(all, ", "), "none")
 }
 
 func podsText(p api.PodCounts) string {

@@ -26,10 +26,10 @@ type row struct {
 	colours map[int]colour
 }
 
-func (t *table) row(cells ...string) { t.painted(nil, cells...) }
+func (t *table) row(cells ...string) { t.addColored(nil, cells...) }
 
-// painted adds a row with colours by column.
-func (t *table) painted(colours map[int]colour, cells ...string) {
+// addColored adds a row with colours by column.
+func (t *table) addColored(colours map[int]colour, cells ...string) {
 	for i := range cells {
 		cells[i] = printable(cells[i])
 	}
@@ -67,7 +67,7 @@ func textWidth(s string) int {
 	for _, r := range s {
 		switch {
 		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		case wide(r):
+		case isWide(r):
 			n += 2
 		default:
 			n++
@@ -76,7 +76,7 @@ func textWidth(s string) int {
 	return n
 }
 
-func wide(r rune) bool {
+func isWide(r rune) bool {
 	k := width.LookupRune(r).Kind()
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }

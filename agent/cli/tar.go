@@ -76,7 +76,7 @@ func unpack(r io.Reader, base, target string) error {
 			return err
 		}
 	}
-	root, err := os.OpenRoot(or(parent, "."))
+	root, err := os.OpenRoot(firstNonEmpty(parent, "."))
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) 
 // withoutLinks returns an error if a directory below top is reached through a symbolic link, because ".." would then
 // be ambiguous.
 func withoutLinks(root *os.Root, top, dir string) error {
-	for ; dir != top && below(dir, top); dir = path.Dir(dir) {
+	for ; dir != top && isBelow(dir, top); dir = path.Dir(dir) {
 		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
 			return fmt.Errorf("%s is not a directory", dir)
 		}
@@ -196,11 +196,11 @@ func staysBelow(file, to, top string) bool {
 		rest = rest[len("../"):]
 	}
 	up := rest != ".." && strings.Contains("/"+rest+"/", "/../")
-	return !path.IsAbs(to) && !up && below(path.Join(path.Dir(file), to), top)
+	return !path.IsAbs(to) && !up && isBelow(path.Join(path.Dir(file), to), top)
 }
 
-// below reports whether a cleaned relative path is the path top or is below it.
-func below(file, top string) bool {
+// isBelow reports whether a cleaned relative path is the path top or is below it.
+func isBelow(file, top string) bool {
 	file, top = path.Clean(file), path.Clean(top)
 	if top == "." {
 		return file != ".." && !strings.HasPrefix(file, "../")

@@ -21,8 +21,8 @@ func openTerminal(f *os.File) *terminal {
 	return &terminal{f}
 }
 
-// raw sets raw mode. The function restore ends raw mode, and may be called twice.
-func (t *terminal) raw() (restore func(), err error) {
+// setRawMode sets raw mode. The function restore ends raw mode, and may be called twice.
+func (t *terminal) setRawMode() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
 		return nil, err

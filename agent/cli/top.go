@@ -62,10 +62,10 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml"}, c.output) {
 		return usage("output %q: must be wide, json or yaml", c.output)
 	}
-	return c.again(ctx, c.againFlags, func(ctx context.Context) error { return c.once(ctx, node, args) })
+	return c.runRepeatedly(ctx, c.againFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
 }
 
-func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
+func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) error {
 	sum, err := c.measure(ctx, node)
 	switch {
 	case err != nil:
@@ -165,7 +165,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	wide := func(*stats.PodStats) []string { return nil }
 	var titles []string
 	if c.output == "wide" {
-		titles, wide = append([]string{"DISK", "READ/s", "WRITE/s", "IN/s", "OUT/s"}, waitTitles...), c.wide
+		titles, wide = append([]string{"DISK", "READ/s", "WRITE/s", "IN/s", "OUT/s"}, waitTitles...), c.wideColumns
 		if c.containers { // containers share the network of their pod
 			titles = append([]string{"DISK", "READ/s", "WRITE/s"}, waitTitles...)
 		}
@@ -205,7 +205,7 @@ func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []st
 		all = slices.DeleteFunc(all, func(p stats.PodStats) bool { return !selector.Matches(has[p.PodRef.UID]) })
 	}
 	if len(args) == 0 {
-		ns := or(c.namespace, v1.NamespaceDefault)
+		ns := firstNonEmpty(c.namespace, v1.NamespaceDefault)
 		return slices.DeleteFunc(all, func(p stats.PodStats) bool { return !c.all && p.PodRef.Namespace != ns }), nil
 	}
 	pods := make([]v1.Pod, len(all))

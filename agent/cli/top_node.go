@@ -85,7 +85,7 @@ func (c *topCommand) readDisks(ctx context.Context) error {
 // diskRates returns the rates of a pod or container.
 func (c *topCommand) diskRates(uid, container string) []string {
 	key := uid + "/" + container
-	return shownRates(since(c.beforeDisks[key], c.disks[key]))
+	return shownRates(ratesBetween(c.beforeDisks[key], c.disks[key]))
 }
 
 // perSecond returns the rates of an interface since the measurement before, in bytes per second. It returns false if
@@ -95,12 +95,12 @@ func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out f
 	if !ok {
 		return 0, 0, false
 	}
-	return since(before, now)
+	return ratesBetween(before, now)
 }
 
-// since returns the rates between two counters, in bytes per second. It returns false if a rate cannot be computed,
+// ratesBetween returns the rates between two counters, in bytes per second. It returns false if a rate cannot be computed,
 // for example because the counters were reset.
-func since(before, now traffic) (in, out float64, ok bool) {
+func ratesBetween(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
 		return 0, 0, false
@@ -140,21 +140,21 @@ func shownRates(in, out float64, known bool) []string {
 	return []string{size(uint64(in)), size(uint64(out))}
 }
 
-// wide returns the columns that are added for a pod by -o wide.
-func (c *topCommand) wide(p *stats.PodStats) []string {
+// wideColumns returns the columns that are added for a pod by -o wide.
+func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 	disk := "-"
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
 		disk = size(*fs.UsedBytes)
 	}
-	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waits(p.CPU, p.Memory, p.IO))
+	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waitFractions(p.CPU, p.Memory, p.IO))
 }
 
 // waitTitles are the titles of the columns of waits.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waits returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
+// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
 // limit), for memory and for disks. They are unknown with cgroup v1.
-func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
+func waitFractions(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
 		if p != nil {
@@ -189,7 +189,7 @@ func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) [
 	if known {
 		disk = size(used)
 	}
-	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, k.Name), waits(k.CPU, k.Memory, k.IO))
+	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, k.Name), waitFractions(k.CPU, k.Memory, k.IO))
 }
 
 // showNode prints the machine's use and the sensors of its board.

@@ -146,7 +146,8 @@ func TestTopDisks(t *testing.T) {
 		defer server.Close()
 		var out strings.Builder
 		c := &topCommand{tool: &tool{out: &out, socket: ln.Addr().String()}, output: x.output, noHeaders: true}
-		if err := c.once(t.Context(), false, nil); err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
+		err = c.printOnce(t.Context(), false, nil)
+		if err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
 			t.Errorf("%q, counted %v: %v, %d requests: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
 		}
 	}

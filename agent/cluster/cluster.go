@@ -36,7 +36,7 @@ type Objects interface {
 
 // Pods contains the pods of this node.
 type Pods interface {
-	Wanted(types.UID) bool
+	IsWanted(types.UID) bool
 	Drop(ctx context.Context, uid types.UID) error
 }
 
@@ -51,16 +51,16 @@ type Config struct {
 	Pods    Pods
 	Desired *desired.Desired
 	Sink    brake.Sink // receives the pods bound by the API server, after the brake
-	// Spoken reports whether all sources except the API server have reported their pods.
-	Spoken func() bool
-	Facts  func(context.Context) (node.Facts, error) // returns the facts about the machine
+	// SourcesReported reports whether all sources except the API server have reported their pods.
+	SourcesReported func() bool
+	Facts           func(context.Context) (node.Facts, error) // returns the facts about the machine
 	// Addresses returns the machine's current addresses.
 	Addresses func() []string
 	// Annotations returns the annotations of the Node that report the node's configuration.
-	Annotations func() map[string]string
-	Touched     func()         // see node.Config
-	Changed     func(*v1.Node) // called with the Node of the API server
-	Released    func()         // called when no other machine uses the node's name any more; held pods may then start
+	Annotations    func() map[string]string
+	OnPeriodicTask func()         // see node.Config
+	Changed        func(*v1.Node) // called with the Node of the API server
+	Released       func()         // called when no other machine uses the node's name any more; held pods may then start
 	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
@@ -85,13 +85,13 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: name, NodeUID: c.NodeUID, Wanted: cfg.Pods.Wanted, Spoken: cfg.Spoken, Forget: cfg.Pods.Drop,
+		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, SourcesReported: cfg.SourcesReported, Forget: cfg.Pods.Drop,
 		Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Ride: cfg.Store.Ride,
+	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, AddMetaValue: cfg.Store.AddMetaValue,
 		Log: cfg.Log}); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c.source, err = source.NewAPI(source.APIConfig{
-		Client: client, Node: name, Sink: c.Brake, History: c.history, Again: c.Brake.Again(), Observer: c.Outbox,
+		Client: client, Node: name, Sink: c.Brake, History: c.history, Relist: c.Brake.RelistRequests(), Observer: c.Outbox,
 		Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
@@ -131,17 +131,17 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
-		Claim: c.cfg.Twin, Touched: c.cfg.Touched,
+		Claim: c.cfg.Twin, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed: func(n *v1.Node) {
 			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
 			c.cfg.Changed(n)
 			c.setNetworks(n.Spec.PodCIDRs)
 		},
-		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, Kept: kept, Taints: taints,
+		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, KeptAnnotations: kept, Taints: taints,
 		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
-		KeptNow: c.cfg.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
+		KeptNow: c.cfg.Annotations, OwnConditions: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
 		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
 	})
 }
@@ -152,7 +152,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run, c.source.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
-	rewritten := c.history.Rewritten()
+	rewritten := c.history.WatchEpoch()
 	g.Go(func() error {
 		for {
 			select {
@@ -180,8 +180,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // twinChanged is called when another machine has started or stopped using this node's name.
 func (c *Cluster) twinChanged() {
-	c.cfg.Link.Doubt()
-	if c.cfg.Twin.Held() == "" {
+	c.cfg.Link.RequestProbe()
+	if c.cfg.Twin.HoldReason() == "" {
 		c.cfg.Released()
 	}
 	if text := c.cfg.Twin.Report(); text != "" {
@@ -220,7 +220,7 @@ func (c *Cluster) setNetworks(podCIDRs []string) {
 
 // NodeUID returns the UID of the Node object, which owns the mirror pods. It returns "" if the Node was never read.
 func (c *Cluster) NodeUID() types.UID {
-	if n := c.Node.Last(); n != nil {
+	if n := c.Node.LastKnown(); n != nil {
 		return n.UID
 	}
 	return ""

@@ -19,7 +19,7 @@ func TestReport(t *testing.T) {
 	} {
 		told := 0
 		report(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
-			eventtest.Note(kind, reason, message)
+			eventtest.RecordEvent(kind, reason, message)
 			told++
 		})
 		if told > 1 || told == 1 != want {

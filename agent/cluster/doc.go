@@ -6,5 +6,5 @@
 //	link --client--> node, objects, outbox, events, source
 //	node --renewals--> history --rewritten--> source, objects, node
 //	source --Set, Update--> brake --> desired ...... worker
-//	   '--Listed, Seen, Gone--> outbox <--Put, Finish-- pods
+//	   '--PodsListed, PodSeen, PodGone--> outbox <--Put, Finish-- pods
 package cluster

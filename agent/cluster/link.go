@@ -27,7 +27,7 @@ func OpenLink(
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
 		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s, Log: log,
 	}
-	if cfg.Alone() {
+	if cfg.Standalone() {
 		l, err := link.New(ctx, c)
 		return l, nil, nil, err
 	}

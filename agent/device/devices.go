@@ -66,7 +66,7 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 	}
 	d.Manager = devicemanager.New(c.Config)
 	d.Plugins = deviceplugin.New(deviceplugin.Config{
-		Root: c.Root, Sockets: c.Sockets, Devices: d.Manager, Counted: d.counts, Log: c.Log,
+		Root: c.Root, Sockets: c.Sockets, Devices: d.Manager, Counter: d.counts, Log: c.Log,
 	})
 	if err := d.Load(ctx); err != nil {
 		return d, err
@@ -78,12 +78,12 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 	return d, err
 }
 
-// Wants reports whether a pod requests devices, exclusive CPUs or memory that are not allocated to it yet.
-func (d *Devices) Wants(pod *v1.Pod) bool {
+// NeedsAllocation reports whether a pod requests devices, exclusive CPUs or memory that are not allocated to it yet.
+func (d *Devices) NeedsAllocation(pod *v1.Pod) bool {
 	if d.Pinning != nil {
-		return d.Pinning.Wants(pod)
+		return d.Pinning.NeedsAllocation(pod)
 	}
-	return d.Manager.Wants(pod)
+	return d.Manager.NeedsAllocation(pod)
 }
 
 // Admit allocates the devices, exclusive CPUs and memory of a pod. See devicemanager.Manager.Admit.
@@ -105,7 +105,7 @@ type Cluster struct {
 // Start loads the stored resource claims and finds the configured devices of the host. cluster is nil on a node
 // without an API server.
 func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
-	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counted: d.counts, Log: d.c.Log}
+	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counter: d.counts, Log: d.c.Log}
 	if cluster != nil {
 		d.slices, err = resourceslice.New(resourceslice.Config{
 			Client: cluster.Client, Node: cluster.Node, Retry: cluster.Up, Log: d.c.Log,
@@ -137,8 +137,8 @@ func (d *Devices) Listen() (err error) {
 	}
 	d.listening = true
 	d.podResources, err = podresources.Open(podresources.Config{
-		Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Own: d.Pinning,
-		Counted: d.counts.PodResources,
+		Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Pinning: d.Pinning,
+		Counter: d.counts.PodResources,
 	})
 	return err
 }
@@ -180,7 +180,7 @@ func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {
 }
 
 // claimedDevices returns the devices that containers have through resource claims.
-func (d *Devices) claimedDevices() (out []*podresources.Claimed) {
+func (d *Devices) claimedDevices() (out []*podresources.ClaimDevices) {
 	for _, pod := range d.c.Pods() {
 		for _, ctr := range podspec.Containers(&pod.Spec) {
 			uses, _ := d.Dynamic.Uses(pod, ctr) // empty if the claims are not prepared yet

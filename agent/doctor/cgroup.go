@@ -110,8 +110,8 @@ func (p *checkup) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
-// patched is part of the version text of crun if packaging/oci/build.sh has built it.
-const patched = "with islet's patches"
+// patchMark is part of the version text of crun if packaging/oci/build.sh has built it.
+const patchMark = "with islet's patches"
 
 // runtime checks that there is a working OCI runtime. Without islet's patches, crun does not run on a hybrid host
 // that has a controller in the v2 hierarchy.
@@ -135,10 +135,10 @@ func (p *checkup) runtime(ctx context.Context) {
 		switch {
 		case err != nil:
 			p.add(id, Warning, "reinstall it", "%s does not run: %v", path, err)
-		case old(first):
+		case isOld(first):
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
-		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patched) &&
+		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patchMark) &&
 			p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
 			p.add(id, Info, "nothing if runc is installed too; else install runc, or boot with cgroup v2 only",
 				"%s (%s) does not run on a host with hybrid cgroups, such as this one", path, first)
@@ -164,9 +164,9 @@ func (p *checkup) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// old reports whether a runtime lacks features that islet needs. version is the first line of the output of
+// isOld reports whether a runtime lacks features that islet needs. version is the first line of the output of
 // --version.
-func old(version string) bool {
+func isOld(version string) bool {
 	var name string
 	var major, minor int
 	fields := strings.Fields(strings.ReplaceAll(version, "version ", ""))

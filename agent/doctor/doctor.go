@@ -44,10 +44,10 @@ type Finding struct {
 	remedy *remedy // nil if Fix cannot remove the cause
 }
 
-// Rooms are functions from other packages of the agent. Package agent sets them.
-type Rooms struct {
-	// Examine returns the problems of the devices that a configuration offers to containers.
-	Examine func(classes []config.DeviceClass) ([]Complaint, error)
+// Externals are functions from other packages of the agent. Package agent sets them.
+type Externals struct {
+	// CheckClasses returns the problems of the devices that a configuration offers to containers.
+	CheckClasses func(classes []config.DeviceClass) ([]Complaint, error)
 	// HostPorts reads the ports at which programs of the host listen. The function taken returns one text for each
 	// host port of a pod that is among them.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
@@ -68,7 +68,7 @@ type Complaint struct {
 
 // Input is the part of the agent's configuration that the checks need, and the host's files.
 type Input struct {
-	Rooms
+	Externals
 	Host fs.FS // files of the host's root directory; their paths have no leading slash
 
 	RootDir, StateDir, RunDir string
@@ -84,7 +84,7 @@ type Input struct {
 	Bridge                    string // interface name of the built-in network's bridge
 	ForeignNetwork            bool   // a CNI configuration is used instead of the built-in network
 	CNIConfDir                string
-	Alone                     bool // the built-in network is used instead of a CNI configuration whose plugin is missing
+	Standalone                bool // the built-in network is used instead of a CNI configuration whose plugin is missing
 
 	// OfAnother returns the name of the program, such as podman, that uses a CNI configuration file only for itself.
 	// It returns "" if the file is for pods. If OfAnother is nil, every file is for pods.
@@ -112,8 +112,8 @@ type Input struct {
 	// ShutdownNeed is how long it may take to end the pods when the machine shuts down. It is 0 if pods are not ended
 	// at a shutdown.
 	ShutdownNeed time.Duration
-	// Left describes what is left from a move to another container runtime. It is nil if that is unknown.
-	Left func(ctx context.Context) string
+	// Leftovers describes what is left from a move to another container runtime. It is nil if that is unknown.
+	Leftovers func(ctx context.Context) string
 	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)
 	// CRISocket is the socket at which crictl can list the pods. ImageSocket is the socket for their images. Both are
@@ -121,11 +121,11 @@ type Input struct {
 	CRISocket, ImageSocket string
 	// Self is the process ID of this process, so that it is not reported as another agent.
 	Self int
-	// Built is the build time of this program. The clock is wrong if it shows an earlier time.
-	Built time.Time
+	// BuildTime is the build time of this program. The clock is wrong if it shows an earlier time.
+	BuildTime time.Time
 }
 
-// System contains functions that return facts about the host that are not in files. Real returns the System of this
+// System contains functions that return facts about the host that are not in files. NewSystem returns the System of this
 // machine.
 type System struct {
 	Now    func() time.Time
@@ -165,7 +165,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
 		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link,
-		p.crictl, p.moved,
+		p.crictl, p.checkMove,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was interrupted: %v", ctx.Err())

@@ -58,19 +58,19 @@ func board() fstest.MapFS {
 
 func input(f fstest.MapFS) Input {
 	return Input{
-		Rooms: rooms(), Host: f, RootDir: "/var/lib/kubelet", StateDir: "/var/lib/islet", RunDir: "/run/islet", FailSwapOn: true,
+		Externals: rooms(), Host: f, RootDir: "/var/lib/kubelet", StateDir: "/var/lib/islet", RunDir: "/run/islet", FailSwapOn: true,
 		ResolvConf: "/etc/resolv.conf", Ports: []int{10250}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd00:42::/64")},
-		Bridge: "islet0", Self: 42, Built: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+		Bridge: "islet0", Self: 42, BuildTime: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
 	}
 }
 
 // The function rooms returns the real Rooms, except for the devices and logind.
-func rooms() Rooms {
-	return Rooms{
-		Examine: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
+func rooms() Externals {
+	return Externals{
+		CheckClasses: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
 		HostPorts: func(host fs.FS) (func(*v1.Pod) []string, error) {
-			sockets, err := hostport.Listening(host)
-			return func(pod *v1.Pod) []string { return hostport.Taken(pod, sockets) }, err
+			sockets, err := hostport.ListSockets(host)
+			return func(pod *v1.Pod) []string { return hostport.FindConflicts(pod, sockets) }, err
 		},
 		ShutdownTime:  func(*kubelet.KubeletConfiguration) time.Duration { return 0 },
 		ShutdownDelay: func(context.Context) (time.Duration, error) { return 0, errors.New("no bus") },
@@ -191,7 +191,7 @@ func TestFindings(t *testing.T) {
 		{name: "clock never set", sys: at(1970), want: "warning clock", says: "1970"},
 		{name: "clock before the build", sys: at(2025), want: "warning clock", says: "2026-11-01"},
 		{name: "clock far off", sys: at(2077), want: "warning clock"},
-		{name: "unknown build", sys: at(2025), in: func(i *Input) { i.Built = time.Time{} }, want: "warning clock"},
+		{name: "unknown build", sys: at(2025), in: func(i *Input) { i.BuildTime = time.Time{} }, want: "warning clock"},
 		{name: "no RTC", files: files{"sys/class/rtc/rtc0": gone}, want: "info clock-rtc"},
 		{name: "a kubelet", files: files{"proc/7/comm": "kubelet\n"}, want: "error other-kubelet", says: "process 7"},
 		{name: "k3s", files: files{"proc/7/comm": "k3s-server\n"}, want: "warning other-node"},
@@ -340,7 +340,7 @@ func TestWrite(t *testing.T) {
 func TestThisMachine(t *testing.T) {
 	in := input(nil)
 	in.Host, in.Self = os.DirFS("/"), os.Getpid()
-	findings := Check(context.Background(), in, Real())
+	findings := Check(context.Background(), in, NewSystem())
 	if len(findings) < 20 {
 		t.Errorf("only %d findings", len(findings))
 	}

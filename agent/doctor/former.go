@@ -67,7 +67,7 @@ func (p *checkup) formerInterfaces(running []process) {
 	}
 	for _, i := range list {
 		kind, known := nodeInterfaces[i.Name]
-		clash := p.clashes(i)
+		clash := p.hasConflict(i)
 		if i.Name == p.Bridge || slices.Contains(p.Bridges, i.Name) || !(known && i.Kind == kind) && !(clash && i.Kind == "bridge") {
 			continue
 		}
@@ -107,8 +107,8 @@ func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	}
 }
 
-// clashes reports whether an interface has addresses that the built-in network needs.
-func (p *checkup) clashes(i Interface) bool {
+// hasConflict reports whether an interface has addresses that the built-in network needs.
+func (p *checkup) hasConflict(i Interface) bool {
 	if p.ForeignNetwork {
 		return false
 	}
@@ -176,7 +176,7 @@ func (p *checkup) configured(name string) bool {
 // builtInStepsIn reports whether pods use the built-in network because each CNI configuration is invalid or requires
 // a plugin that is missing.
 func (p *checkup) builtInStepsIn() bool {
-	if p.HasPlugin == nil || !p.Alone {
+	if p.HasPlugin == nil || !p.Standalone {
 		return false
 	}
 	for _, c := range p.conflists() {
@@ -203,7 +203,7 @@ func (p *checkup) formerConflists() {
 				continue
 			}
 		}
-		if c.broken != nil && p.Alone {
+		if c.broken != nil && p.Standalone {
 			p.add("cni-configuration", Warning, "repair "+c.file+", or remove it",
 				"the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v",
 				p.CNIConfDir, c.broken)
@@ -213,7 +213,7 @@ func (p *checkup) formerConflists() {
 		}
 		first = false
 		for _, t := range c.types() {
-			if t != "" && !p.HasPlugin(t) && p.Alone {
+			if t != "" && !p.HasPlugin(t) && p.Standalone {
 				p.add("former-conflist", Warning, "install the plugin in a directory of cniBinDirs, or remove "+c.file,
 					"the plugin %[2]s of the CNI configuration %[1]s is not installed: until it is, pods get the network of the next "+
 						"configuration, or the built-in network", c.file, t)

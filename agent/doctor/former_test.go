@@ -79,7 +79,7 @@ func TestFormerNode(t *testing.T) {
 				}
 				return nil
 			}
-			in.ForeignNetwork, in.Alone = c.files["etc/cni/net.d/1.conflist"] != "", c.alone
+			in.ForeignNetwork, in.Standalone = c.files["etc/cni/net.d/1.conflist"] != "", c.alone
 			in.Interfaces = func() ([]Interface, error) { return c.interfaces, nil }
 			var removed []string
 			in.RemoveInterface = func(name string, _ int) error { removed = append(removed, name); return nil }

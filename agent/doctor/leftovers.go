@@ -16,9 +16,9 @@ func (p *checkup) leftovers(ctx context.Context) {
 	var volumes, pins []string
 	for _, m := range p.table {
 		switch {
-		case below(m.dir, pods):
+		case isBelow(m.dir, pods):
 			volumes = append(volumes, m.dir)
-		case below(m.dir, filepath.Join(p.RunDir, "ns")):
+		case isBelow(m.dir, filepath.Join(p.RunDir, "ns")):
 			pins = append(pins, m.dir)
 		}
 	}
@@ -76,7 +76,7 @@ func (p *checkup) leftoversWithoutAgent(volumes, pins []string) {
 			"%d volumes are mounted below %s", len(volumes), p.RootDir)
 	}
 	if groups := p.podCgroups(); len(groups) > 0 {
-		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.populated(g) }); len(busy) > 0 {
+		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.hasProcesses(g) }); len(busy) > 0 {
 			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for "+
 				"k3s), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet manages them", len(busy), busy[0])
 			return
@@ -120,8 +120,8 @@ func (p *checkup) podCgroups() []string {
 	return found
 }
 
-// populated reports whether a pod's cgroup, or one of its containers' cgroups, contains a process.
-func (p *checkup) populated(group string) bool {
+// hasProcesses reports whether a pod's cgroup, or one of its containers' cgroups, contains a process.
+func (p *checkup) hasProcesses(group string) bool {
 	if p.file(path.Join(group, "cgroup.procs")) != "" {
 		return true
 	}

@@ -24,7 +24,7 @@ import (
 // --all, which also prints the OK findings, --output=json, --socket=PATH for the agent's socket, --fix, which first
 // applies all remedies, and --dry-run, which only prints them. Main returns the exit code, which is 1 if something
 // keeps pods from running.
-func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io.Writer) int {
 	var all, asJSON, fix, dry bool
 	var rest []string
 	socket := ""
@@ -53,13 +53,13 @@ func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Wri
 	}
 	in := inputOf(cfg, rooms)
 	in.Bridges = otherBridges(ctx, sockets)
-	found := Check(ctx, in, Real())
+	found := Check(ctx, in, NewSystem())
 	if fix || dry {
 		switch n, err := Fix(stderr, found, dry); {
 		case n == 0:
 			fmt.Fprintln(stderr, "there is nothing to remove")
 		case err == nil && !dry:
-			found = Check(ctx, in, Real())
+			found = Check(ctx, in, NewSystem())
 		}
 	}
 	findings := append([]Finding{first}, found...)
@@ -78,24 +78,24 @@ func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Wri
 }
 
 // inputOf returns the input of the checks for a configuration.
-func inputOf(cfg *config.Config, rooms Rooms) Input {
+func inputOf(cfg *config.Config, rooms Externals) Input {
 	k := &cfg.Kubelet
 	in := Input{
-		Rooms: rooms,
-		Host:  os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
-		OCIRuntime: cfg.Edge.OCIRuntime, ShippedOCI: abilities.Shipped(), SystemdCgroup: k.CgroupDriver == "systemd",
+		Externals: rooms,
+		Host:      os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
+		OCIRuntime: cfg.Edge.OCIRuntime, ShippedOCI: abilities.ShippedCrun(), SystemdCgroup: k.CgroupDriver == "systemd",
 		FailSwapOn: *k.FailSwapOn, SwapUnasked: cfg.SwapUnasked, FailCgroupV1: *k.FailCgroupV1, ResolvConf: *k.ResolverConfig,
 		Ports: []int{int(k.Port)}, PodCIDRs: cfg.PodCIDRs, Bridge: cfg.Edge.BridgeName, Self: os.Getpid(),
 	}
 	in.CNIConfDir = cfg.Edge.CNIConfDir
 	if cfg.Edge.NetworkPlugin != "built-in" {
-		in.HasPlugin, in.BrokenCNI = func(kind string) bool { return cni.Has(cfg.Edge.CNIBinDirs, kind) }, cni.Broken
+		in.HasPlugin, in.BrokenCNI = func(kind string) bool { return cni.HasPlugin(cfg.Edge.CNIBinDirs, kind) }, cni.CheckFile
 	}
 	if cfg.Edge.NetworkPlugin == "auto" {
-		in.OfAnother, in.Alone = cni.OfAnother, cfg.Alone()
+		in.OfAnother, in.Standalone = cni.OfAnother, cfg.Standalone()
 	}
 	in.Interfaces = func() (list []Interface, err error) {
-		found, err := bridge.Survey(netns.NS{})
+		found, err := bridge.ListInterfaces(netns.NS{})
 		for _, i := range found {
 			list = append(list, Interface(i))
 		}
@@ -109,10 +109,10 @@ func inputOf(cfg *config.Config, rooms Rooms) Input {
 		return l.Items, askAgent(ctx, socket, "/pods", &l)
 	}
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
-	in.Left = func(ctx context.Context) string { return askLeft(ctx, socket) }
+	in.Leftovers = func(ctx context.Context) string { return askLeft(ctx, socket) }
 	in.CRISocket, in.ImageSocket = criSockets(cfg)
 	if classes := cfg.Edge.Devices; len(classes) > 0 {
-		in.Devices = func() ([]Complaint, error) { return rooms.Examine(classes) }
+		in.Devices = func() ([]Complaint, error) { return rooms.CheckClasses(classes) }
 	}
 	in.ShutdownNeed = rooms.ShutdownTime(k)
 	if k.ProtectKernelDefaults {
@@ -131,7 +131,7 @@ func inputOf(cfg *config.Config, rooms Rooms) Input {
 	}
 	if exe, err := os.Executable(); err == nil {
 		if info, err := os.Stat(exe); err == nil { // packages and install.sh preserve the file's modification time
-			in.Built = info.ModTime()
+			in.BuildTime = info.ModTime()
 		}
 	}
 	return in

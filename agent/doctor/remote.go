@@ -21,12 +21,12 @@ const crictlConfig = "etc/crictl.yaml"
 // maxCrictl is the maximum size of this file, which usually has only a few lines.
 const maxCrictl = 64 << 10
 
-// moved reports what is left from a move to another container runtime.
-func (p *checkup) moved(ctx context.Context) {
-	if p.Left == nil {
+// checkMove reports what is left from a move to another container runtime.
+func (p *checkup) checkMove(ctx context.Context) {
+	if p.Leftovers == nil {
 		return
 	}
-	if left := p.Left(ctx); left != "" {
+	if left := p.Leftovers(ctx); left != "" {
 		p.add("former-runtime", Info, "free the space unless the node may move back",
 			"this node has moved to another container runtime. %s", left)
 	}

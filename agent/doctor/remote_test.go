@@ -71,8 +71,8 @@ func TestSockets(t *testing.T) {
 
 func TestMoved(t *testing.T) {
 	for _, left := range []string{"", "Islet's own runtime keeps 3 images; to free their space: rm -r /a"} {
-		p := &checkup{Input: Input{Left: func(context.Context) string { return left }}}
-		p.moved(t.Context())
+		p := &checkup{Input: Input{Leftovers: func(context.Context) string { return left }}}
+		p.checkMove(t.Context())
 		if left == "" && len(p.findings) != 0 || left != "" &&
 			(len(p.findings) != 1 || p.findings[0].Severity != Info || !strings.Contains(p.findings[0].What, left)) {
 			t.Errorf("%q: %+v", left, p.findings)

@@ -26,7 +26,7 @@ func TestShutdown(t *testing.T) {
 		{name: "OpenRC beside another init", need: need, err: errors.New("no bus"), file: "sbin/openrc-run", want: Warning, found: true},
 	} {
 		f := fstest.MapFS{tt.file: &fstest.MapFile{}}
-		p := &checkup{Input: Input{Host: f, ShutdownNeed: tt.need, Rooms: Rooms{ShutdownDelay: func(context.Context) (time.Duration, error) { return tt.delay, tt.err }}}}
+		p := &checkup{Input: Input{Host: f, ShutdownNeed: tt.need, Externals: Externals{ShutdownDelay: func(context.Context) (time.Duration, error) { return tt.delay, tt.err }}}}
 		p.shutdown(t.Context())
 		if found := len(p.findings) > 0; found != tt.found || found && p.findings[0].Severity != tt.want {
 			t.Errorf("%s: %+v", tt.name, p.findings)

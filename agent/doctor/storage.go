@@ -16,7 +16,7 @@ type mount struct {
 	options           []string
 }
 
-func (m mount) has(option string) bool { return slices.Contains(m.options, option) }
+func (m mount) hasOption(option string) bool { return slices.Contains(m.options, option) }
 
 func (p *checkup) mountTable() []mount {
 	var table []mount
@@ -37,15 +37,15 @@ func unescape(s string) string {
 func (p *checkup) mountOf(path string) mount {
 	best := mount{dir: ""}
 	for _, m := range p.table {
-		if below(path, m.dir) && len(m.dir) >= len(best.dir) {
+		if isBelow(path, m.dir) && len(m.dir) >= len(best.dir) {
 			best = m
 		}
 	}
 	return best
 }
 
-// below reports whether path is dir or is below dir.
-func below(path, dir string) bool {
+// isBelow reports whether path is dir or is below dir.
+func isBelow(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
@@ -63,7 +63,7 @@ func (p *checkup) mounts(context.Context) {
 			"another --state-dir"},
 		{"state-nosuid", "nosuid", Warning, "programs in containers that need setuid (ping, sudo) fail: mount -o remount,suid %s"},
 	} {
-		if state.has(c.option) {
+		if state.hasOption(c.option) {
 			p.add(c.id, c.severity, fmt.Sprintf(c.advice, state.dir), "%s is on %s, which is mounted %s", p.StateDir, state.dir, c.option)
 		}
 	}
@@ -109,16 +109,16 @@ func (p *checkup) fileSystem(state mount) {
 func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
-		case m.kind == "ext2" || m.has("noload") || m.has("norecovery"):
+		case m.kind == "ext2" || m.hasOption("noload") || m.hasOption("norecovery"):
 			p.add("state-journal", Warning, "create a journal: tune2fs -O has_journal "+m.device,
 				"%s has no journal: a power cut can corrupt it", m.dir)
-		case m.has("data=writeback") || m.has("nobarrier") || m.has("barrier=0"):
+		case m.hasOption("data=writeback") || m.hasOption("nobarrier") || m.hasOption("barrier=0"):
 			p.add("state-journal", Warning, "remove data=writeback and barrier=0 from /etc/fstab",
 				"the mount options of %s trade safety for speed: a power cut can leave old data in new files", m.dir)
 		}
 	}
 	if strings.HasPrefix(filepath.Base(m.device), "mmcblk") {
-		if m.has("noatime") {
+		if m.hasOption("noatime") {
 			p.add("state-flash", OK, "", "%s is flash, mounted noatime", m.device)
 			return
 		}
@@ -133,7 +133,7 @@ const mib = 1 << 20
 func (p *checkup) disks(ctx context.Context) {
 	seen := map[string]bool{}
 	for _, dir := range []string{p.StateDir, p.RootDir, p.RunDir} {
-		at := p.existing(dir)
+		at := p.nearestExisting(dir)
 		if dir == "" || seen[p.mountOf(at).dir] {
 			continue
 		}
@@ -160,8 +160,8 @@ func (p *checkup) disks(ctx context.Context) {
 	}
 }
 
-// existing returns the path. If it does not exist, existing returns the nearest parent that does.
-func (p *checkup) existing(path string) string {
+// nearestExisting returns the path. If it does not exist, nearestExisting returns the nearest parent that does.
+func (p *checkup) nearestExisting(path string) string {
 	for path != "/" && path != "." && !p.exists(path) {
 		path = filepath.Dir(path)
 	}

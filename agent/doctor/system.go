@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// Real returns the System of this machine. Each program that it runs may take 5 s.
-func Real() System {
+// NewSystem returns the System of this machine. Each program that it runs may take 5 s.
+func NewSystem() System {
 	machine := host.New(host.Config{})
 	return System{
 		Now:  time.Now,

@@ -55,7 +55,7 @@ func (p *checkup) kernelSettings(context.Context) {
 // one.
 func (p *checkup) clock(context.Context) {
 	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
-	now, built := p.sys.Now(), p.Built
+	now, built := p.sys.Now(), p.BuildTime
 	if !clock.IsSet(built) {
 		built = clock.EarliestTime()
 	}

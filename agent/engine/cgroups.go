@@ -18,28 +18,28 @@ import (
 
 // Share is the input of OpenCgroups.
 type Share struct {
-	Config    *config.Config
-	Share     reserve.Share                              // capacity, reservations and allocatable of the node
-	Exclusive func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
-	Active    func() []*v1.Pod                           // the admitted pods that have not ended
-	Took      func(operation string, took time.Duration) // observes durations: see cgroup.Config
-	Protected func(min, low int64)                       // observes protected bytes: see cgroup.Memory
-	Tell      func(warning bool, reason, message string) // records an event of the Node
-	Log       *slog.Logger
+	Config          *config.Config
+	Share           reserve.Share                              // capacity, reservations and allocatable of the node
+	Exclusive       func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
+	Active          func() []*v1.Pod                           // the admitted pods that have not ended
+	ObserveDuration func(operation string, took time.Duration) // observes durations: see cgroup.Config
+	Protected       func(min, low int64)                       // observes protected bytes: see cgroup.Memory
+	RecordEvent     func(warning bool, reason, message string) // records an event of the Node
+	Log             *slog.Logger
 }
 
 // OpenCgroups creates the cgroup hierarchy of pods. It limits all pods together, including those that are running, to
 // the node's allocatable. It limits the cgroups of the system to their reservations.
 func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	k := &s.Config.Kubelet
-	all := cgroup.LimitsOf(s.Share.Enforced(k.EnforceNodeAllocatable), reserve.PIDs, false)
+	all := cgroup.LimitsOf(s.Share.EnforcedLimits(k.EnforceNodeAllocatable), reserve.PIDs, false)
 	if !s.Share.KeepsPIDs() || !slices.Contains(k.EnforceNodeAllocatable, "pods") {
 		all.PIDs = 0
 	}
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
 		Kubepods: all, System: systemCgroups(k,
-			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Observe: s.Took, RecordEvent: s.Tell, Log: s.Log,
+			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Observe: s.ObserveDuration, RecordEvent: s.RecordEvent, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)
@@ -75,7 +75,7 @@ func memoryConfig(s Share) cgroup.Memory {
 	// The text must have been validated. percent is 0 if the text is empty.
 	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64)
 	out := cgroup.Memory{
-		Unified: cgroup.Unified(), QoS: cgroup.Unified() && s.Config.Gate("MemoryQoS"),
+		Unified: cgroup.IsUnified(), QoS: cgroup.IsUnified() && s.Config.GateEnabled("MemoryQoS"),
 		Tiered:  k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
 		Percent: percent, Active: s.Active, Protected: s.Protected,
 	}

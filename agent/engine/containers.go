@@ -31,13 +31,13 @@ type Config struct {
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
 	NetworkChanged func() // must not block
-	// Leaving is called with the old runtime when the node changes to another one. It is called before the node's
+	// OnLeave is called with the old runtime when the node changes to another one. It is called before the node's
 	// pods in the old runtime are stopped. If it returns an error, no pod is stopped.
-	Leaving func(ctx context.Context, rt cri.Runtime) error
-	Tell    func(warning bool, reason, message string) // records an event on the Node
-	Hold    bool                                       // the agent is on trial: see cni.Config
-	Link    *link.Link                                 // provides the time, and reports whether a pull can reach a registry
-	Log     *slog.Logger
+	OnLeave     func(ctx context.Context, rt cri.Runtime) error
+	RecordEvent func(warning bool, reason, message string) // records an event on the Node
+	Hold        bool                                       // the agent is on trial: see cni.Config
+	Link        *link.Link                                 // provides the time, and reports whether a pull can reach a registry
+	Log         *slog.Logger
 }
 
 // Containers is the opened container runtime with its images and its network.
@@ -49,9 +49,9 @@ type Containers struct {
 
 	Operations   *operations.Operations // counts the calls to Runtime and Images
 	CgroupDriver string                 // of the runtime
-	Cgroups      *cgroup.Recent         // the cached cgroup figures of the runtime, which the other readers share
+	Cgroups      *cgroup.CachedReader   // the cached cgroup figures of the runtime, which the other readers share
 	Endpoint     string                 // of the runtime; empty if it is in this process
-	Left         string                 // describes what is left in the previous runtime; empty if nothing is known to be left
+	Leftovers    string                 // describes what is left in the previous runtime; empty if nothing is known to be left
 
 	backend
 	observed  chan struct{} // closed once the running pods have been listed
@@ -63,7 +63,7 @@ type Containers struct {
 // Network sets up the network of pods. *cni.Network implements it.
 type Network interface {
 	Run(ctx context.Context) error
-	Stale(sandbox string) bool
+	IsStale(sandbox string) bool
 	SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error
 	PodCIDRs() []netip.Prefix
 	Config() string
@@ -81,19 +81,19 @@ type Imports interface {
 // A backend has the operations that differ between the runtime in this process and one
 // behind a socket.
 type backend interface {
-	// Admits returns an error, with a kubelet's message, if no pod can get its own network now.
-	Admits() error
+	// CheckPodNetwork returns an error, with a kubelet's message, if no pod can get its own network now.
+	CheckPodNetwork() error
 	// Ready returns an error, with a kubelet's message, if the network of the node is not ready.
 	Ready() error
-	// Answers reports whether the runtime answers. Await blocks until it answers.
-	Answers() bool
+	// IsResponding reports whether the runtime answers. Await blocks until it answers.
+	IsResponding() bool
 	Await(ctx context.Context) error
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
 	// called before any pod starts.
 	Reconcile(ctx context.Context) error
 	// Imports returns the imports for which a pod may wait, or nil if the backend imports no archives.
 	Imports() Imports
-	Going() []agentapi.Import
+	ImportsInProgress() []agentapi.Import
 	FailedArchives() []agentapi.Import
 	Run(ctx context.Context) error
 	// Close leaves the containers running.
@@ -115,7 +115,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Left, c.moveError, c.observed, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
+	c.Leftovers, c.moveError, c.observed, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
 	if c.Endpoint != "" {
 		c.CgroupDriver = now.driver(a, c.backend.(*remoteBackend).Runtime)
 	}
@@ -157,9 +157,9 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// Own returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
+// OwnSandboxes returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
 // other programs. These do not have the agent's labels.
-func (c *Containers) Own(list []*api.PodSandbox) (own []*api.PodSandbox) {
+func (c *Containers) OwnSandboxes(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
 			own = append(own, s)
@@ -177,14 +177,14 @@ func (c *Containers) reopenLog(ctx context.Context, id string) error {
 // observeRetry is the pause after a failed observation of the running pods.
 const observeRetry = time.Second
 
-// Looked records that the running pods are known. It calls setName with the runtime's name.
-func (c *Containers) Looked(ctx context.Context, setName func(string)) {
+// MarkObserved records that the running pods are known. It calls setName with the runtime's name.
+func (c *Containers) MarkObserved(ctx context.Context, setName func(string)) {
 	setName(c.name(ctx))
 	close(c.observed)
 }
 
-// Known returns an error for users until the running pods are known.
-func (c *Containers) Known() error {
+// CheckPodsKnown returns an error for users until the running pods are known.
+func (c *Containers) CheckPodsKnown() error {
 	select {
 	case <-c.observed:
 		return nil
@@ -193,10 +193,12 @@ func (c *Containers) Known() error {
 	}
 }
 
-// Look calls observe, which lists the running pods, if the runtime answers. Otherwise it calls load, which only uses
-// the stored state. After is then used to call observe later.
-func (c *Containers) Look(ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error) error {
-	if !c.Answers() {
+// ObserveOrLoad calls observe, which lists the running pods, if the runtime answers. Otherwise it calls load, which only uses
+// the stored state. ObserveLoop is then used to call observe later.
+func (c *Containers) ObserveOrLoad(
+	ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error,
+) error {
+	if !c.IsResponding() {
 		return load(ctx, nil)
 	}
 	if err := c.checkDriver(ctx); err != nil {
@@ -209,7 +211,7 @@ func (c *Containers) Look(ctx context.Context, observe func(context.Context) err
 // the running pods are already known.
 func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Context) error) error {
 	for {
-		if c.Known() == nil {
+		if c.CheckPodsKnown() == nil {
 			return nil
 		}
 		if err := c.Await(ctx); err != nil {
@@ -232,9 +234,9 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 	}
 }
 
-// After returns a loop that calls observe as soon as the runtime answers, unless the running pods are already known.
+// ObserveLoop returns a loop that calls observe as soon as the runtime answers, unless the running pods are already known.
 // The loop then calls begin and runs next.
-func (c *Containers) After(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
+func (c *Containers) ObserveLoop(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
 	return loopFunc(func(ctx context.Context) error {
 		if err := c.observeWhenUp(ctx, observe); err != nil {
 			return err

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Going returns the pulls and imports in progress.
-func (c *nativeBackend) Going() (out []api.Import) {
-	for _, p := range c.service.Going() {
+// ImportsInProgress returns the pulls and imports in progress.
+func (c *nativeBackend) ImportsInProgress() (out []api.Import) {
+	for _, p := range c.service.ImportsInProgress() {
 		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})
 	}
 	return out

@@ -102,7 +102,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node has changed to another container runtime",
 		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
-	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
+	a.RecordEvent(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
 }
 
 // title returns the runtime's name for messages.
@@ -118,7 +118,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	ctx, stop := context.WithTimeout(ctx, answerTimeout)
 	defer stop()
 	d, isRemote := c.backend.(*remoteBackend)
-	for isRemote && !d.Ask(ctx) && ctx.Err() == nil {
+	for isRemote && !d.CheckStatus(ctx) && ctx.Err() == nil {
 		d.AwaitChange(ctx)
 	}
 	return ctx.Err() == nil
@@ -143,7 +143,7 @@ func endOldPods(ctx context.Context, a Config, used record) (left string, err er
 			"so that islet can end the pods there before it starts them in %s; or reboot the machine",
 			used.Endpoint, title(a.RuntimeEndpoint))
 	}
-	if err := a.Leaving(ctx, old.Runtime); err != nil {
+	if err := a.OnLeave(ctx, old.Runtime); err != nil {
 		return "", fmt.Errorf("store the state of the pods in %s: %w", title(used.Endpoint), err)
 	}
 	others, err := endPods(ctx, a, old)
@@ -166,7 +166,7 @@ func endPods(ctx context.Context, a Config, c *Containers) (others int, err erro
 	if err != nil {
 		return 0, err
 	}
-	own := c.Own(list.Items)
+	own := c.OwnSandboxes(list.Items)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range own {
 		a.Log.Info("ending a pod, to start it in the new container runtime",
@@ -256,7 +256,7 @@ func (r *record) driver(a Config, rt *remote.Runtime) string {
 	switch {
 	case err == nil:
 		r.Driver = said
-	case rt.Answers():
+	case rt.IsResponding():
 		a.Log.Warn("the container runtime does not report its cgroup driver", "error", err)
 	}
 	if r.Driver == "" {

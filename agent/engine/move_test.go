@@ -47,12 +47,12 @@ func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "engine")) }
 // objects in the old one.
 func TestMoved(t *testing.T) {
 	told := 0
-	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
+	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), RecordEvent: func(warning bool, reason, message string) {
 		told++
 		if warning {
 			t.Error("the event is a warning")
 		}
-		eventtest.Note(v1.EventTypeNormal, reason, message)
+		eventtest.RecordEvent(v1.EventTypeNormal, reason, message)
 	}}
 	c.RuntimeEndpoint = "unix:///run/other.sock"
 	c.reportMove("", "Islet's own runtime keeps 2 images.")

@@ -41,12 +41,12 @@ type nativeBackend struct {
 }
 
 // openNative starts containerd in this process and adopts the running sandboxes.
-func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
+func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &nativeBackend{log: a.Log, failed: map[string]error{}}
 	ops := operations.New()
 	var err error
-	if c.network, err = c.openNetwork(a, ops.Repaired); err != nil {
+	if c.network, err = c.openNetwork(a, ops.CountRepair); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
 	root := filepath.Join(dirs.State, storageDir)
@@ -57,7 +57,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
 		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config),
 		PullsPerSecond: int(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst),
-		OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, LinkDown: a.Link.Down, Log: a.Log,
+		OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, LinkDown: a.Link.IsDown, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())
@@ -119,27 +119,28 @@ func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Netwo
 	}
 	e := a.Edge
 	return cni.New(cni.Config{
-		Mode: cni.Mode(e.NetworkPlugin), Alone: a.Alone(), Changed: a.NetworkChanged,
+		Mode: cni.Mode(e.NetworkPlugin), Standalone: a.Standalone(), Changed: a.NetworkChanged,
 		ConfDir: e.CNIConfDir, BinDirs: e.CNIBinDirs, PodCIDRs: a.PodCIDRs, Bridge: e.BridgeName,
 		Hairpin: a.Kubelet.HairpinMode != "none", DataDir: dir, Leases: a.Store, Log: a.Log,
-		Tell: a.Tell, Hold: a.Hold, Repaired: repaired, Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
+		RecordEvent: a.RecordEvent, Hold: a.Hold, OnRepair: repaired,
+		Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
 	})
 }
 
 // Programs returns the directory that contains the shim's program.
 func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
-// Stacked returns the directories that contain the lower and upper directories of overlay mounts. They are relative
+// OverlayDirs returns the directories that contain the lower and upper directories of overlay mounts. They are relative
 // to the state directory. They cannot be on an overlay file system.
-func Stacked() []string {
+func OverlayDirs() []string {
 	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }
 
-func (c *nativeBackend) Admits() error { return networkNotReady(c.network.Admit()) }
+func (c *nativeBackend) CheckPodNetwork() error { return networkNotReady(c.network.CheckPodNetwork()) }
 
 func (c *nativeBackend) Ready() error { return networkNotReady(c.network.Ready()) }
 
-func (c *nativeBackend) Answers() bool { return true }
+func (c *nativeBackend) IsResponding() bool { return true }
 
 func (c *nativeBackend) Await(context.Context) error { return nil }
 

@@ -21,7 +21,7 @@ import (
 type remoteBackend struct{ *remote.Runtime }
 
 // openRemote connects to the runtime at endpoint, and requests its status once.
-func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.Recent) (*Containers, error) {
+func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.CachedReader) (*Containers, error) {
 	ops := operations.New()
 	pulls := int64(parallelPulls(a.Config))
 	if *a.Kubelet.SerializeImagePulls {
@@ -30,7 +30,7 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 	c := remote.Config{
 		Endpoint: endpoint, Timeout: a.Kubelet.RuntimeRequestTimeout.Duration,
 		Pulls: pulls, PullsPerSecond: int(*a.Kubelet.RegistryPullQPS), PullBurst: int(a.Kubelet.RegistryBurst),
-		Changed: a.NetworkChanged, Counted: ops.Counted, Log: a.Log,
+		Changed: a.NetworkChanged, ObserveCall: ops.ObserveCall, Log: a.Log,
 	}
 	if endpoint == a.RuntimeEndpoint { // otherwise this is the previous runtime
 		c.ImageEndpoint = a.ImageEndpoint
@@ -39,7 +39,7 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 	if err != nil {
 		return nil, err
 	}
-	rt.Ask(ctx)
+	rt.CheckStatus(ctx)
 	return &Containers{
 		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: operations.Pulls{Images: rt.Images(), Operations: ops},
 		Network: &remoteNetwork{rt: rt}, Operations: ops, Cgroups: cgroups,
@@ -56,7 +56,7 @@ func (d *remoteBackend) Reconcile(context.Context) error { return nil }
 
 func (d *remoteBackend) Imports() Imports { return nil }
 
-func (d *remoteBackend) Going() []agentapi.Import { return nil }
+func (d *remoteBackend) ImportsInProgress() []agentapi.Import { return nil }
 
 func (d *remoteBackend) FailedArchives() []agentapi.Import { return nil }
 
@@ -72,8 +72,8 @@ type remoteNetwork struct {
 // Run does nothing, because the runtime maintains its network.
 func (n *remoteNetwork) Run(context.Context) error { return nil }
 
-// Stale returns false, because a runtime behind a socket does not report the network of a sandbox.
-func (n *remoteNetwork) Stale(string) bool { return false }
+// IsStale returns false, because a runtime behind a socket does not report the network of a sandbox.
+func (n *remoteNetwork) IsStale(string) bool { return false }
 
 // SetPodCIDRs sends the Node's podCIDRs to the runtime. Some runtimes generate their CNI
 // configuration from them.

@@ -47,10 +47,10 @@ func New(c Config) *Upkeep {
 	g := garbage.Settings(c.Config, c.Images)
 	g.Pods, g.Offline, g.Dead = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead
 	g.Events, g.Log, g.Now = c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
-	g.Runtime, g.Known, g.Meta = c.Garbage.Runtime, c.Garbage.Known, c.Store
+	g.Runtime, g.CheckPodsKnown, g.Meta = c.Garbage.Runtime, c.Garbage.CheckPodsKnown, c.Store
 	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report the number
-	if i, ok := c.Images.(interface{ Wrote() uint64 }); ok {
-		wrote = i.Wrote
+	if i, ok := c.Images.(interface{ WrittenBytes() uint64 }); ok {
+		wrote = i.WrittenBytes
 	}
 	u := &Upkeep{
 		Flash: flash.New(flash.Config{
@@ -59,7 +59,7 @@ func New(c Config) *Upkeep {
 		}),
 		oom: oom.New(oom.Config{File: c.Kernel, Killed: c.OOM, Events: g.Events, Log: g.Log}),
 	}
-	g.Wait = u.Flash.Exceeded
+	g.SaveWrites = u.Flash.BudgetExceeded
 	u.Garbage = garbage.New(g)
 	return u
 }

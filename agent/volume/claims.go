@@ -26,9 +26,9 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// patience is the maximum time to wait until the API server lists a volume as in use. After that the volume is
+// inUseTimeout is the maximum time to wait until the API server lists a volume as in use. After that the volume is
 // mounted anyway, because a server that cannot be reached cannot detach the volume either.
-const patience = 5 * time.Second
+const inUseTimeout = 5 * time.Second
 
 // csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name from the volume
 // handle. Only volumes with a volume handle can be attached.
@@ -71,20 +71,20 @@ type Claims struct {
 func Open(ctx context.Context, c Config) (*Claims, error) {
 	out, cfg := &Claims{}, storage.Config{
 		Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label,
-		LabelAll: c.Config.Gate("SELinuxMount"),
+		LabelAll: c.Config.GateEnabled("SELinuxMount"),
 		Claim:    object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
 		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) },
 	}
 	var err error
 	if c.Cluster != nil {
 		if out.node, err = csinode.New(csinode.Config{
-			Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up,
+			Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.LastKnown, Retry: c.Cluster.Up,
 			Log: c.Log,
 		}); err != nil {
 			return nil, err
 		}
 		inUse := func(ctx context.Context, id string) error {
-			soon, stop := context.WithTimeout(ctx, patience)
+			soon, stop := context.WithTimeout(ctx, inUseTimeout)
 			defer stop()
 			_ = c.Cluster.Node.InUse(soon, v1.UniqueVolumeName(id))
 			return ctx.Err()

@@ -143,18 +143,18 @@ func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
 	for k := range s.objects {
-		s.take(k)
+		s.removeObject(k)
 	}
 	clear(s.log)
 	clear(s.pages)
 	for k, o := range b.objects {
-		s.keep(k, o.DeepCopyObject().(object))
+		s.putObject(k, o.DeepCopyObject().(object))
 	}
 	for scope := range s.changed {
 		s.wake(scope)
 	}
 	s.mu.Unlock()
-	s.Cut()
+	s.CloseConnections()
 }
 
 // Bookmark sends a bookmark to all watches.
@@ -185,8 +185,8 @@ func (s *Server) put(k key, o object) {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	s.keep(k, o)
-	s.tell(change{s.version, event, k, o})
+	s.putObject(k, o)
+	s.recordChange(change{s.version, event, k, o})
 }
 
 func (s *Server) drop(k key) {
@@ -197,8 +197,8 @@ func (s *Server) drop(k key) {
 	s.version++
 	o = o.DeepCopyObject().(object)
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	s.take(k)
-	s.tell(change{s.version, watch.Deleted, k, o})
+	s.removeObject(k)
+	s.recordChange(change{s.version, watch.Deleted, k, o})
 }
 
 func (s *Server) delete(k key, grace *int64) {

@@ -87,12 +87,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		s.Fail(w, r, err)
+		s.WriteError(w, r, err)
 		return
 	}
 	out, err := s.do(r, verb, k, sub, body)
 	if err != nil {
-		s.Fail(w, r, err)
+		s.WriteError(w, r, err)
 		return
 	}
 	s.write(w, r, http.StatusOK, out)
@@ -198,7 +198,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	if streamsList(r) && s.NoWatchList.Load() {
 		err = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
 	}
-	if !watchable(k.resource) {
+	if !isWatchable(k.resource) {
 		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
 	}
 	s.mu.Lock()
@@ -207,7 +207,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.Fail(w, r, err)
+		s.WriteError(w, r, err)
 		return
 	}
 	info := s.wire(r)
@@ -277,15 +277,15 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 	return s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, v1.SchemeGroupVersion).Encode(e, to)
 }
 
-// Swallow is a Fault that reads requests and never answers.
-func Swallow(_ http.ResponseWriter, r *http.Request) bool {
+// NeverAnswer is a Fault that reads requests and never answers.
+func NeverAnswer(_ http.ResponseWriter, r *http.Request) bool {
 	_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect of the client only after reading the body
 	<-r.Context().Done()
 	return true
 }
 
-// Fail answers with an error in the form of an API server.
-func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
+// WriteError answers with an error in the form of an API server.
+func (s *Server) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		status = apierrors.NewInternalError(err)
@@ -321,7 +321,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 
 // encode encodes an object in the requested form.
 func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
-	shown := kubetest.Shown(r, o)
+	shown := kubetest.AcceptedForm(r, o)
 	if v, asked := certificates(r); asked && gv.Group == certificatesv1.GroupName {
 		gv.Version = v
 	}

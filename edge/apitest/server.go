@@ -88,7 +88,7 @@ func New(t testing.TB) *Server {
 		}
 	}()
 	t.Cleanup(func() {
-		s.Cut()
+		s.CloseConnections()
 		_ = s.http.Close()
 		<-ended
 	})
@@ -106,14 +106,14 @@ func (s *Server) Client(t testing.TB) *kube.Client {
 	return c
 }
 
-// Down makes the server unreachable. Open connections stay open until Cut and transfer no data.
-func (s *Server) Down() { s.down.Store(true) }
+// Disconnect makes the server unreachable. Open connections stay open until CloseConnections and transfer no data.
+func (s *Server) Disconnect() { s.down.Store(true) }
 
-// Up makes the server reachable.
-func (s *Server) Up() { s.down.Store(false) }
+// Reconnect makes the server reachable.
+func (s *Server) Reconnect() { s.down.Store(false) }
 
-// Cut closes all connections.
-func (s *Server) Cut() {
+// CloseConnections closes all connections.
+func (s *Server) CloseConnections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
@@ -156,10 +156,10 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	c := &counted{Conn: near, s: s}
+	c := &requestCount{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // Down was called during the connect, so Cut may miss this connection
+	if s.down.Load() { // Disconnect was called during the connect, so CloseConnections may miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}
@@ -167,20 +167,20 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	return c, nil
 }
 
-type counted struct {
+type requestCount struct {
 	net.Conn
 	s *Server
 }
 
 // Read counts what the client receives.
-func (c *counted) Read(p []byte) (int, error) {
+func (c *requestCount) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.s.received.Add(int64(n))
 	return n, err
 }
 
 // Write counts what the client sends.
-func (c *counted) Write(p []byte) (int, error) {
+func (c *requestCount) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.s.sent.Add(int64(n))
 	return n, err

@@ -37,15 +37,15 @@ func topicsOf(o object) []topic {
 	return topics
 }
 
-// watchable reports whether a resource can be watched. Leases and Events cannot: no test watches them, and the changes of many Leases
+// isWatchable reports whether a resource can be watched. Leases and Events cannot: no test watches them, and the changes of many Leases
 // would fill the memory.
-func watchable(resource string) bool { return resource != "leases" && resource != "events" }
+func isWatchable(resource string) bool { return resource != "leases" && resource != "events" }
 
 // The methods below require mu.
 
-// keep creates or replaces an object.
-func (s *Server) keep(k key, o object) {
-	s.take(k)
+// putObject creates or replaces an object.
+func (s *Server) putObject(k key, o object) {
+	s.removeObject(k)
 	s.objects[k] = o
 	for _, scope := range topicsOf(o) {
 		if s.index[scope] == nil {
@@ -55,8 +55,8 @@ func (s *Server) keep(k key, o object) {
 	}
 }
 
-// take removes an object if it exists.
-func (s *Server) take(k key) {
+// removeObject removes an object if it exists.
+func (s *Server) removeObject(k key) {
 	o, found := s.objects[k]
 	if !found {
 		return
@@ -70,9 +70,9 @@ func (s *Server) take(k key) {
 	}
 }
 
-// tell records a change for all topics of its object.
-func (s *Server) tell(c change) {
-	if !watchable(c.key.resource) {
+// recordChange records a change for all topics of its object.
+func (s *Server) recordChange(c change) {
+	if !isWatchable(c.key.resource) {
 		return
 	}
 	for _, scope := range topicsOf(c.object) {

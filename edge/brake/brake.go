@@ -36,8 +36,8 @@ const (
 // A Sink receives pods from the API server. *desired.Desired implements it.
 type Sink interface {
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
-	Fail(source string, problems []desired.Problem)
-	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
+	ReportFailure(source string, problems []desired.Problem)
+	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error
 }
 
 // Meta stores small values. *store.Store implements it.
@@ -135,11 +135,11 @@ func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Again returns a channel that requests a new list of all pods from the source. The judgement of the pods on hold may change.
-func (b *Brake) Again() <-chan struct{} { return b.listAgain }
+// RelistRequests returns a channel that requests a new list of all pods from the source. The judgement of the pods on hold may change.
+func (b *Brake) RelistRequests() <-chan struct{} { return b.listAgain }
 
-// Held returns the current hold, and false if there is none.
-func (b *Brake) Held() (Hold, bool) {
+// CurrentHold returns the current hold, and false if there is none.
+func (b *Brake) CurrentHold() (Hold, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.state.Hold == nil {
@@ -150,16 +150,18 @@ func (b *Brake) Held() (Hold, bool) {
 	return h, true
 }
 
-// Until returns the time limit of a hold. It returns zero if the hold has no limit.
-func (b *Brake) Until(h Hold) time.Time {
+// HoldDeadline returns the time limit of a hold. It returns zero if the hold has no limit.
+func (b *Brake) HoldDeadline(h Hold) time.Time {
 	if b.Limit == 0 {
 		return time.Time{}
 	}
 	return h.Since.Add(b.Limit)
 }
 
-// Fail forwards the reason why the API server cannot be reached.
-func (b *Brake) Fail(source string, problems []desired.Problem) { b.Next.Fail(source, problems) }
+// ReportFailure forwards the reason why the API server cannot be reached.
+func (b *Brake) ReportFailure(source string, problems []desired.Problem) {
+	b.Next.ReportFailure(source, problems)
+}
 
 // Set judges a full list of pods and forwards it. If it puts missing pods on hold, it adds them to the forwarded list.
 func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
@@ -211,7 +213,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 // Update judges changes and forwards them. A pod that disappeared without a graceful deletion ends only if the Node has not been
 // replaced, because garbage collection removes the pods of a deleted Node. If the Node was replaced, the pod is on hold until Set judges
 // all pods together.
-func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error {
+func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error {
 	if source != desired.API {
 		return b.Next.Update(ctx, source, claims, gone)
 	}
@@ -226,7 +228,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 		return fmt.Errorf("check whether the Node is the same as before: %w", err)
 	}
 	before := b.currentState()
-	why := before.Known.differs(now)
+	why := before.Known.describeDifference(now)
 	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
 		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove the pod
 	}
@@ -243,13 +245,13 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	b.mu.Unlock()
 	signal(b.wake)
 	claims = slices.DeleteFunc(slices.Clone(claims), func(c desired.Claim) bool { return slices.Contains(forced, c.Pod.UID) })
-	gone = slices.DeleteFunc(slices.Clone(gone), func(g desired.Gone) bool { return slices.Contains(forced, g.UID) })
+	gone = slices.DeleteFunc(slices.Clone(gone), func(g desired.RemovedPod) bool { return slices.Contains(forced, g.UID) })
 	return b.Next.Update(ctx, source, claims, gone)
 }
 
 // forcedRemovals returns the UIDs of running pods that were removed without a graceful deletion that this node observed. The server sets
 // a grace period of 0 before it removes a pod by force. In other removals it sets no grace period.
-func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
+func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.RemovedPod) (uids []types.UID) {
 	for _, c := range claims {
 		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
 			uids = append(uids, c.Pod.UID)
@@ -286,9 +288,9 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 	if h == nil {
 		return 0, nil
 	}
-	var gone []desired.Gone
+	var gone []desired.RemovedPod
 	for _, uid := range h.Pods {
-		gone = append(gone, desired.Gone{UID: uid})
+		gone = append(gone, desired.RemovedPod{UID: uid})
 	}
 	if err := b.Next.Update(ctx, desired.API, nil, gone); err != nil {
 		return 0, fmt.Errorf("end the held pods: %w", err)
@@ -358,7 +360,7 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 	if h == nil {
 		return 0
 	}
-	if at := b.Until(*h); !at.IsZero() && !b.Now().Before(at) {
+	if at := b.HoldDeadline(*h); !at.IsZero() && !b.Now().Before(at) {
 		b.Log.Warn("the time limit for pods on hold is over: the pods end now", "pods", len(h.Pods), "since", h.Since)
 		if _, err := b.Accept(ctx); err != nil {
 			b.Log.Error("the pods on hold cannot be ended", "error", err)

@@ -262,7 +262,7 @@ func TestLyingList(t *testing.T) {
 				}
 				s.Fault.Store(&lie)
 				s.Compact()
-				s.Cut()
+				s.CloseConnections()
 				s.stays("a b c d", "")
 				if lies.Load() == 0 {
 					t.Error("the faulty answer was never sent")
@@ -281,7 +281,7 @@ func TestUnsure(t *testing.T) {
 	at(t, func(s *site) {
 		deny := func(w http.ResponseWriter, r *http.Request) bool {
 			if strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
-				s.Server.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no")))
+				s.Server.WriteError(w, r, apierrors.NewInternalError(fmt.Errorf("no")))
 				return true
 			}
 			return false

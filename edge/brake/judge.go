@@ -9,8 +9,8 @@ type Identity struct {
 	Epoch   int       `json:"epoch,omitempty"`   // value of (*history.History).Epoch
 }
 
-// differs returns the difference between two identities as a sentence, or "" if they are the same.
-func (before Identity) differs(now Identity) string {
+// describeDifference returns the difference between two identities as a sentence, or "" if they are the same.
+func (before Identity) describeDifference(now Identity) string {
 	switch {
 	case before.Cluster != "" && now.Cluster != "" && before.Cluster != now.Cluster:
 		return "this is a different cluster than before"
@@ -60,7 +60,7 @@ func (v Verdict) String() string { return [...]string{"end all", "hold all", "ho
 
 // Judge decides about the pods that a list lacks. It returns the verdict and the reason of a hold. It is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
-	why = s.Known.differs(s.Now)
+	why = s.Known.describeDifference(s.Now)
 	switch {
 	case s.Vanished == 0 || why == "":
 		return EndAll, ""

@@ -66,7 +66,7 @@ func FuzzJudge(f *testing.F) {
 			s.Seen = &seen
 		}
 		v, why := Judge(s)
-		changed := s.Known.differs(s.Now) != ""
+		changed := s.Known.describeDifference(s.Now) != ""
 		switch {
 		case !changed && v != EndAll:
 			t.Errorf("%+v: %s although nothing changed", s, v)
@@ -79,8 +79,8 @@ func FuzzJudge(f *testing.F) {
 		case (v == EndAll) != (why == ""):
 			t.Errorf("%+v: %s because %q", s, v, why)
 		}
-		if merged := s.Known.merge(s.Now); merged.differs(s.Now) != "" && s.Now.Node != "" {
-			t.Errorf("%+v: an accepted identity is another: %s", s, merged.differs(s.Now))
+		if merged := s.Known.merge(s.Now); merged.describeDifference(s.Now) != "" && s.Now.Node != "" {
+			t.Errorf("%+v: an accepted identity is another: %s", s, merged.describeDifference(s.Now))
 		}
 	})
 }

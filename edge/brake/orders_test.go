@@ -73,8 +73,8 @@ func TestEveryOrderOfDisasters(t *testing.T) {
 						case "restored":
 							s.Restore(backup, c.others)
 						case "cut":
-							s.Down()
-							s.Cut()
+							s.Disconnect()
+							s.CloseConnections()
 						case "killed":
 							s.kill()
 							if !off {
@@ -86,7 +86,7 @@ func TestEveryOrderOfDisasters(t *testing.T) {
 						}
 						time.Sleep(time.Second)
 					}
-					s.Up()
+					s.Reconnect()
 					s.start()
 					time.Sleep(2 * time.Minute)
 					s.want("a b c d e f g h", "e f g h")

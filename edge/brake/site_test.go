@@ -47,7 +47,7 @@ func (s *site) event(warning bool, reason, message string) {
 	if warning {
 		kind = v1.EventTypeWarning
 	}
-	eventtest.Note(kind, reason, message)
+	eventtest.RecordEvent(kind, reason, message)
 	s.events = append(s.events, reason)
 }
 
@@ -94,7 +94,7 @@ func (s *site) start() {
 	d = must[*desired.Desired](s.TB)(desired.New(desired.Config{Store: db, Poke: func(uid types.UID) { forget <- uid }, Log: log}))
 	client := s.Client(s.TB)
 	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s},
-		Ride: db.Ride, Log: log}))
+		AddMetaValue: db.AddMetaValue, Log: log}))
 	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db,
 		Limit: s.limit, Log: log,
 		Event: s.event}))
@@ -103,7 +103,7 @@ func (s *site) start() {
 		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },
 		StatusEvery: time.Minute, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second}))
 	a := must[*source.API](s.TB)(source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: b, History: h,
-		Again: b.Again(), Log: log}))
+		Relist: b.RelistRequests(), Log: log}))
 	done := make(chan struct{})
 	runs := []interface{ Run(context.Context) error }{h, b, n, a}
 	for _, r := range runs {
@@ -167,7 +167,7 @@ func (s *site) want(running, held string) {
 		synctest.Wait()
 		got = s.running()
 		var names []string
-		if h, ok := s.brake.Held(); ok {
+		if h, ok := s.brake.CurrentHold(); ok {
 			for _, p := range s.List() {
 				if slices.Contains(h.Pods, p.Pod.UID) {
 					names = append(names, p.Pod.Name)
@@ -196,11 +196,11 @@ func (s *site) stays(running, held string) {
 
 // The method away disconnects the node, calls happens, and connects the node again.
 func (s *site) away(happens func()) {
-	s.Down()
-	s.Cut()
+	s.Disconnect()
+	s.CloseConnections()
 	time.Sleep(2 * time.Minute)
 	happens()
-	s.Up()
+	s.Reconnect()
 	time.Sleep(30 * time.Second) // until the node has reconnected
 }
 

@@ -28,18 +28,18 @@ const (
 // Config contains the dependencies of a Source.
 type Config struct {
 	Client *kube.Client
-	// Want returns the name of the ConfigMap to follow. An empty name means none.
-	Want func() (namespace, name string)
-	// Changed receives a value when the result of Want may have changed. Its capacity is 1.
+	// WantedName returns the name of the ConfigMap to follow. An empty name means none.
+	WantedName func() (namespace, name string)
+	// Changed receives a value when the result of WantedName may have changed. Its capacity is 1.
 	Changed <-chan struct{}
-	// None is called when Want returns an empty name.
-	None func()
-	// Take receives the ConfigMap after the first read, and after each change. Take must not retain it.
-	Take func(*v1.ConfigMap)
-	// Problem receives the reason why the ConfigMap cannot be followed, and "" when it can be followed again.
-	Problem func(why string)
-	Retry   <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
-	Log     *slog.Logger
+	// OnNone is called when WantedName returns an empty name.
+	OnNone func()
+	// Receive receives the ConfigMap after the first read, and after each change. Receive must not retain it.
+	Receive func(*v1.ConfigMap)
+	// OnProblem receives the reason why the ConfigMap cannot be followed, and "" when it can be followed again.
+	OnProblem func(why string)
+	Retry     <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Log       *slog.Logger
 }
 
 // A Source follows one ConfigMap.
@@ -47,22 +47,22 @@ type Source struct{ c Config }
 
 // New validates the configuration. It sends no request.
 func New(c Config) (*Source, error) {
-	if c.Client == nil || c.Want == nil || c.None == nil || c.Take == nil || c.Problem == nil || c.Log == nil {
+	if c.Client == nil || c.WantedName == nil || c.OnNone == nil || c.Receive == nil || c.OnProblem == nil || c.Log == nil {
 		return nil, errors.New("configsource: Client, Want, None, Take, Problem and Log are needed")
 	}
 	return &Source{c}, nil
 }
 
-// errOther makes Run call Want again.
+// errOther makes Run call WantedName again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
-	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	for ctx.Err() == nil {
-		namespace, name := s.c.Want()
+		namespace, name := s.c.WantedName()
 		if name == "" {
-			s.c.None()
+			s.c.OnNone()
 			select {
 			case <-ctx.Done():
 			case <-s.c.Changed:
@@ -80,12 +80,12 @@ func (s *Source) Run(ctx context.Context) error {
 		}
 		if err != nil && !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
 			s.c.Log.Debug("the ConfigMap cannot be followed", "configMap", namespace+"/"+name, "error", err)
-			s.c.Problem(err.Error())
+			s.c.OnProblem(err.Error())
 		}
 		if time.Since(began) > steadyTime {
 			again.Reset()
 		}
-		if _, err := kube.Wait(ctx, &again, err, s.c.Retry); err != nil {
+		if _, err := kube.WaitForRetry(ctx, &again, err, s.c.Retry); err != nil {
 			return nil
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 	cm, err := kube.Get[v1.ConfigMap](ctx, s.c.Client, namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		s.c.Problem("there is no such ConfigMap")
+		s.c.OnProblem("there is no such ConfigMap")
 	case err != nil:
 		return fmt.Errorf("read the ConfigMap: %w", err)
 	default:
@@ -120,7 +120,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.c.Changed:
-			if ns, n := s.c.Want(); ns != namespace || n != name {
+			if ns, n := s.c.WantedName(); ns != namespace || n != name {
 				return errOther
 			}
 		case e, open := <-w.ResultChan():
@@ -136,7 +136,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 
 // pause waits until the next read of a ConfigMap that the node may not watch.
 func (s *Source) pause(ctx context.Context) error {
-	t := time.NewTimer(retry.Around(pollInterval))
+	t := time.NewTimer(retry.Jitter(pollInterval))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -153,7 +153,7 @@ func (s *Source) event(e watch.Event, name string) error {
 	case e.Type == watch.Error || !ok:
 		return fmt.Errorf("watch the ConfigMap: %w", apierrors.FromObject(e.Object))
 	case e.Type == watch.Deleted:
-		s.c.Problem("it was deleted; the configuration that it had sent to the node stays")
+		s.c.OnProblem("it was deleted; the configuration that it had sent to the node stays")
 	default:
 		s.forward(cm, name)
 	}
@@ -165,6 +165,6 @@ func (s *Source) forward(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return
 	}
-	s.c.Problem("")
-	s.c.Take(cm)
+	s.c.OnProblem("")
+	s.c.Receive(cm)
 }

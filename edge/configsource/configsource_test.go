@@ -42,16 +42,16 @@ func in(t *testing.T, name string, mayWatch bool, test func(*scene)) {
 			s.asked[r.URL.Path]++
 			s.mu.Unlock()
 			if watch && !mayWatch {
-				s.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, nil))
+				s.WriteError(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, nil))
 			}
 			return watch && !mayWatch
 		}
 		s.Fault.Store(&fault)
 		client := s.Server.Client(t)
 		src, err := New(Config{
-			Client: client, Changed: s.changed, Log: slog.New(slog.DiscardHandler), None: func() { s.set("none") }, Problem: s.set,
-			Want: func() (string, string) { s.mu.Lock(); defer s.mu.Unlock(); return "kube-system", s.name },
-			Take: func(cm *v1.ConfigMap) { s.mu.Lock(); defer s.mu.Unlock(); s.taken = append(s.taken, cm.Data["v"]) },
+			Client: client, Changed: s.changed, Log: slog.New(slog.DiscardHandler), OnNone: func() { s.set("none") }, OnProblem: s.set,
+			WantedName: func() (string, string) { s.mu.Lock(); defer s.mu.Unlock(); return "kube-system", s.name },
+			Receive:    func(cm *v1.ConfigMap) { s.mu.Lock(); defer s.mu.Unlock(); s.taken = append(s.taken, cm.Data["v"]) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -137,8 +137,8 @@ func TestMayOnlyGet(t *testing.T) {
 func TestOutage(t *testing.T) {
 	in(t, "mine", true, func(s *scene) {
 		s.put("mine", "a")
-		s.Down()
-		s.Cut()
+		s.Disconnect()
+		s.CloseConnections()
 		time.Sleep(time.Minute)
 		s.mu.Lock()
 		problem := s.problem
@@ -146,7 +146,7 @@ func TestOutage(t *testing.T) {
 		if problem == "" {
 			t.Error("Problem was not called")
 		}
-		s.Up()
+		s.Reconnect()
 		s.put("mine", "b")
 		time.Sleep(lastRetry)
 		s.mu.Lock()

@@ -102,7 +102,7 @@ func (n *Node) Poke() {
 
 // Run writes the drivers to the API server until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
-	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	failing := false // true during an outage, which is logged once
 	for {
 		select {
@@ -122,15 +122,15 @@ func (n *Node) Run(ctx context.Context) error {
 				failing = true
 				n.Log.Warn("this node's CSI drivers cannot be written to the API server and are retried", "node", n.Name, "error", err)
 			}
-			if _, ended := kube.Wait(ctx, &again, err, n.wake); ended != nil {
+			if _, ended := kube.WaitForRetry(ctx, &again, err, n.wake); ended != nil {
 				return nil
 			}
 		}
 	}
 }
 
-// todo returns the drivers that are not written to the API server yet.
-func (n *Node) todo(owner types.UID) map[string]*driver {
+// pendingDrivers returns the drivers that are not written to the API server yet.
+func (n *Node) pendingDrivers(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.owner != owner { // nothing was written to a new Node
@@ -160,7 +160,7 @@ func (n *Node) sync(ctx context.Context) error {
 	if node == nil || node.UID == "" {
 		return errNoNode
 	}
-	todo := n.todo(node.UID)
+	todo := n.pendingDrivers(node.UID)
 	if len(todo) == 0 {
 		return nil
 	}

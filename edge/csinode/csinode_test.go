@@ -132,12 +132,12 @@ func TestDrivers(t *testing.T) {
 // Node gets a new CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
-		s.Down()
+		s.Disconnect()
 		s.Install("a", "id-a", 0, nil)
 		s.Install("b", "id-b", 0, nil)
 		s.Uninstall("b")
 		time.Sleep(time.Hour)
-		s.Up()
+		s.Reconnect()
 		s.Poke()
 		time.Sleep(time.Minute)
 		s.wants("a=id-a ;")

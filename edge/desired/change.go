@@ -48,7 +48,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 
 // Update applies changes to the set of a source: new and changed claims, and removed pods. The other pods of the source are kept. If
 // Update returns an error, nothing has changed, and the source must call Set.
-func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []Gone) error {
+func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []RemovedPod) error {
 	return d.change(ctx, func(next rows, blockedClaims map[string][]blocked) error {
 		named := make(map[types.UID]bool, len(claims)+len(gone))
 		for _, g := range gone {
@@ -66,8 +66,8 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 	})
 }
 
-// Fail reports the reason why a source cannot read its set. All pods of the source are kept.
-func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
+// ReportFailure reports the reason why a source cannot read its set. All pods of the source are kept.
+func (d *Desired) ReportFailure(source string, problems []Problem) { d.report(source, problems, false) }
 
 // report replaces the problems of a source and logs new ones. delivered means that the source has delivered its set.
 func (d *Desired) report(source string, problems []Problem, delivered bool) {

@@ -37,14 +37,14 @@ var (
 
 // A Pod is a pod that this node is to run or to end.
 type Pod struct {
-	Pod      *v1.Pod // must not be modified
-	Source   string
-	Origin   string        // the file or URL; used in messages
-	Deleting bool          // the pod is ending; call Forget when its resources are gone
-	Grace    time.Duration // grace period, if Deleting
-	Lives    int           // number of times that the pod has ended and started again under its UID
-	Waiting  types.UID     // UID of an older pod with the same name that must be forgotten before this pod starts
-	Version  uint64        // value of Desired.Version at the last change of the pod
+	Pod         *v1.Pod // must not be modified
+	Source      string
+	Origin      string        // the file or URL; used in messages
+	Deleting    bool          // the pod is ending; call Forget when its resources are gone
+	Grace       time.Duration // grace period, if Deleting
+	Lives       int           // number of times that the pod has ended and started again under its UID
+	Predecessor types.UID     // UID of an older pod with the same name that must be forgotten before this pod starts
+	Version     uint64        // value of Desired.Version at the last change of the pod
 }
 
 // A Claim is a pod that a source wants to run or to end.
@@ -60,8 +60,8 @@ type Ending struct {
 	Forced bool          // for a forced deletion: the source has removed the pod, or removes it without waiting
 }
 
-// A Gone is a pod that its source no longer knows.
-type Gone struct {
+// A RemovedPod is a pod that its source no longer knows.
+type RemovedPod struct {
 	UID    types.UID
 	Ending *Ending // nil if the grace period in the manifest applies
 }
@@ -85,7 +85,7 @@ type Store interface {
 type Config struct {
 	Store Store
 	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
-	// Hold keeps pods running that are missing from the full set of their source. The method Held returns these pods. Hold is set during
+	// Hold keeps pods running that are missing from the full set of their source. The method HeldPods returns these pods. Hold is set during
 	// the trial of a new version or configuration of islet: if the new version fails to find a pod, the node must not lose that pod. A
 	// held pod starts again after another pod with its name, or its own former instance, has ended. A pod that was removed on purpose
 	// runs until the agent starts without Hold.
@@ -157,9 +157,9 @@ func (d *Desired) List() []Pod {
 	return list
 }
 
-// Each calls f for all pods in an unspecified order. It does not copy the list, so f must be fast and must
+// ForEach calls f for all pods in an unspecified order. It does not copy the list, so f must be fast and must
 // not call methods of d.
-func (d *Desired) Each(f func(Pod)) {
+func (d *Desired) ForEach(f func(Pod)) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, p := range d.pods {
@@ -174,16 +174,16 @@ func (d *Desired) Version() uint64 {
 	return d.version
 }
 
-// Spoken reports whether a source has delivered its full set since the agent started. Before that, no running pod of the source is an
+// HasReported reports whether a source has delivered its full set since the agent started. Before that, no running pod of the source is an
 // orphan.
-func (d *Desired) Spoken(source string) bool {
+func (d *Desired) HasReported(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.spoken[source]
 }
 
-// Held returns the UIDs of the pods that run only because of Hold.
-func (d *Desired) Held() (list []types.UID) {
+// HeldPods returns the UIDs of the pods that run only because of Hold.
+func (d *Desired) HeldPods() (list []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, held := range d.held {
@@ -219,7 +219,7 @@ func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []typ
 	for uid, row := range next {
 		p := Pod{
 			Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting,
-			Grace: row.Grace, Lives: row.Lives, Waiting: waits[uid],
+			Grace: row.Grace, Lives: row.Lives, Predecessor: waits[uid],
 		}
 		p.Version = d.pods[uid].Version
 		if p != d.pods[uid] {

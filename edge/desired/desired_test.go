@@ -82,13 +82,13 @@ func (w *world) show() string {
 		if p.Deleting {
 			s += " deleting"
 		}
-		if p.Waiting != "" {
-			s += " waiting " + string(p.Waiting)
+		if p.Predecessor != "" {
+			s += " waiting " + string(p.Predecessor)
 		}
 		out = append(out, s)
 	}
 	each := map[types.UID]Pod{}
-	w.Each(func(p Pod) { each[p.Pod.UID] = p })
+	w.ForEach(func(p Pod) { each[p.Pod.UID] = p })
 	if listed := w.List(); len(each) != len(listed) || slices.ContainsFunc(listed, func(p Pod) bool { return each[p.Pod.UID] != p }) {
 		w.Errorf("Each passes %v, List returns %v", each, listed)
 	}
@@ -135,7 +135,7 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("the same set", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1")
 	w.want("another source", w.Set(ctx, HTTP, claims("c/c1"), nil), "a1, b1, c1", "c1")
 	w.restart()
-	if w.Spoken(File) || !w.Spoken(Local) {
+	if w.HasReported(File) || !w.HasReported(Local) {
 		t.Error("after a restart Spoken must be true only for the local source")
 	}
 	w.want("restart", nil, "a1, b1, c1")
@@ -143,7 +143,7 @@ func TestLifeOfPods(t *testing.T) {
 	if p, _ := w.Get("a1"); p.Grace != 7*time.Second {
 		t.Error("the grace period is not that of the manifest:", p.Grace)
 	}
-	if !w.Spoken(File) || w.Spoken(HTTP) {
+	if !w.HasReported(File) || w.HasReported(HTTP) {
 		t.Error("Spoken must be true only for the file source")
 	}
 	w.restart()
@@ -154,7 +154,7 @@ func TestLifeOfPods(t *testing.T) {
 	}
 	w.want("back while ending", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1 deleting, c1")
 	w.want("started anew", w.Forget(ctx, "b1"), "a2, b1, c1", "b1")
-	if rejected, err := w.db.Rejected(ctx); err != nil || len(rejected) != 0 {
+	if rejected, err := w.db.Rejections(ctx); err != nil || len(rejected) != 0 {
 		t.Error(rejected, err)
 	}
 	w.want("not forgotten twice", w.Forget(ctx, "b1"), "a2, b1, c1")
@@ -267,7 +267,7 @@ func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	if got := w.problems(); got != "file /manifests/a1 spec: bad" {
 		t.Error(got)
 	}
-	w.Desired.Fail(File, []Problem{{Message: "gone"}})
+	w.Desired.ReportFailure(File, []Problem{{Message: "gone"}})
 	w.want("failed", nil, "a1, b1 deleting")
 	if got := w.problems(); got != "file  : gone" {
 		t.Error(got)
@@ -283,7 +283,7 @@ func TestRebuild(t *testing.T) {
 	}
 	w.want("adopt", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1", "a2", "b1", "e1", "l1")
 	w.want("adopt again", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1")
-	if w.Spoken(File) {
+	if w.HasReported(File) {
 		t.Error("the running pod differs from the source's pod")
 	}
 	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
@@ -300,7 +300,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	ctx := t.Context()
 	bad := []Problem{{Origin: "x", Message: "bad"}}
-	if err := d.Set(ctx, File, claims("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.Spoken(File) {
+	if err := d.Set(ctx, File, claims("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.HasReported(File) {
 		t.Error(err, d.List())
 	}
 	if got := d.Problems(); len(got) != 2 || !strings.Contains(got[0].Message, "full") {
@@ -401,26 +401,26 @@ func TestHold(t *testing.T) {
 	w.restart()
 	set(File, "a/1")
 	set(API)
-	if held := w.Held(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
+	if held := w.HeldPods(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
 	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deleted the pod
-	if err := w.Update(ctx, API, []Claim{ending}, []Gone{{UID: "4"}}); err != nil {
+	if err := w.Update(ctx, API, []Claim{ending}, []RemovedPod{{UID: "4"}}); err != nil {
 		t.Fatal(err)
 	}
-	if held := w.Held(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
+	if held := w.HeldPods(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
 	set(File, "a/1", "b/2") // the source delivers the pod again
-	if held := w.Held(); len(held) > 0 {
+	if held := w.HeldPods(); len(held) > 0 {
 		t.Errorf("held are %v", held)
 	}
 	set(File, "a/1")
 	w.hold = false
 	w.restart()
 	set(File, "a/1")
-	if w.show() != "1, 2 deleting, 3 deleting, 4 deleting" || len(w.Held()) > 0 {
-		t.Errorf("%s, held are %v", w.show(), w.Held())
+	if w.show() != "1, 2 deleting, 3 deleting, 4 deleting" || len(w.HeldPods()) > 0 {
+		t.Errorf("%s, held are %v", w.show(), w.HeldPods())
 	}
 }
 
@@ -440,7 +440,7 @@ func TestHoldReplaced(t *testing.T) {
 	w.want("dropped", w.Set(ctx, File, nil, nil), "a1 deleting, a2 waiting a1, b1 deleting")
 	w.want("the former one is gone", w.Forget(ctx, "a1"), "a2, b1 deleting", "a1", "a2")
 	w.want("the former life is over", w.Forget(ctx, "b1"), "a2, b1", "b1")
-	held := w.Held()
+	held := w.HeldPods()
 	slices.Sort(held)
 	if !slices.Equal(held, []types.UID{"a2", "b1"}) {
 		t.Errorf("held are %v", held)

@@ -110,7 +110,7 @@ func (s *simulation) step() {
 		s.set(ctx, source, claims(specs...), problems)
 	case 2:
 		before := s.List()
-		s.Desired.Fail(source, []Problem{{Message: "no link"}})
+		s.Desired.ReportFailure(source, []Problem{{Message: "no link"}})
 		if !slices.Equal(before, s.List()) {
 			s.Error("a source that fails has changed pods")
 		}
@@ -175,7 +175,7 @@ func (s *simulation) check() {
 		if ownsName(s.rows[p.Pod.UID]) {
 			holders[name]++
 		}
-		if !p.Deleting && p.Waiting == "" || p.Deleting {
+		if !p.Deleting && p.Predecessor == "" || p.Deleting {
 			starting[name] += map[bool]int{false: 1, true: 0}[p.Deleting]
 			for _, o := range s.List() {
 				if !p.Deleting && o.Deleting && o.Pod.Name == name {
@@ -183,8 +183,8 @@ func (s *simulation) check() {
 				}
 			}
 		}
-		if other, ok := s.Get(p.Waiting); p.Waiting != "" && (!ok || !other.Deleting) {
-			s.Errorf("%s waits for %s, which is not ending", p.Pod.UID, p.Waiting)
+		if other, ok := s.Get(p.Predecessor); p.Predecessor != "" && (!ok || !other.Deleting) {
+			s.Errorf("%s waits for %s, which is not ending", p.Pod.UID, p.Predecessor)
 		}
 		if s.seen[p.Pod.UID] != p {
 			s.Errorf("%s has changed without a poke", p.Pod.UID)
@@ -231,7 +231,7 @@ func (s *simulation) settle() {
 	}
 	live := map[string]bool{}
 	for _, p := range s.List() {
-		if p.Deleting || p.Waiting != "" {
+		if p.Deleting || p.Predecessor != "" {
 			s.Errorf("%s never settles", p.Pod.UID)
 		}
 		live[p.Pod.Name] = true

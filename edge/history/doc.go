@@ -2,8 +2,8 @@
 // plane continues from an older state. A watch that continues from a newer version then receives no events and no error
 // (https://github.com/kubernetes/kubernetes/issues/131115).
 //
-//	lease room --Renewed, Doubt--> History --Rewritten--> source.API   list anew
-//	source.API --Settle, Resume-->    |                   object.Cache list anew
+//	lease room --RecordRenewal, SuspectServer--> History --WatchEpoch--> source.API   list anew
+//	source.API --VerifyServer, Resume-->    |                   object.Cache list anew
 //	                                  |                   outbox       forget what was acknowledged
 //	             store <--marker------'                   node         read anew
 //	               (with pods, and after them)

@@ -37,10 +37,10 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// Ride is (*store.Store).Ride. It makes the store write the value under key in each transaction that stores pods. Without Ride, the
-	// marker is stored only every storeEvery.
-	Ride func(key string, value func() string)
-	Log  *slog.Logger
+	// AddMetaValue is (*store.Store).AddMetaValue. It makes the store write the value under key in each transaction that stores pods. Without
+	// AddMetaValue, the marker is stored only every storeEvery.
+	AddMetaValue func(key string, value func() string)
+	Log          *slog.Logger
 }
 
 // A marker is a lower bound of the history. Every later state of the same history has reached it.
@@ -63,10 +63,10 @@ type History struct {
 	storedAt    time.Time // time of the last write of stored
 	podsStored  bool      // pods were stored since the last renewal
 	doubt       bool
-	subscribers []chan struct{} // the channels returned by Rewritten
+	subscribers []chan struct{} // the channels returned by WatchEpoch
 }
 
-// New loads the stored marker. The first Settle reads the Lease.
+// New loads the stored marker. The first VerifyServer reads the Lease.
 func New(ctx context.Context, c Config) (*History, error) {
 	if c.Client == nil || c.Node == "" || c.Meta == nil || c.Log == nil {
 		return nil, errors.New("history: a part of the configuration is missing")
@@ -83,8 +83,8 @@ func New(ctx context.Context, c Config) (*History, error) {
 		}
 		h.stored = h.last
 	}
-	if c.Ride != nil {
-		c.Ride(metaHistory, h.markerForPods)
+	if c.AddMetaValue != nil {
+		c.AddMetaValue(metaHistory, h.markerForPods)
 	}
 	return h, nil
 }
@@ -103,15 +103,15 @@ func (h *History) markerForPods() string {
 	return string(b)
 }
 
-// Seen records the version of a pod, or of a list of pods. Call it before storing the content.
-func (h *History) Seen(version string) {
+// RecordVersion records the version of a pod, or of a list of pods. Call it before storing the content.
+func (h *History) RecordVersion(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
-// Rewritten returns a new channel that receives a value at the begin of each new epoch. Signals coalesce.
-func (h *History) Rewritten() <-chan struct{} {
+// WatchEpoch returns a new channel that receives a value at the begin of each new epoch. Signals coalesce.
+func (h *History) WatchEpoch() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := make(chan struct{}, 1)
@@ -126,17 +126,17 @@ func (h *History) Epoch() int {
 	return h.last.Epoch
 }
 
-// Doubt records that the next answer may come from another server, because a connection ended or a request failed. The next Settle reads
-// the Lease.
-func (h *History) Doubt() {
+// SuspectServer records that the next answer may come from another server, because a connection ended or a request failed. The next
+// VerifyServer reads the Lease.
+func (h *History) SuspectServer() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.doubt = true
 }
 
-// Settle reads the Lease if Doubt was called since the last read. Call it before renewing the Lease, and before accepting a list from the
-// server. If it returns an error, the next Settle reads the Lease again.
-func (h *History) Settle(ctx context.Context) error {
+// VerifyServer reads the Lease if SuspectServer was called since the last read. Call it before renewing the Lease, and before accepting a
+// list from the server. If it returns an error, the next VerifyServer reads the Lease again.
+func (h *History) VerifyServer(ctx context.Context) error {
 	h.settling.Lock()
 	defer h.settling.Unlock()
 	h.mu.Lock()
@@ -149,24 +149,24 @@ func (h *History) Settle(ctx context.Context) error {
 	lease, err := kube.Get[coordinationv1.Lease](ctx, h.Client, v1.NamespaceNodeLease, h.Node)
 	switch {
 	case apierrors.IsNotFound(err):
-		h.Missing(ctx)
+		h.RecordMissingLease(ctx)
 		return nil
 	case err != nil:
-		h.Doubt()
+		h.SuspectServer()
 		return fmt.Errorf("read the lease of this node: %w", err)
 	}
 	h.mu.Lock()
 	last = h.last // the Lease may have been renewed during the read
 	h.mu.Unlock()
-	if why := last.contradicts(lease); why != "" {
+	if why := last.contradiction(lease); why != "" {
 		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil
 }
 
-// contradicts returns the reason why a Lease cannot belong to a history that contains the marker. It returns "" if the Lease can belong
+// contradiction returns the reason why a Lease cannot belong to a history that contains the marker. It returns "" if the Lease can belong
 // to that history.
-func (m marker) contradicts(lease *coordinationv1.Lease) string {
+func (m marker) contradiction(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
 	case version != 0 && version < m.Version:
@@ -191,8 +191,8 @@ func versionOf(s string) uint64 {
 	return v
 }
 
-// Renewed records that the server acknowledged a renewal of the Lease, with the new resourceVersion and renewTime.
-func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
+// RecordRenewal records that the server acknowledged a renewal of the Lease, with the new resourceVersion and renewTime.
+func (h *History) RecordRenewal(ctx context.Context, version string, at time.Time) {
 	v := versionOf(version)
 	at = at.Truncate(time.Microsecond) // the precision of a Lease
 	h.mu.Lock()
@@ -213,8 +213,8 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	}
 }
 
-// Missing records that the server has no Lease of this node. If the server has acknowledged a Lease before, a new epoch begins.
-func (h *History) Missing(ctx context.Context) {
+// RecordMissingLease records that the server has no Lease of this node. If the server has acknowledged a Lease before, a new epoch begins.
+func (h *History) RecordMissingLease(ctx context.Context) {
 	h.mu.Lock()
 	hadLease := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
@@ -223,9 +223,9 @@ func (h *History) Missing(ctx context.Context) {
 	}
 }
 
-// Listed compares now, the version of a list of pods, with before, the version that is already known, and with the newest version that
-// Seen recorded. If the list is older, a new epoch begins and Listed returns true.
-func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
+// CompareLists compares now, the version of a list of pods, with before, the version that is already known, and with the newest version
+// that RecordVersion has recorded. If the list is older, a new epoch begins and CompareLists returns true.
+func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
 	h.mu.Unlock()
@@ -249,7 +249,7 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	if err != nil {
 		return fmt.Errorf("read the current version of the pods of this node: %w", err)
 	}
-	h.Listed(ctx, version, none.ResourceVersion)
+	h.CompareLists(ctx, version, none.ResourceVersion)
 	return nil
 }
 

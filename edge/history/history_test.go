@@ -62,13 +62,13 @@ func (s *scene) restart() {
 // renew renews the lease as package node does.
 func (s *scene) renew() {
 	s.Helper()
-	if err := s.Settle(s.Context()); err != nil {
+	if err := s.VerifyServer(s.Context()); err != nil {
 		s.Error(err)
 	}
 	now := metav1.NewMicroTime(time.Now())
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
-	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
+	s.RecordRenewal(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
 	time.Sleep(10 * time.Second) // in the bubble
 }
 
@@ -91,19 +91,19 @@ func TestRewritten(t *testing.T) {
 		happens step
 		epoch   int
 	}{
-		"nothing":             {func(s *scene, _ *apitest.Snapshot) { s.Doubt(); s.renew() }, 0},
+		"nothing":             {func(s *scene, _ *apitest.Snapshot) { s.SuspectServer(); s.renew() }, 0},
 		"a restart":           {func(s *scene, _ *apitest.Snapshot) { s.restart(); s.renew() }, 0},
-		"restored":            {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.Doubt(); s.renew() }, 1},
+		"restored":            {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.SuspectServer(); s.renew() }, 1},
 		"restored, unnoticed": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.renew() }, 1},
-		"restored, overtaken": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 1000); s.Doubt(); s.renew() }, 1},
+		"restored, overtaken": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 1000); s.SuspectServer(); s.renew() }, 1},
 		"the lease removed": {func(s *scene, _ *apitest.Snapshot) {
 			s.Remove(s.Lease(v1.NamespaceNodeLease, "n"))
-			s.Doubt()
+			s.SuspectServer()
 			s.renew()
 		}, 1},
 		"restored, restarted": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.restart(); s.renew() }, 1},
 		"an older list": {func(s *scene, _ *apitest.Snapshot) {
-			if !s.Listed(s.Context(), "100", "99") || s.Listed(s.Context(), "100", "100") || s.Listed(s.Context(), "", "1") {
+			if !s.CompareLists(s.Context(), "100", "99") || s.CompareLists(s.Context(), "100", "100") || s.CompareLists(s.Context(), "", "1") {
 				s.Error("lists are compared wrongly")
 			}
 		}, 1},
@@ -112,7 +112,7 @@ func TestRewritten(t *testing.T) {
 			l := s.Lease(v1.NamespaceNodeLease, "n")
 			l.Spec.RenewTime = &at
 			s.Put(l)
-			s.Doubt()
+			s.SuspectServer()
 			s.renew()
 		}, 0},
 	} {
@@ -122,17 +122,17 @@ func TestRewritten(t *testing.T) {
 				for range 70 { // enough renewals for a marker newer than the backup
 					s.renew()
 				}
-				heard := s.Rewritten()
+				heard := s.WatchEpoch()
 				before := s.History
 				c.happens(s, backup)
 				s.want(c.epoch, c.epoch > 0 && before == s.History, heard)
 				s.renew()
-				s.Doubt()
+				s.SuspectServer()
 				s.renew()
-				s.want(c.epoch, false, s.Rewritten())
+				s.want(c.epoch, false, s.WatchEpoch())
 				s.restart()
 				s.renew()
-				s.want(c.epoch, false, s.Rewritten())
+				s.want(c.epoch, false, s.WatchEpoch())
 			})
 		})
 	}
@@ -162,14 +162,14 @@ func TestUnsettled(t *testing.T) {
 		backup := s.Snapshot()
 		s.renew()
 		s.Restore(backup, 1000)
-		s.Doubt()
-		s.Down()
+		s.SuspectServer()
+		s.Disconnect()
 		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 		defer cancel()
-		if err := s.Settle(ctx); err == nil {
+		if err := s.VerifyServer(ctx); err == nil {
 			t.Error("settled without an answer")
 		}
-		s.Up()
+		s.Reconnect()
 		s.renew()
 		if s.Epoch() != 1 {
 			t.Error("a restored server was not noticed after an outage")

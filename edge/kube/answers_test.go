@@ -27,7 +27,7 @@ func TestServerAsksToWait(t *testing.T) {
 	s.Mux.HandleFunc("PATCH /api/v1/namespaces/ns/pods/a", func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) <= refuse.Load() {
 			w.Header().Set("Retry-After", "1")
-			s.Fail(w, r, apierrors.NewTooManyRequests("busy", 1))
+			s.WriteError(w, r, apierrors.NewTooManyRequests("busy", 1))
 			return
 		}
 		s.Write(w, r, 200, pod("a"))
@@ -43,7 +43,7 @@ func TestServerAsksToWait(t *testing.T) {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
 	refuse.Store(100)
-	if err := patch(); !apierrors.IsTooManyRequests(err) || !kube.Answered(err) || asked.Load() != 3 {
+	if err := patch(); !apierrors.IsTooManyRequests(err) || !kube.IsAnswer(err) || asked.Load() != 3 {
 		t.Errorf("after %d requests: %v", asked.Load(), err)
 	}
 }
@@ -52,14 +52,14 @@ func TestServerAsksToWait(t *testing.T) {
 func TestUnbound(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return s.Rest(), nil }, QPS: 0.001, Burst: 1})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return s.RESTConfig(), nil }, QPS: 0.001, Burst: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for range 10 {
-		if _, err := kube.Get[corev1.Pod](kube.Unbound(ctx), c, "ns", "a"); err != nil {
+		if _, err := kube.Get[corev1.Pod](kube.WithoutRateLimit(ctx), c, "ns", "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSilentServer(t *testing.T) {
 	c := client(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := kube.Get[corev1.Pod](ctx, c, "ns", "a"); err == nil || kube.Answered(err) {
+	if _, err := kube.Get[corev1.Pod](ctx, c, "ns", "a"); err == nil || kube.IsAnswer(err) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -113,7 +113,7 @@ func TestGateAndCredentials(t *testing.T) {
 	})
 	var cfg atomic.Pointer[rest.Config]
 	use := func(token string) {
-		next := s.Rest()
+		next := s.RESTConfig()
 		next.BearerToken = token
 		cfg.Store(next)
 	}
@@ -122,14 +122,14 @@ func TestGateAndCredentials(t *testing.T) {
 	var asked, heard atomic.Int32
 	c, err := kube.New(kube.Config{
 		Rest: func() (*rest.Config, error) { return cfg.Load(), nil },
-		Before: func(context.Context) error {
+		BeforeRequest: func(context.Context) error {
 			asked.Add(1)
 			if closed.Load() {
 				return fmt.Errorf("%w: connection reset by peer", kube.ErrNoLink)
 			}
 			return nil
 		},
-		After: func(status int, _ error) { heard.Add(int32(status)) },
+		AfterRequest: func(status int, _ error) { heard.Add(int32(status)) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestGateAndCredentials(t *testing.T) {
 	}
 	closed.Store(true)
 	asked.Store(0)
-	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "x"); !errors.Is(err, kube.ErrNoLink) || kube.Answered(err) ||
+	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "x"); !errors.Is(err, kube.ErrNoLink) || kube.IsAnswer(err) ||
 		!strings.Contains(err.Error(), "reset") {
 		t.Errorf("got %v", err)
 	}

@@ -15,14 +15,14 @@ func limitBody(req *http.Request, resp *http.Response) io.ReadCloser {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		b.limit = maxFailure
 	}
-	b.p, _ = req.Context().Value(ownProgress{}).(*patient)
+	b.p, _ = req.Context().Value(ownProgress{}).(*requestTimeouts)
 	return b
 }
 
 type boundedBody struct {
 	io.ReadCloser
-	read, limit int      // bytes
-	p           *patient // nil if the request does not track progress
+	read, limit int              // bytes
+	p           *requestTimeouts // nil if the request does not track progress
 }
 
 // Read returns errTooLong if the body exceeds the limit. It blocks while other answers use up the budget.

@@ -27,22 +27,22 @@ const (
 // errTooLong is the error of an answer that exceeds its limit.
 var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", maxAnswer>>20)
 
-// Answers is the budget for the memory of the API server's answers. All clients of a server share one budget.
-type Answers struct {
+// AnswerBudget is the budget for the memory of the API server's answers. All clients of a server share one budget.
+type AnswerBudget struct {
 	small chan struct{} // contains a value for each place in use
 	large chan struct{}
 }
 
 // NewAnswers returns a new budget.
-func NewAnswers() *Answers {
-	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
+func NewAnswers() *AnswerBudget {
+	return &AnswerBudget{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
 // A share is the part of the budget that one request uses, or that the pages of a list use together. An answer of up to freeAnswer bytes
 // needs no place. For a longer answer, the share acquires one of the small places. For more than smallAnswer bytes, it also acquires the
 // only large place. All shares acquire the places in this order, so they cannot deadlock.
 type share struct {
-	answers *Answers
+	answers *AnswerBudget
 	mu      sync.Mutex // held during a wait, so only one goroutine at a time grows a share
 	small   bool
 	large   bool
@@ -56,14 +56,14 @@ func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if waited, err = take(ctx, c.answers.small, &c.small); err != nil || bytes <= smallAnswer {
+	if waited, err = takePlace(ctx, c.answers.small, &c.small); err != nil || bytes <= smallAnswer {
 		return waited, err
 	}
-	more, err := take(ctx, c.answers.large, &c.large)
+	more, err := takePlace(ctx, c.answers.large, &c.large)
 	return waited || more, err
 }
 
-func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, err error) {
+func takePlace(ctx context.Context, places chan struct{}, has *bool) (waited bool, err error) {
 	if *has {
 		return false, nil
 	}

@@ -57,7 +57,7 @@ func TestLargeAnswersWait(t *testing.T) {
 	var wg sync.WaitGroup
 	get := func() {
 		defer wg.Done()
-		got, err := kube.Get[corev1.ConfigMap](kube.Within(t.Context(), 5*time.Minute), c, "ns", "large")
+		got, err := kube.Get[corev1.ConfigMap](kube.WithSilenceTimeout(t.Context(), 5*time.Minute), c, "ns", "large")
 		if err != nil || len(got.Data["a"]) < 1<<20 {
 			t.Errorf("got %v", err)
 		}
@@ -244,7 +244,7 @@ func TestStuckEvent(t *testing.T) {
 				s.Write(w, r, 200, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", 1<<20)}})
 			})
 			c := client(t, s)
-			ctx := kube.Busy(t.Context(), 300*time.Millisecond)
+			ctx := kube.WithBusyTimeout(t.Context(), 300*time.Millisecond)
 			idle, err := kube.Watch[corev1.Node](ctx, c, "", metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -353,11 +353,11 @@ func TestNotServer(t *testing.T) {
 			bad.Store(true)
 			c, err := kube.New(kube.Config{
 				Rest: func() (*rest.Config, error) {
-					to := *s.Rest()
+					to := *s.RESTConfig()
 					to.Host += map[bool]string{true: "/api"}[bad.Load()] // /api/readyz
 					return &to, nil
 				},
-				After: func(_ int, err error) { told = err },
+				AfterRequest: func(_ int, err error) { told = err },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -370,7 +370,7 @@ func TestNotServer(t *testing.T) {
 				t.Errorf("an API server is not: %v", err)
 			}
 			_, err = kube.Get[corev1.Pod](context.Background(), c, "ns", "a")
-			if name != "other text" && (!errors.Is(err, kube.ErrNotServer) || !errors.Is(told, kube.ErrNotServer) || kube.Answered(err)) {
+			if name != "other text" && (!errors.Is(err, kube.ErrNotServer) || !errors.Is(told, kube.ErrNotServer) || kube.IsAnswer(err)) {
 				t.Errorf("got %v, After received %v", err, told)
 			}
 			if err == nil || followed.Load() > 0 {

@@ -36,21 +36,21 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now returns the time for verifying the server's certificate. The default is time.Now.
 	Now func() time.Time
-	// QPS and Burst limit the requests of the client, like kubeAPIQPS and kubeAPIBurst. Watches and requests with an Unbound context are
-	// not limited. A QPS of 0 or less means no limit.
+	// QPS and Burst limit the requests of the client, like kubeAPIQPS and kubeAPIBurst. Watches and requests with a context of
+	// WithoutRateLimit are not limited. A QPS of 0 or less means no limit.
 	QPS   float32
 	Burst int
 	// JSON selects JSON instead of protobuf. Use it for debugging, and for proxies that require JSON.
 	JSON bool
-	// Before, if set, is called before each request and can reject the request with an error. After, if set, receives the result: the
-	// HTTP status, or 0 and the error. After is not called for requests that their caller has cancelled.
-	Before func(ctx context.Context) error
-	After  func(status int, err error)
-	// Heard, if set, receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that
+	// BeforeRequest, if set, is called before each request and can reject the request with an error. AfterRequest, if set, receives the
+	// result: the HTTP status, or 0 and the error. After is not called for requests that their caller has cancelled.
+	BeforeRequest func(ctx context.Context) error
+	AfterRequest  func(status int, err error)
+	// OnDate, if set, receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that
 	// certificate.
-	Heard func(date, until time.Time)
-	// Answers is the budget for the memory of answers. If it is nil, the client has its own budget.
-	Answers *Answers
+	OnDate func(date, until time.Time)
+	// AnswerBudget is the budget for the memory of answers. If it is nil, the client has its own budget.
+	AnswerBudget *AnswerBudget
 }
 
 // A Client sends requests to one API server. Its methods are safe for concurrent use.
@@ -58,7 +58,7 @@ type Client struct {
 	cfg     Config
 	scheme  *apiruntime.Scheme
 	codecs  serializer.CodecFactory
-	answers *Answers
+	answers *AnswerBudget
 	params  apiruntime.ParameterCodec
 	limiter flowcontrol.RateLimiter
 
@@ -88,7 +88,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.Answers, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{},
+	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.AnswerBudget, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{},
 		served: map[schema.GroupResource]schema.GroupVersionResource{}}
 	if c.answers == nil {
 		c.answers = NewAnswers()
@@ -104,7 +104,9 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) serializer() weighing { return weighing{c.codecs.WithoutConversion(), c.scheme} }
+func (c *Client) serializer() limitedSerializer {
+	return limitedSerializer{c.codecs.WithoutConversion(), c.scheme}
+}
 
 // Host returns the server's name and port, or "" while there are no credentials.
 func (c *Client) Host() string {

@@ -24,13 +24,13 @@ const (
 	// ackTimeout is the time that the kernel waits for the acknowledgement of sent data. A slow link sometimes loses a packet and its
 	// retransmission.
 	ackTimeout = time.Minute
-	// silence is the time without received data after which the client sends an HTTP/2 ping. It is longer than the interval of lease
+	// pingAfter is the time without received data after which the client sends an HTTP/2 ping. It is longer than the interval of lease
 	// renewals, so an idle node sends no pings. On a slow link, the reply can wait behind other data for a minute.
-	silence   = 45 * time.Second
-	pingReply = time.Minute
-	keepAlive = 15 * time.Second // interval of TCP probes of an idle connection
-	idle      = 90 * time.Second // time after which a connection without requests is closed
-	sessions  = 4                // number of cached TLS sessions
+	pingAfter   = 45 * time.Second
+	pingReply   = time.Minute
+	keepAlive   = 15 * time.Second // interval of TCP probes of an idle connection
+	idleTimeout = 90 * time.Second // time after which a connection without requests is closed
+	sessions    = 4                // number of cached TLS sessions
 )
 
 // A connection belongs to one *rest.Config.
@@ -70,8 +70,8 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		TLSHandshakeTimeout: dialTimeout,
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  cfg.DisableCompression,
-		IdleConnTimeout:     idle,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pingReply, MaxReceiveBufferPerStream: streamWindow},
+		IdleConnTimeout:     idleTimeout,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingReply, MaxReceiveBufferPerStream: streamWindow},
 
 		MaxResponseHeaderBytes: maxHeaders,
 	}
@@ -116,7 +116,7 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 func (c *Client) dialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{
 		Timeout:         dialTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence, Interval: keepAlive, Count: 2},
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: keepAlive, Count: 2},
 		Control:         boundUnacknowledged,
 	}
 	dial := d.DialContext
@@ -175,7 +175,7 @@ func (t *tracked) Close() error {
 func (t *tracked) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
-		t.client.progress.heard()
+		t.client.progress.recordData()
 	}
 	return n, err
 }

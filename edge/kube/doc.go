@@ -5,7 +5,7 @@
 //	                                (protobuf,       |  ^     (one HTTP/2 connection,
 //	                                 rate limit,     |  |      replaced when Config.Rest
 //	                                 Retry-After)    v  |      returns another
-//	                                            Before  After  *rest.Config)
+//	                                            BeforeRequest  AfterRequest  *rest.Config)
 //	                                                 \  /
 //	                                                 link
 //

@@ -22,12 +22,12 @@ var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d 
 type events struct {
 	in         *bufio.Reader
 	body       io.Closer
-	p          *patient
-	serializer weighing
+	p          *requestTimeouts
+	serializer limitedSerializer
 	stop       func() // stops the timeout for the current event; nil if no timeout runs
 }
 
-func newEvents(body io.ReadCloser, p *patient, serializer weighing) watch.Interface {
+func newEvents(body io.ReadCloser, p *requestTimeouts, serializer limitedSerializer) watch.Interface {
 	return watch.NewStreamWatcher(&events{in: bufio.NewReader(body), body: body, p: p, serializer: serializer},
 		apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding"))
 }
@@ -72,7 +72,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 // ends the watch if the rest of the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
-		e.stop = e.p.expect()
+		e.stop = e.p.startRestTimeout()
 	}
 	return e.p.hold(bytes)
 }

@@ -7,22 +7,25 @@ import (
 	"time"
 )
 
-// ungatedKey is the context key of requests that skip Before, After and Heard.
+// ungatedKey is the context key of requests that skip BeforeRequest, AfterRequest and OnDate.
 type ungatedKey struct{}
 
-// Ungated returns a context whose requests skip Before, After and Heard. Use it for requests that check whether the link works.
-func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungatedKey{}, true) }
+// WithoutHooks returns a context whose requests skip BeforeRequest, AfterRequest and OnDate. Use it for requests that check whether the
+// link works.
+func WithoutHooks(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ungatedKey{}, true)
+}
 
 // noAnswerKey is the context key of a *error. The gate stores the reason why the last attempt got no answer in it.
 type noAnswerKey struct{}
 
-// refused is an error of Before with a hidden text. rest.Request retries errors whose text mentions a lost connection.
+// refused is an error of BeforeRequest with a hidden text. rest.Request retries errors whose text mentions a lost connection.
 type refused struct{ why error }
 
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// unwrapRefused returns the error of Before that a refused error hides, and other errors unchanged.
+// unwrapRefused returns the error of BeforeRequest that a refused error hides, and other errors unchanged.
 func unwrapRefused(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
@@ -36,12 +39,12 @@ type gate struct {
 	next   http.RoundTripper
 }
 
-// RoundTrip calls Before, sends the request, counts its outcome, and calls After.
+// RoundTrip calls BeforeRequest, sends the request, counts its outcome, and calls AfterRequest.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	gated := ctx.Value(ungatedKey{}) == nil
-	if gated && cfg.Before != nil {
-		if err := cfg.Before(ctx); err != nil {
+	if gated && cfg.BeforeRequest != nil {
+		if err := cfg.BeforeRequest(ctx); err != nil {
 			if req.Body != nil {
 				_ = req.Body.Close()
 			}
@@ -52,7 +55,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.send(req, gated)
 }
 
-// send sends the request and counts its outcome. If gated is set, it calls Heard and After.
+// send sends the request and counts its outcome. If gated is set, it calls OnDate and AfterRequest.
 func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	began, sent := g.client.progress.now(), time.Now()
@@ -72,8 +75,8 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	}
 	if err == nil {
 		resp.Body = trackBody(ctx, limitBody(req, resp))
-		if date, until := serverTime(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
-			cfg.Heard(date, until)
+		if date, until := serverTime(resp); gated && cfg.OnDate != nil && !date.IsZero() && !until.IsZero() {
+			cfg.OnDate(date, until)
 		}
 	}
 	status := 0
@@ -85,9 +88,9 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
 	// If data arrived during a timed-out request, the link is slow, not down.
-	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.last() > began
-	if gated && cfg.After != nil && !slow {
-		cfg.After(status, err)
+	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.lastData() > began
+	if gated && cfg.AfterRequest != nil && !slow {
+		cfg.AfterRequest(status, err)
 	}
 	return resp, err
 }

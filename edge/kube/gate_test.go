@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestGivenUp checks that After is not called for a request that its caller has cancelled, for any cause.
+// TestGivenUp checks that AfterRequest is not called for a request that its caller has cancelled, for any cause.
 func TestGivenUp(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("the pod was deleted"), context.DeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestGivenUp(t *testing.T) {
 			s.Fault.Store(&fault)
 			to := &rest.Config{Host: "http://127.0.0.1:1"}
 			c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial,
-				After: func(status int, err error) {
+				AfterRequest: func(status int, err error) {
 					t.Errorf("After received %d, %v", status, err)
 				}})
 			if err != nil {

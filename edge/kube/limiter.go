@@ -9,9 +9,11 @@ import (
 // unboundKey is the context key of requests that the limiter does not count.
 type unboundKey struct{}
 
-// Unbound returns a context whose requests are not limited by QPS and Burst, and do not count for them. Use it for requests that have
-// their own limit.
-func Unbound(ctx context.Context) context.Context { return context.WithValue(ctx, unboundKey{}, true) }
+// WithoutRateLimit returns a context whose requests are not limited by QPS and Burst, and do not count for them. Use it for requests that
+// have their own limit.
+func WithoutRateLimit(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unboundKey{}, true)
+}
 
 type limiter struct{ flowcontrol.RateLimiter }
 

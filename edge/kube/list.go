@@ -46,7 +46,7 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	switch {
 	case err == nil:
 		c.page.Store(min(o.Limit*pageFactor, usualPage))
-	case !Answered(err) && !errors.Is(err, ErrNoLink) && !errors.Is(err, context.Canceled):
+	case !IsAnswer(err) && !errors.Is(err, ErrNoLink) && !errors.Is(err, context.Canceled):
 		c.page.Store(max(o.Limit/pageFactor, smallestPage))
 	}
 	return all, err

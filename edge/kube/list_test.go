@@ -98,7 +98,7 @@ func TestExpiredTokens(t *testing.T) {
 			s.Put(bound(fmt.Sprint("p", n)))
 		}
 		expired := func(w http.ResponseWriter, r *http.Request) bool {
-			s.Fail(w, r, apierrors.NewResourceExpired("always"))
+			s.WriteError(w, r, apierrors.NewResourceExpired("always"))
 			return true
 		}
 		s.Fault.Store(&expired)

@@ -14,9 +14,9 @@ const (
 	defaultSilence = 30 * time.Second
 	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// trips is the number of round-trip times that an operation of one round trip may take, because packets can be lost.
-	trips    = 8
-	longTrip = 10 * time.Second // maximum duration of a round trip that counts
+	// roundTrips is the number of round-trip times that an operation of one round trip may take, because packets can be lost.
+	roundTrips = 8
+	longTrip   = 10 * time.Second // maximum duration of a round trip that counts
 )
 
 // progress records when the connections of a client last received data. Only time without any data counts for a timeout, so a slow link
@@ -27,13 +27,13 @@ type progress struct {
 	trip  atomic.Int64 // duration of the last connect
 }
 
-func (p *progress) now() int64   { return int64(time.Since(p.began)) }
-func (p *progress) last() int64  { return p.at.Load() }
-func (p *progress) heard()       { p.at.Store(p.now()) }
-func (p *progress) slack() int64 { return trips * p.trip.Load() }
+func (p *progress) now() int64      { return int64(time.Since(p.began)) }
+func (p *progress) lastData() int64 { return p.at.Load() }
+func (p *progress) recordData()     { p.at.Store(p.now()) }
+func (p *progress) slack() int64    { return roundTrips * p.trip.Load() }
 func (p *progress) connected(in time.Duration) {
 	p.trip.Store(int64(min(in, longTrip)))
-	p.heard()
+	p.recordData()
 }
 
 // errSilent ends a request after a time without received data. It wraps context.DeadlineExceeded.
@@ -48,20 +48,20 @@ type (
 	busyKey     struct{}
 )
 
-// Within returns a context that sets the timeout of a request while no data arrives. Some round trips are added to the timeout. The
-// default is half a minute.
-func Within(ctx context.Context, silence time.Duration) context.Context {
+// WithSilenceTimeout returns a context that sets the timeout of a request while no data arrives. Some round trips are added to the timeout.
+// The default is half a minute.
+func WithSilenceTimeout(ctx context.Context, silence time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, silence)
 }
 
-// Busy returns a context that sets the timeout of a request while other data arrives, but no data of the request's own answer. The
-// request then ends with ErrBusy. The default is five minutes.
-func Busy(ctx context.Context, most time.Duration) context.Context {
+// WithBusyTimeout returns a context that sets the timeout of a request while other data arrives, but no data of the request's own answer.
+// The request then ends with ErrBusy. The default is five minutes.
+func WithBusyTimeout(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, busyKey{}, most)
 }
 
-// patient is the context of one request and implements the timeouts. After a timeout, its cause is errSilent or ErrBusy.
-type patient struct {
+// requestTimeouts is the context of one request and implements the timeouts. After a timeout, its cause is errSilent or ErrBusy.
+type requestTimeouts struct {
 	context.Context
 	cancel  context.CancelCauseFunc
 	c       *Client
@@ -78,8 +78,8 @@ type patient struct {
 
 type ownProgress struct{}
 
-func (c *Client) patient(ctx context.Context) *patient {
-	p := &patient{c: c, silence: defaultSilence, most: defaultBusy}
+func (c *Client) newTimeouts(ctx context.Context) *requestTimeouts {
+	p := &requestTimeouts{c: c, silence: defaultSilence, most: defaultBusy}
 	p.share, p.free = c.shareOf(ctx)
 	p.began.Store(c.progress.now())
 	if d, ok := ctx.Value(patienceKey{}).(time.Duration); ok {
@@ -101,8 +101,8 @@ func (c *Client) patient(ctx context.Context) *patient {
 }
 
 // check cancels the request after a timeout. Otherwise it resets the timer.
-func (p *patient) check() {
-	now, last := p.c.progress.now(), p.c.progress.last()
+func (p *requestTimeouts) check() {
+	now, last := p.c.progress.now(), p.c.progress.lastData()
 	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
 	own := p.own.Load() + int64(p.most) - now
 	switch {
@@ -120,22 +120,22 @@ func (p *patient) check() {
 }
 
 // timeoutError returns errSilent or ErrBusy if the request has timed out.
-func (p *patient) timeoutError() error {
+func (p *requestTimeouts) timeoutError() error {
 	if cause := context.Cause(p.Context); errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy) {
 		return cause
 	}
 	return nil
 }
 
-// settle stops the timeout of a request whose answer has begun. If the request timed out before, settle returns that error.
-func (p *patient) settle() error {
+// stopTimeout stops the timeout of a request whose answer has begun. If the request timed out before, stopTimeout returns that error.
+func (p *requestTimeouts) stopTimeout() error {
 	p.timer.Stop()
 	return p.timeoutError()
 }
 
-// expect starts a timeout for the rest of an answer after settle. The request ends with ErrBusy if no data of its answer arrives for
-// p.most. stop ends the timeout.
-func (p *patient) expect() (stop context.CancelFunc) {
+// startRestTimeout starts a timeout for the rest of an answer after settle. The request ends with ErrBusy if no data of its answer arrives
+// for p.most. stop ends the timeout.
+func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())
 	go func() {
@@ -162,14 +162,14 @@ func (p *patient) expect() (stop context.CancelFunc) {
 	return stop
 }
 
-func (p *patient) end() {
+func (p *requestTimeouts) end() {
 	p.timer.Stop()
 	p.cancel(nil)
 	p.free()
 }
 
 // hold waits until the given number of bytes of the answer fits into the budget. The wait does not count for the timeouts.
-func (p *patient) hold(bytes int) error {
+func (p *requestTimeouts) hold(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)
 	waited, err := p.share.hold(p, bytes)
@@ -183,7 +183,7 @@ func (p *patient) hold(bytes int) error {
 
 // trackBody returns a body that records the progress of its request.
 func trackBody(ctx context.Context, body io.ReadCloser) io.ReadCloser {
-	p, ok := ctx.Value(ownProgress{}).(*patient)
+	p, ok := ctx.Value(ownProgress{}).(*requestTimeouts)
 	if !ok {
 		return body
 	}
@@ -193,7 +193,7 @@ func trackBody(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 
 type ownBody struct {
 	io.ReadCloser
-	p *patient
+	p *requestTimeouts
 }
 
 // Read reads from the body and records received data.

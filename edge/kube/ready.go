@@ -14,13 +14,13 @@ type Answer struct {
 	Status     int           // HTTP status
 	Date       time.Time     // the server's clock; zero if not sent
 	RetryAfter time.Duration // 0 if not sent
-	// Until is the NotAfter of the server's verified certificate. It is zero if the connection is not authenticated. The Date is not
+	// CertificateEnd is the NotAfter of the server's verified certificate. It is zero if the connection is not authenticated. The Date is not
 	// trustworthy then.
-	Until time.Time
-	Fresh bool // the answer came over a new connection
+	CertificateEnd time.Time
+	NewConnection  bool // the answer came over a new connection
 }
 
-// Ready sends GET /readyz. It skips Before, After and the rate limit. It returns an error if there was no answer.
+// Ready sends GET /readyz. It skips BeforeRequest, AfterRequest and the rate limit. It returns an error if there was no answer.
 func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	conn, err := c.connection()
 	if err != nil {
@@ -42,12 +42,12 @@ func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 	conn.transport.DisableKeepAlives = true
 	defer conn.transport.CloseIdleConnections()
 	a, err := c.ready(ctx, conn, conn.http)
-	a.Fresh = true
+	a.NewConnection = true
 	return a, err
 }
 
 func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (Answer, error) {
-	p := c.patient(Ungated(ctx))
+	p := c.newTimeouts(WithoutHooks(ctx))
 	defer p.end()
 	req, err := http.NewRequestWithContext(p, http.MethodGet, conn.base+"/readyz", nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 		return Answer{}, err
 	}
 	a := Answer{Status: resp.StatusCode}
-	a.Date, a.Until = serverTime(resp)
+	a.Date, a.CertificateEnd = serverTime(resp)
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		a.RetryAfter = min(time.Duration(seconds), maxRetryAfter/time.Second) * time.Second
 	}

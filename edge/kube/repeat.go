@@ -21,9 +21,9 @@ const (
 // repeat sends a request until it is answered, or until its error does not justify a retry. The pause is random, so that many nodes with
 // the same Retry-After do not retry in the same second.
 func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
-	b := retry.Backoff{First: time.Second, Most: maxWait}
+	b := retry.Backoff{FirstWindow: time.Second, MaxWindow: maxWait}
 	for tries := 0; ; tries++ {
-		err := c.once(ctx, once)
+		err := c.sendOnce(ctx, once)
 		asked := RetryAfter(err)
 		broken := verb == http.MethodGet && (utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err))
 		if err == nil || tries == repeats || ctx.Err() != nil || asked > maxWait || asked == 0 && !broken {
@@ -43,11 +43,11 @@ func (c *Client) repeat(ctx context.Context, verb string, once func(context.Cont
 	}
 }
 
-func (c *Client) once(ctx context.Context, do func(context.Context) error) error {
-	p := c.patient(ctx)
+func (c *Client) sendOnce(ctx context.Context, do func(context.Context) error) error {
+	p := c.newTimeouts(ctx)
 	defer p.end()
 	err := do(p)
-	if late := p.settle(); err != nil && late != nil {
+	if late := p.stopTimeout(); err != nil && late != nil {
 		return late
 	}
 	return unwrapRefused(err)

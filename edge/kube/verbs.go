@@ -61,8 +61,8 @@ func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1
 	})
 }
 
-// Ask posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the completed object.
-func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
+// PostReview posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the completed object.
+func PostReview[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
 	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
@@ -91,7 +91,7 @@ func Patch[T any, P Object[T]](
 
 // Delete deletes an object.
 func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, o metav1.DeleteOptions) error {
-	return c.each(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
+	return c.sendForVersion(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
 		return inNamespace(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
 	})
 }
@@ -99,7 +99,7 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 // DeleteAll deletes all objects that match the selectors of the options, in one request. T is the type of
 // the objects.
 func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
-	return c.each(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
+	return c.sendForVersion(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
 		r = inNamespace(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
 		return r.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
@@ -110,7 +110,7 @@ func change(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
 	var out runtime.Object
-	err := c.each(ctx, like, verb, func(ctx context.Context, r *rest.Request) (err error) {
+	err := c.sendForVersion(ctx, like, verb, func(ctx context.Context, r *rest.Request) (err error) {
 		out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
 		return err
 	})
@@ -129,7 +129,7 @@ func do[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
 	var out P
-	err := c.each(ctx, like, verb, func(ctx context.Context, r *rest.Request) error {
+	err := c.sendForVersion(ctx, like, verb, func(ctx context.Context, r *rest.Request) error {
 		out = P(new(T))
 		return build(r).Do(ctx).Into(out)
 	})
@@ -139,9 +139,11 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// each calls send with a request for the version of a resource that the API server serves, and repeats the call after temporary errors.
-// like is an object of the resource's type.
-func (c *Client) each(ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error) error {
+// sendForVersion calls send with a request for the version of a resource that the API server serves, and repeats the call after temporary
+// errors. like is an object of the resource's type.
+func (c *Client) sendForVersion(
+	ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error,
+) error {
 	return c.inVersion(like, func(gvr schema.GroupVersionResource) error {
 		return c.repeat(ctx, verb, func(ctx context.Context) error {
 			r, err := request(c, gvr, verb)

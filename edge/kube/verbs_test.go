@@ -23,7 +23,7 @@ func client(t *testing.T, s *kubetest.Server) *kube.Client { return clientAs(t, 
 
 func clientAs(t *testing.T, s *kubetest.Server, json bool) *kube.Client {
 	t.Helper()
-	cfg := s.Rest()
+	cfg := s.RESTConfig()
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }, JSON: json})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func verbs(t *testing.T, json bool, body, whole, bare string) {
 	})
 	expect("POST /api/v1/namespaces/ns/serviceaccounts/sa/token", body, echo)
 	expect("GET /api/v1/nodes/n", "", func(w http.ResponseWriter, r *http.Request) {
-		s.Fail(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n"))
+		s.WriteError(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n"))
 	})
 
 	ctx, c := t.Context(), clientAs(t, s, json)

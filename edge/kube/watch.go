@@ -44,10 +44,10 @@ func begin(
 func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	var unanswered error
-	p := c.patient(context.WithValue(ctx, noAnswerKey{}, &unanswered))
+	p := c.newTimeouts(context.WithValue(ctx, noAnswerKey{}, &unanswered))
 	// The rate limit applies to requests, not to watches.
 	body, err := r.VersionedParams(&o, c.params).Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).Stream(p)
-	late := p.settle()
+	late := p.stopTimeout()
 	if err == nil {
 		err = unanswered
 	}

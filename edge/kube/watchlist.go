@@ -90,7 +90,7 @@ func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version st
 			if !open {
 				return "", errors.New("the watch ended before its initial events were complete")
 			}
-			if version, err = s.take(e); err != nil || version != "" {
+			if version, err = s.addEvent(e); err != nil || version != "" {
 				return version, err
 			}
 		}
@@ -98,8 +98,8 @@ func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version st
 	}
 }
 
-// take adds an event. It returns a version if the event is the last one.
-func (s *initial[T, P]) take(e watch.Event) (version string, err error) {
+// addEvent adds an event. It returns a version if the event is the last one.
+func (s *initial[T, P]) addEvent(e watch.Event) (version string, err error) {
 	p, is := e.Object.(P)
 	if e.Type == watch.Error || !is {
 		return "", apierrors.FromObject(e.Object)

@@ -14,15 +14,15 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// weighing is the client's NegotiatedSerializer. It supports only protobuf and JSON, and limits the memory of decoded objects. Its
+// limitedSerializer is the client's NegotiatedSerializer. It supports only protobuf and JSON, and limits the memory of decoded objects. Its
 // decoders reject an object that would use more than maxDecoded bytes.
-type weighing struct {
+type limitedSerializer struct {
 	runtime.NegotiatedSerializer
 	scheme *runtime.Scheme
 }
 
 // SupportedMediaTypes omits YAML. The client never requests YAML, but a server could send it.
-func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
+func (w limitedSerializer) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	for _, t := range w.NegotiatedSerializer.SupportedMediaTypes() {
 		if t.MediaType == protobuf || t.MediaType == asJSON {
 			some = append(some, t)
@@ -32,7 +32,7 @@ func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 }
 
 // DecoderToVersion returns a decoder that estimates the memory of an object before decoding it.
-func (w weighing) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+func (w limitedSerializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return scales{w.NegotiatedSerializer.DecoderToVersion(d, gv), w.scheme}
 }
 

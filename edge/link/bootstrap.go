@@ -26,7 +26,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	i.setMissing(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
 	c, err := kube.New(kube.Config{
 		Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now,
-		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: i.link.answers,
+		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, AnswerBudget: i.link.answers,
 	})
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		i.setMissing(&noCredentials{ReasonBootstrapping, troubleOf(err).message})
 		return err
 	}
-	if !a.Date.IsZero() && !a.Until.IsZero() {
-		i.link.clock.answered(a.Date, a.Until, true)
+	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
+		i.link.clock.answered(a.Date, a.CertificateEnd, true)
 	}
 	if err := i.obtain(ctx, c); err != nil {
 		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
-	if _, _, err := readKubeconfig(cfg.Kubeconfig); unreadable(err) {
+	if _, _, err := readKubeconfig(cfg.Kubeconfig); isUnreadable(err) {
 		i.warnUnread(err) // read works without a lower bound of the time
 	} else if err != nil {
 		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
@@ -82,7 +82,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	}
 	cert, err := r.obtain(ctx, c, key, waiting)
 	if errors.Is(err, errDenied) {
-		_ = os.Remove(p.pending()) // the next request must use another key
+		_ = os.Remove(p.pendingPath()) // the next request must use another key
 	}
 	if err != nil {
 		return nil, err

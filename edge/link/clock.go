@@ -13,12 +13,12 @@ const (
 	saveEvery  = time.Hour
 	saveWithin = 5 * time.Second // timeout for writing the lower bound after the end of ctx
 
-	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than ahead. It is accepted when several
+	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than maxAhead. It is accepted when several
 	// answers agree. The answers must come over separate connections and at different times.
-	ahead     = 10 * time.Minute
-	agreement = time.Minute // maximum difference of answers that agree
-	answers   = 3
-	askAgain  = 8 * time.Second // interval of requests for the server's time
+	maxAhead        = 10 * time.Minute
+	agreement       = time.Minute // maximum difference of answers that agree
+	agreeingAnswers = 3
+	askAgain        = 8 * time.Second // interval of requests for the server's time
 )
 
 // A clock maintains a lower bound of the current time.
@@ -35,26 +35,26 @@ type clock struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	proven  since
-	hint    since     // from certificates; never stored, and dropped when a server's certificate contradicts it
+	proven  startTime
+	hint    startTime // from certificates; never stored, and dropped when a server's certificate contradicts it
 	wrong   time.Time // the refuted hint; hints from this time on are ignored
-	claimed since     // a Date that is not confirmed yet
+	claimed startTime // a Date that is not confirmed yet
 	agreed  int
 	doubt   chan struct{} // capacity 1; a value means that claimed was set
 	refused string        // the last rejected Date, with the reason
 }
 
-// A since is a time, and the machine's monotonic time at which it was the current time.
-type since struct{ t, at time.Time }
+// A startTime is a time, and the machine's monotonic time at which it was the current time.
+type startTime struct{ t, at time.Time }
 
-func (s since) now() time.Time {
+func (s startTime) now() time.Time {
 	if s.t.IsZero() {
 		return time.Time{}
 	}
 	return s.t.Add(time.Since(s.at))
 }
 
-func sinceNow(t time.Time) since { return since{t.Round(0).UTC(), time.Now()} }
+func sinceNow(t time.Time) startTime { return startTime{t.Round(0).UTC(), time.Now()} }
 
 func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	c := &clock{meta: cfg.Meta, machine: cfg.Clock, log: cfg.Log, doubt: make(chan struct{}, 1)}
@@ -85,7 +85,7 @@ func (c *clock) Now() time.Time {
 
 func (c *clock) now() time.Time {
 	now := c.machine()
-	for _, s := range []since{c.proven, c.hint} {
+	for _, s := range []startTime{c.proven, c.hint} {
 		if t := s.now(); t.After(now) {
 			now = t
 		}
@@ -116,7 +116,7 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	}
 	c.log.Warn("a certificate begins at an impossible time, which is ignored", "claimed", c.hint.t)
 	c.wrong = c.hint.t
-	c.hint = since{}
+	c.hint = startTime{}
 	if begins.After(without) {
 		c.hint = sinceNow(begins)
 	}
@@ -133,8 +133,8 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	case date.After(until):
 		c.refuse(date, "the server's own certificate expired at "+until.UTC().Format(time.RFC3339))
 		return
-	case !date.After(now.Add(ahead)) && !date.Before(proven.Add(-ahead)):
-		c.claimed, c.agreed = since{}, 0
+	case !date.After(now.Add(maxAhead)) && !date.Before(proven.Add(-maxAhead)):
+		c.claimed, c.agreed = startTime{}, 0
 		if date.After(proven) {
 			c.proven = sinceNow(date)
 		}
@@ -150,22 +150,22 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 		return
 	}
 	c.agreed++
-	if c.agreed < answers {
+	if c.agreed < agreeingAnswers {
 		return
 	}
-	c.settle(date, proven)
+	c.acceptDate(date, proven)
 }
 
-// settle accepts a Date that several answers agree on, even if it is earlier than the lower bound. If the Date is wrong, a later Date
+// acceptDate accepts a Date that several answers agree on, even if it is earlier than the lower bound. If the Date is wrong, a later Date
 // replaces it in the same way. A wrong Date does no lasting harm, because the node still uses a certificate that seems to have expired.
-func (c *clock) settle(date, proven time.Time) {
+func (c *clock) acceptDate(date, proven time.Time) {
 	if date.Before(proven) {
 		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time",
 			"was", proven, "now", date.UTC())
 	} else {
 		c.log.Info("this machine's clock is behind: the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}
-	c.proven, c.claimed, c.agreed = sinceNow(date), since{}, 0
+	c.proven, c.claimed, c.agreed = sinceNow(date), startTime{}, 0
 }
 
 func (c *clock) refuse(date time.Time, why string) {
@@ -176,7 +176,7 @@ func (c *clock) refuse(date time.Time, why string) {
 func (c *clock) askAgainAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.claimed.t.IsZero() || c.agreed >= answers {
+	if c.claimed.t.IsZero() || c.agreed >= agreeingAnswers {
 		return 0
 	}
 	return askAgain
@@ -280,7 +280,7 @@ func (c *clock) times() Times {
 // reset drops all times except the machine's clock.
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
-	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = since{}, since{}, since{}, time.Time{}, 0, ""
+	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""
 	c.mu.Unlock()
 	if err := c.meta.SetMeta(ctx, floorKey, ""); err != nil {
 		return fmt.Errorf("remove the stored time: %w", err)

@@ -60,16 +60,16 @@ func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, 
 		return nil, fmt.Errorf("create a certificate signing request: %w", err)
 	}
 	for {
-		cert, err := r.wait(ctx, c, csr.Name, waiting)
+		cert, err := r.waitForCertificate(ctx, c, csr.Name, waiting)
 		if cert != nil || err != nil {
 			return cert, err
 		}
 	}
 }
 
-// wait reads the signing request and watches it until the watch ends. If wait returns neither a certificate nor an error, the caller must
-// call it again.
-func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
+// waitForCertificate reads the signing request and watches it until the watch ends. If waitForCertificate returns neither a certificate nor
+// an error, the caller must call it again.
+func (r request) waitForCertificate(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
 	one := "metadata.name=" + name
 	list, err := kube.List[certificatesv1.CertificateSigningRequestList](ctx, c, "", metav1.ListOptions{FieldSelector: one})
 	if err != nil {
@@ -78,7 +78,7 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("certificate signing request %s was deleted", name)
 	}
-	if cert, err := issued(&list.Items[0]); cert != nil || err != nil {
+	if cert, err := issuedCertificate(&list.Items[0]); cert != nil || err != nil {
 		return cert, err
 	}
 	waiting(name)
@@ -93,15 +93,15 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 		if !ok || e.Type == watch.Deleted {
 			return nil, fmt.Errorf("watch of certificate signing request %s ended: %w", name, apierrors.FromObject(e.Object))
 		}
-		if cert, err := issued(csr); cert != nil || err != nil {
+		if cert, err := issuedCertificate(csr); cert != nil || err != nil {
 			return cert, err
 		}
 	}
 	return nil, ctx.Err()
 }
 
-// issued returns the certificate, or nil if it is not issued yet. An error means that it will never be issued.
-func issued(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+// issuedCertificate returns the certificate, or nil if it is not issued yet. An error means that it will never be issued.
+func issuedCertificate(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
 			return nil, fmt.Errorf("certificate signing request %s: %w: %s: %s", csr.Name, errDenied, c.Reason, c.Message)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// settle is the time without changes before files are read. A certificate and its key are two files that change one after the other.
-	settle = 200 * time.Millisecond
+	// quietTime is the time without changes before files are read. A certificate and its key are two files that change one after the other.
+	quietTime = 200 * time.Millisecond
 	// maxDrain is the maximum time from a change until the files are read.
 	maxDrain = 5 * time.Second
 	// recheck is the interval for checking directories that are missing or cannot be watched.
@@ -126,7 +126,7 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 // drain reads events until none arrives for settle, or until maxDrain has passed.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for began := time.Now(); time.Since(began) < maxDrain; {
-		quiet := time.NewTimer(settle)
+		quiet := time.NewTimer(quietTime)
 		select {
 		case <-events:
 			quiet.Stop()

@@ -23,7 +23,7 @@ func TestDrain(t *testing.T) {
 				case events <- fsnotify.Event{Name: "log"}:
 				case <-ctx.Done():
 				}
-				time.Sleep(settle / 2) // in the bubble
+				time.Sleep(quietTime / 2) // in the bubble
 			}
 		}()
 		began := time.Now()

@@ -54,12 +54,12 @@ func TestFleetOfAServer(t *testing.T) {
 	awaitReady(t, c, nodes, 10*time.Minute)
 	t.Logf("all %d nodes joined within %s", nodes, time.Since(began).Round(time.Second))
 
-	w.Down()
-	w.Cut()
+	w.Disconnect()
+	w.CloseConnections()
 	awaitReady(t, c, 0, 10*time.Minute)
 	before, refused := f.requests()
 	began = time.Now()
-	w.Up()
+	w.Reconnect()
 	awaitReady(t, c, nodes, 2*time.Minute)
 	took := time.Since(began)
 	sleep(t.Context(), 30*time.Second) // until the requests after the reconnection are done
@@ -171,14 +171,14 @@ func (w *wan) set(down bool) {
 	w.down = down
 }
 
-// Down blocks new connections.
-func (w *wan) Down() { w.set(true) }
+// Disconnect blocks new connections.
+func (w *wan) Disconnect() { w.set(true) }
 
-// Up allows new connections again.
-func (w *wan) Up() { w.set(false) }
+// Reconnect allows new connections again.
+func (w *wan) Reconnect() { w.set(false) }
 
-// Cut closes all connections.
-func (w *wan) Cut() {
+// CloseConnections closes all connections.
+func (w *wan) CloseConnections() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.open {

@@ -75,9 +75,9 @@ type fleet struct {
 	t      *testing.T
 	server interface {
 		Dial(ctx context.Context, network, address string) (net.Conn, error)
-		Down() // rejects new connections
-		Up()
-		Cut() // closes existing connections
+		Disconnect() // rejects new connections
+		Reconnect()
+		CloseConnections() // closes existing connections
 	}
 	links []*Link
 	stop  func()
@@ -163,9 +163,9 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 		f.t.Fatal(err)
 	}
 	box, err := outbox.New(outbox.Config{
-		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, Wanted: func(types.UID) bool { return true },
-		Spoken: func() bool { return true },
-		Forget: func(context.Context, types.UID) error { return nil }, Retry: l.Changed(), Log: log,
+		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, IsWanted: func(types.UID) bool { return true },
+		SourcesReported: func() bool { return true },
+		Forget:          func(context.Context, types.UID) error { return nil }, Retry: l.Changed(), Log: log,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -185,8 +185,10 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
-func (nowhere) Fail(string, []desired.Problem)                                        {}
-func (nowhere) Update(context.Context, string, []desired.Claim, []desired.Gone) error { return nil }
+func (nowhere) ReportFailure(string, []desired.Problem)                               {}
+func (nowhere) Update(context.Context, string, []desired.Claim, []desired.RemovedPod) error {
+	return nil
+}
 
 func (f *fleet) note() {
 	f.mu.Lock()
@@ -220,13 +222,13 @@ func (f *fleet) up() (n int) {
 
 // outage disconnects the server for a time. Then it counts the requests until all nodes have reconnected.
 func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
-	f.server.Down()
-	f.server.Cut()
+	f.server.Disconnect()
+	f.server.CloseConnections()
 	time.Sleep(long)
 	f.mu.Lock()
 	f.from, f.per = time.Now(), nil
 	f.mu.Unlock()
-	f.server.Up()
+	f.server.Reconnect()
 	for f.up() < len(f.links) && time.Since(f.from) < 10*time.Minute {
 		time.Sleep(100 * time.Millisecond)
 	}

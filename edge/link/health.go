@@ -49,7 +49,7 @@ type health struct {
 	suspicion   chan struct{}   // capacity 1
 	retried     chan struct{}   // capacity 1; a value requests an attempt
 	credentials <-chan struct{} // a value means that the credentials have changed
-	logged      trouble         // the last logged trouble; zero if the link is up
+	logged      probeFailure    // the last logged trouble; zero if the link is up
 	loggedAt    time.Time
 }
 
@@ -57,7 +57,7 @@ func newHealth(l *Link) *health {
 	return &health{
 		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged,
 		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1),
-		credentials: l.identity.changed, logged: trouble{reason: ReasonNoCredentials},
+		credentials: l.identity.changed, logged: probeFailure{reason: ReasonNoCredentials},
 	}
 }
 
@@ -79,8 +79,8 @@ func (h *health) evaluate(status int, err error) {
 	}
 }
 
-// trouble is the reason why a probe failed.
-type trouble struct {
+// probeFailure is the reason why a probe failed.
+type probeFailure struct {
 	reason, message string
 	most            time.Duration // maximum back-off; 0 means to wait for new credentials
 	wait            time.Duration // minimum back-off: the server's Retry-After
@@ -88,7 +88,7 @@ type trouble struct {
 }
 
 func (h *health) run(ctx context.Context) error {
-	again := retry.Backoff{First: firstRetry, Most: maxRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: maxRetry}
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "the server has not answered yet"})
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -105,7 +105,7 @@ func (h *health) run(ctx context.Context) error {
 			return nil
 		}
 		if t == nil {
-			h.up(ctx, &again, began)
+			h.waitAfterSuspicion(ctx, &again, began)
 			continue
 		}
 		h.down(ctx, t, &again)
@@ -114,17 +114,17 @@ func (h *health) run(ctx context.Context) error {
 }
 
 // admitted returns a trouble if this machine must not use the link although the server answers.
-func (h *health) admitted(ctx context.Context) *trouble {
+func (h *health) admitted(ctx context.Context) *probeFailure {
 	if h.claim == nil {
 		return nil
 	}
-	why, wait, err := h.claim.Admit(kube.Within(ctx, probeNew), h.client)
+	why, wait, err := h.claim.CheckOwner(kube.WithSilenceTimeout(ctx, probeNew), h.client)
 	switch {
 	case err != nil:
 		return troubleOf(err)
 	case why != "":
 		h.client.CloseConnections() // ends existing watches
-		return &trouble{reason: ReasonDuplicate, message: why, most: probeInterval, wait: wait}
+		return &probeFailure{reason: ReasonDuplicate, message: why, most: probeInterval, wait: wait}
 	}
 	return nil
 }
@@ -139,10 +139,10 @@ func (h *health) forget() {
 	}
 }
 
-// up returns after a suspicion, but not earlier than a second after the last probe.
-func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time) {
+// waitAfterSuspicion returns after a suspicion, but not earlier than a second after the last probe.
+func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
-	h.logChange(trouble{})
+	h.logChange(probeFailure{})
 	since := time.Now()
 	for suspected := false; !suspected; {
 		select {
@@ -182,7 +182,7 @@ func (h *health) stillAnswers(ctx context.Context) bool {
 	return false
 }
 
-func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
+func (h *health) down(ctx context.Context, t *probeFailure, again *retry.Backoff) {
 	h.states.set(State{Phase: Down, Reason: t.reason, Message: t.message})
 	h.logChange(*t)
 	if t.most == 0 {
@@ -193,7 +193,7 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 		}
 		return
 	}
-	again.Most = t.most
+	again.MaxWindow = t.most
 	wait := again.Next(t.wait)
 	if unsure := h.clock.askAgainAfter(); unsure > 0 {
 		wait = max(min(wait, unsure), t.wait)
@@ -202,7 +202,7 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 }
 
 // logChange logs a change of the link. It logs at most once a minute, because the link may flap.
-func (h *health) logChange(t trouble) {
+func (h *health) logChange(t probeFailure) {
 	if t.reason == h.logged.reason || (!h.loggedAt.IsZero() && time.Since(h.loggedAt) < logInterval) {
 		return
 	}
@@ -225,7 +225,7 @@ func (h *health) askTime() <-chan time.Time {
 
 // probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, probe repeats the
 // request immediately.
-func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
+func (h *health) probe(ctx context.Context, within time.Duration) (t *probeFailure) {
 	ready := h.client.Ready
 	if h.clock.askAgainAfter() > 0 {
 		ready = h.client.ReadyAnew
@@ -243,16 +243,16 @@ func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 // certificate may correct it again.
 const certificateTries = 3
 
-func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *trouble {
-	cfg, err := h.identity.rest()
+func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *probeFailure {
+	cfg, err := h.identity.restConfig()
 	if err != nil {
 		var no *noCredentials
 		if errors.As(err, &no) {
-			return &trouble{reason: no.reason, message: no.message}
+			return &probeFailure{reason: no.reason, message: no.message}
 		}
-		return &trouble{reason: ReasonNoCredentials, message: err.Error()}
+		return &probeFailure{reason: ReasonNoCredentials, message: err.Error()}
 	}
-	a, err := ready(kube.Within(ctx, within))
+	a, err := ready(kube.WithSilenceTimeout(ctx, within))
 	if err != nil {
 		t := troubleOf(err)
 		if t.reason == ReasonServerCertificate {
@@ -261,24 +261,24 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 		t.again = h.clock.learn(err, cfg)
 		return t
 	}
-	if !a.Date.IsZero() && !a.Until.IsZero() {
-		h.clock.answered(a.Date, a.Until, a.Fresh)
+	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
+		h.clock.answered(a.Date, a.CertificateEnd, a.NewConnection)
 	}
 	switch {
 	case a.Status == http.StatusUnauthorized:
 		reason, message := h.identity.whyRefused()
-		return &trouble{reason: reason, message: message, most: maxRefused, wait: a.RetryAfter}
+		return &probeFailure{reason: reason, message: message, most: maxRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
 		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))
-		return &trouble{reason: ReasonNotReady, message: message, most: maxRetry, wait: a.RetryAfter}
+		return &probeFailure{reason: ReasonNotReady, message: message, most: maxRetry, wait: a.RetryAfter}
 	}
 	return nil // the server is ready, or it is an API server that does not reveal its health
 }
 
-func troubleOf(err error) *trouble {
+func troubleOf(err error) *probeFailure {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
-		return &trouble{reason: ReasonServerCertificate, message: err.Error(), most: maxRefused}
+		return &probeFailure{reason: ReasonServerCertificate, message: err.Error(), most: maxRefused}
 	}
 	message := err.Error()
 	var requested *url.Error
@@ -286,13 +286,13 @@ func troubleOf(err error) *trouble {
 		message = requested.URL + ": " + requested.Err.Error()
 	}
 	if errors.Is(err, kube.ErrNotServer) {
-		return &trouble{reason: ReasonNotServer, message: message, most: maxRetry}
+		return &probeFailure{reason: ReasonNotServer, message: message, most: maxRetry}
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		message += " (no answer)"
 	}
-	return &trouble{reason: ReasonUnreachable, message: message, most: maxRetry}
+	return &probeFailure{reason: ReasonUnreachable, message: message, most: maxRetry}
 }
 
 // learn evaluates a server's certificate that was rejected because of the time, and reports whether the certificate has corrected the

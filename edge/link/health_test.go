@@ -140,7 +140,7 @@ func TestCutAndBack(t *testing.T) {
 	<-changed
 	before, began := c.count.Load(), time.Now()
 	for range 1000 {
-		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNoLink) || kube.Answered(err) {
+		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNoLink) || kube.IsAnswer(err) {
 			t.Fatalf("got %v", err)
 		}
 	}

@@ -69,8 +69,8 @@ func newIdentity(l *Link) *identity {
 
 func (i *identity) filesChanged() { poke(i.files) }
 
-// rest returns the configuration of the client. The pointer changes only with the credentials.
-func (i *identity) rest() (*rest.Config, error) {
+// restConfig returns the configuration of the client. The pointer changes only with the credentials.
+func (i *identity) restConfig() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.config == nil {
@@ -108,7 +108,7 @@ func (i *identity) whyRefused() (reason, message string) {
 // for the files.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
-	if unreadable(err) {
+	if isUnreadable(err) {
 		i.mu.Lock()
 		config, leaf = i.config, i.leaf
 		i.mu.Unlock()
@@ -144,8 +144,8 @@ func (i *identity) load() bool {
 	return true
 }
 
-// unreadable reports whether err means that an existing file cannot be read.
-func unreadable(err error) bool {
+// isUnreadable reports whether err means that an existing file cannot be read.
+func isUnreadable(err error) bool {
 	return errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -188,7 +188,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	newest, pairErr := i.pairs.load()
 	kubeconfig, user, err := readKubeconfig(cfg.Kubeconfig)
 	lost := errors.Is(err, fs.ErrNotExist)
-	interrupted := (lost || unreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""
+	interrupted := (lost || isUnreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""
 	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
 		why := err
 		if lost {
@@ -244,7 +244,7 @@ const maxSleep = time.Hour
 
 // ClientCertificate returns the node's client certificate, or nil if it has none.
 func (l *Link) ClientCertificate() *tls.Certificate {
-	c, err := l.identity.rest()
+	c, err := l.identity.restConfig()
 	if err != nil {
 		return nil
 	}

@@ -212,7 +212,7 @@ func TestStandalone(t *testing.T) {
 	if s := l.State(); s.Phase != Standalone {
 		t.Errorf("got %+v", s)
 	}
-	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); err == nil || kube.Answered(err) {
+	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); err == nil || kube.IsAnswer(err) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -57,9 +57,9 @@ type Config struct {
 
 // A Claim detects another machine with the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise the link is down, and Admit is called again
-	// after wait or after a change. The error is the server's answer, or a connection error.
-	Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
+	// CheckOwner is called after each successful probe. If why is empty, the link is up. Otherwise the link is down, and CheckOwner is called
+	// again after wait or after a change. The error is the server's answer, or a connection error.
+	CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
 // A Link is a node's connection to its API server. All methods are safe for concurrent use,
@@ -73,7 +73,7 @@ type Link struct {
 	serving  *serving
 	files    *files
 	client   *kube.Client
-	answers  *kube.Answers // all clients of the server share it
+	answers  *kube.AnswerBudget // all clients of the server share it
 }
 
 // New reads the files. It opens no connection. Missing or broken files result in a State and not in an error, because the node runs
@@ -94,10 +94,10 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	}
 	l.identity = newIdentity(l)
 	if l.client, err = kube.New(kube.Config{
-		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
-		JSON: cfg.JSON, Answers: l.answers,
-		Before: l.states.admit, After: func(status int, err error) { l.health.evaluate(status, err) },
-		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
+		Rest: l.identity.restConfig, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
+		JSON: cfg.JSON, AnswerBudget: l.answers,
+		BeforeRequest: l.states.admit, AfterRequest: func(status int, err error) { l.health.evaluate(status, err) },
+		OnDate: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {
 		return nil, err
 	}
@@ -147,12 +147,12 @@ func (l *Link) Times() Times { return l.clock.times() }
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
-	l.Doubt()
+	l.RequestProbe()
 	return err
 }
 
-// Doubt requests a probe of the link. Call it, for example, after a change of the Claim.
-func (l *Link) Doubt() {
+// RequestProbe requests a probe of the link. Call it, for example, after a change of the Claim.
+func (l *Link) RequestProbe() {
 	poke(l.health.suspicion)
 	poke(l.health.retried)
 }
@@ -163,8 +163,8 @@ func (l *Link) State() State {
 	return s
 }
 
-// Down reports whether the link is down because the server is unreachable.
-func (l *Link) Down() bool {
+// IsDown reports whether the link is down because the server is unreachable.
+func (l *Link) IsDown() bool {
 	s := l.State()
 	return s.Phase == Down && s.Reason == ReasonUnreachable
 }

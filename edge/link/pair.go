@@ -51,7 +51,7 @@ type pair struct {
 
 func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current.pem") }
 
-func (p pairs) pending() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
+func (p pairs) pendingPath() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
 // load returns the pair in use. If the link or its target is missing or broken, load sets the link to the newest intact pair. Without any
 // pair, the error is fs.ErrNotExist.
@@ -116,7 +116,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 		}
 		files = files[1:]
 	}
-	_ = os.Remove(p.pending())
+	_ = os.Remove(p.pendingPath())
 	torn, err := filepath.Glob(filepath.Join(p.dir, "."+p.prefix+"*")) // incomplete files
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (p pairs) link(file string) error {
 // pendingKey returns the key of the pending request. It creates and stores the key if there is none. A node that restarts while it waits
 // for approval therefore repeats the same request.
 func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
-	if text, err := os.ReadFile(p.pending()); err == nil {
+	if text, err := os.ReadFile(p.pendingPath()); err == nil {
 		if key, err := parseKey(text); err == nil {
 			return key, text, nil
 		}
@@ -162,7 +162,7 @@ func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
 		return nil, nil, err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	return key, text, writeFile(p.pending(), text)
+	return key, text, writeFile(p.pendingPath(), text)
 }
 
 func parseKey(text []byte) (crypto.Signer, error) {

@@ -139,7 +139,7 @@ func TestRequestsEndNoWait(t *testing.T) {
 	if _, _, err := p.pendingKey(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(p.pending()); err != nil {
+	if err := os.Remove(p.pendingPath()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(p.current(), nil, 0o600); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // run obtains and renews the certificate until ctx ends.
 func (i *identity) run(ctx context.Context) error {
-	again := retry.Backoff{First: firstAttempt, Most: maxAttempt}
+	again := retry.Backoff{FirstWindow: firstAttempt, MaxWindow: maxAttempt}
 	for ctx.Err() == nil {
 		select {
 		case <-i.files: // load covers earlier changes
@@ -52,7 +52,7 @@ func (i *identity) attempt(ctx context.Context, what string, do func(context.Con
 	}
 	wait := again.Next(kube.RetryAfter(err))
 	if errors.Is(err, errDenied) {
-		wait = retry.Around(afterDenial)
+		wait = retry.Jitter(afterDenial)
 	}
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
 }

@@ -190,7 +190,7 @@ func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
 	}
-	again := retry.Backoff{First: firstAttempt, Most: maxAttempt}
+	again := retry.Backoff{FirstWindow: firstAttempt, MaxWindow: maxAttempt}
 	for ctx.Err() == nil {
 		wanted, wait := s.namesToRequest()
 		if wait > 0 {
@@ -214,7 +214,7 @@ func (s *serving) run(ctx context.Context) error {
 			s.log.Warn("a serving certificate cannot be obtained from the control plane yet", "error", err)
 			wait := again.Next(kube.RetryAfter(err))
 			if errors.Is(err, errDenied) {
-				wait = retry.Around(afterDenial)
+				wait = retry.Jitter(afterDenial)
 			}
 			sleep(ctx, wait, s.moved)
 		}
@@ -254,7 +254,7 @@ func (s *serving) namesToRequest() (names, time.Duration) {
 	if len(s.names.dns)+len(s.names.ips) == 0 {
 		return names{}, maxSleep
 	}
-	if s.cert == nil || !covers(s.cert.Leaf, s.names) {
+	if s.cert == nil || !coversNames(s.cert.Leaf, s.names) {
 		return s.names, 0
 	}
 	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
@@ -263,8 +263,8 @@ func (s *serving) namesToRequest() (names, time.Duration) {
 	return s.names, 0
 }
 
-// covers reports whether a certificate is valid for all names.
-func covers(leaf *x509.Certificate, n names) bool {
+// coversNames reports whether a certificate is valid for all names.
+func coversNames(leaf *x509.Certificate, n names) bool {
 	covered := map[string]bool{}
 	for _, d := range leaf.DNSNames {
 		covered[d] = true

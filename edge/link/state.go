@@ -39,19 +39,19 @@ const (
 type State struct {
 	Phase Phase
 	Since time.Time // start of the phase, by the machine's clock with its monotonic reading
-	// Lasts is the start of the phase for display. It does not change after a suspicion that the next probe refutes.
-	Lasts   time.Time
-	Reason  string // one of the Reasons; empty in the phases Up and Standalone
-	Message string // for display
+	// DisplaySince is the start of the phase for display. It does not change after a suspicion that the next probe refutes.
+	DisplaySince time.Time
+	Reason       string // one of the Reasons; empty in the phases Up and Standalone
+	Message      string // for display
 }
 
-// patience is the maximum time that a request waits in the phase Connecting.
-const patience = 2 * time.Second
+// connectTimeout is the maximum time that a request waits in the phase Connecting.
+const connectTimeout = 2 * time.Second
 
 type states struct {
 	mu    sync.Mutex
 	state State
-	up    time.Time     // Lasts of the phase Up before a suspicion; zero if the link was not up
+	up    time.Time     // DisplaySince of the phase Up before a suspicion; zero if the link was not up
 	moved chan struct{} // closed when the state is replaced
 	subs  []chan struct{}
 }
@@ -67,22 +67,22 @@ func (s *states) get() (State, <-chan struct{}) {
 	return s.state, s.moved
 }
 
-// set replaces the state. If the phase stays the same, Since and Lasts are kept.
+// set replaces the state. If the phase stays the same, Since and DisplaySince are kept.
 func (s *states) set(next State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next.Since, next.Lasts = s.state.Since, s.state.Lasts
+	next.Since, next.DisplaySince = s.state.Since, s.state.DisplaySince
 	if next == s.state && !next.Since.IsZero() {
 		return
 	}
 	if next.Phase != s.state.Phase || next.Since.IsZero() {
 		next.Since = time.Now()
-		next.Lasts = next.Since
+		next.DisplaySince = next.Since
 		switch {
 		case next.Phase == Up && !s.up.IsZero():
-			next.Lasts = s.up
+			next.DisplaySince = s.up
 		case next.Phase == Connecting && s.state.Phase == Up:
-			s.up = s.state.Lasts
+			s.up = s.state.DisplaySince
 		case next.Phase == Down:
 			s.up = time.Time{}
 		}
@@ -110,7 +110,7 @@ func (s *states) admit(ctx context.Context) error {
 		if state.Phase == Up {
 			return nil
 		}
-		left := patience
+		left := connectTimeout
 		if !state.Since.IsZero() { // zero before Run
 			left -= time.Since(state.Since)
 		}

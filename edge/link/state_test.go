@@ -14,8 +14,8 @@ func TestLasts(t *testing.T) {
 		at := func(phase Phase, since, lasts time.Duration) {
 			t.Helper()
 			got, _ := s.get()
-			if got.Phase != phase || got.Since.Sub(began) != since || got.Lasts.Sub(began) != lasts {
-				t.Errorf("%s since %s lasts since %s; want %s, %s, %s", got.Phase, got.Since.Sub(began), got.Lasts.Sub(began),
+			if got.Phase != phase || got.Since.Sub(began) != since || got.DisplaySince.Sub(began) != lasts {
+				t.Errorf("%s since %s lasts since %s; want %s, %s, %s", got.Phase, got.Since.Sub(began), got.DisplaySince.Sub(began),
 					phase, since, lasts)
 			}
 		}

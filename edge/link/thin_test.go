@@ -33,8 +33,8 @@ func (w whole) Set(_ context.Context, _ string, claims []desired.Claim, _ []desi
 	w.pods <- len(claims)
 	return nil
 }
-func (whole) Fail(string, []desired.Problem) {}
-func (whole) Update(context.Context, string, []desired.Claim, []desired.Gone) error {
+func (whole) ReportFailure(string, []desired.Problem) {}
+func (whole) Update(context.Context, string, []desired.Claim, []desired.RemovedPod) error {
 	return nil
 }
 
@@ -114,7 +114,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	cfg.Log, cfg.Dial, cfg.Rotate = slog.New(slog.DiscardHandler), line.Dial, false
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(year))
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
-	bare, err := line.Bare(bytes)
+	bare, err := line.TransferTime(bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	go func() { _ = pod.Run(ctx); ended <- struct{}{} }()
 	go func() {
 		for sleep(ctx, 10*time.Second) {
-			_, _ = kube.Patch[coordinationv1.Lease](kube.Busy(kube.Within(ctx, 8*time.Second), 10*time.Second), l.Client(),
+			_, _ = kube.Patch[coordinationv1.Lease](kube.WithBusyTimeout(kube.WithSilenceTimeout(ctx, 8*time.Second), 10*time.Second), l.Client(),
 				"ns", "n", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"n"}}`), metav1.PatchOptions{})
 		}
 		ended <- struct{}{}

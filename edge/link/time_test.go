@@ -157,17 +157,17 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 		up60(t, l, time.Now(), "before")
 		time.Sleep(time.Hour)
 		wrong()
-		w.line.Cut() // the next connection is made with the wrong clock
+		w.line.CloseConnections() // the next connection is made with the wrong clock
 	}
 	time.Sleep(time.Hour)
-	if _, err := l.identity.rest(); err != nil {
+	if _, err := l.identity.restConfig(); err != nil {
 		t.Errorf("a wrong clock removed the node's credentials: %v", err)
 	}
 	w.offset.Store(0)
 	w.date.Store(0)
 	up60(t, l, time.Now(), "the clocks are right")
 	time.Sleep(10 * time.Minute)
-	w.line.Cut()
+	w.line.CloseConnections()
 	time.Sleep(time.Second)
 	up60(t, l, time.Now(), "the next connection")
 	if off := l.Now().Sub(time.Now()).Abs(); off > time.Hour {

@@ -138,7 +138,7 @@ func (b *board) start() {
 		Facts: func(context.Context) (node.Facts, error) {
 			return node.Facts{Info: corev1.NodeSystemInfo{BootID: boot}}, nil
 		},
-		Own: []corev1.NodeConditionType{keys.DuplicateCondition}, Retry: b.link.Changed(), Now: now, Log: log,
+		OwnConditions: []corev1.NodeConditionType{keys.DuplicateCondition}, Retry: b.link.Changed(), Now: now, Log: log,
 	}
 	if !b.twinless {
 		nc.Claim = b.twin
@@ -158,7 +158,7 @@ func (b *board) start() {
 			case <-ctx.Done():
 				return nil
 			case <-changed:
-				l.Doubt()
+				l.RequestProbe()
 				no.Poke()
 			}
 		}
@@ -202,7 +202,7 @@ func (b *board) stays(long time.Duration, another bool) {
 	if s := b.link.State(); s.Phase != Up {
 		b.Fatalf("the machine that has the name is %s %s %s", s.Phase, s.Reason, s.Message)
 	}
-	if why := b.twin.Held(); why != "" {
+	if why := b.twin.HoldReason(); why != "" {
 		b.Errorf("the machine that has the name holds pods: %s", why)
 	}
 	if got := b.twin.Report() != ""; got != another {
@@ -229,7 +229,7 @@ func (b *board) back(held bool) {
 	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {
 		b.Fatalf("the other machine is %s %s %s", s.Phase, s.Reason, s.Message)
 	}
-	if got := b.twin.Held() != ""; got != held {
+	if got := b.twin.HoldReason() != ""; got != held {
 		b.Errorf("it holds pods with shared volumes: %v", got)
 	}
 }

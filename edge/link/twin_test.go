@@ -99,7 +99,7 @@ func TestWarOverTheNode(t *testing.T) {
 		fought := atomic.Int64{}
 		stop := func(w http.ResponseWriter, r *http.Request) bool {
 			if fought.Add(1) > 1000 { // otherwise the bubble's time stands still
-				s.Fail(w, r, apierrors.NewTooManyRequestsError("enough"))
+				s.WriteError(w, r, apierrors.NewTooManyRequestsError("enough"))
 				return true
 			}
 			return false
@@ -160,24 +160,24 @@ func TestOfflineTakeOver(t *testing.T) {
 		a := s.board("one")
 		a.on().stays(10*time.Minute, false)
 		a.off()
-		s.Down()
-		s.Cut()
+		s.Disconnect()
+		s.CloseConnections()
 		b := a.clone("two").on()
 		time.Sleep(time.Minute)
-		if b.twin.Held() == "" {
+		if b.twin.HoldReason() == "" {
 			t.Error("pods with shared volumes start on another machine")
 		}
 		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
-		if why := b.twin.Held(); why != "" {
+		if why := b.twin.HoldReason(); why != "" {
 			t.Error("the pods do not start after the takeover:", why)
 		}
 		b.reboot()
-		if why := b.twin.Held(); why != "" {
+		if why := b.twin.HoldReason(); why != "" {
 			t.Error("the pods do not start after a reboot:", why)
 		}
-		s.Up()
+		s.Reconnect()
 		b.stays(5*time.Minute, false)
 		a.on()
 		b.stays(3*time.Minute, true)
@@ -206,21 +206,21 @@ func TestNeverATwin(t *testing.T) {
 			b.on()
 		},
 		"rebooted while cut off": func(b *board) {
-			b.Down()
-			b.Cut()
+			b.Disconnect()
+			b.CloseConnections()
 			b.reboot()
 			time.Sleep(time.Hour) // in the bubble
-			if why := b.twin.Held(); why != "" {
+			if why := b.twin.HoldReason(); why != "" {
 				b.Error("pods are held:", why)
 			}
-			b.Up()
+			b.Reconnect()
 		},
 		"a backup of an earlier boot": func(b *board) {
 			back := b.Snapshot()
 			b.reboot()
 			time.Sleep(5 * time.Minute) // in the bubble
 			b.Restore(back, 0)
-			b.Cut()
+			b.CloseConnections()
 			b.restart()
 		},
 		"the Lease deleted": func(b *board) { b.Remove(b.Lease("kube-node-lease", "n")) },

@@ -86,7 +86,7 @@ func (w *world) create(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.csrs[csr.Name] != nil {
-		w.server.Fail(rw, r, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "certificatesigningrequests"}, csr.Name))
+		w.server.WriteError(rw, r, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "certificatesigningrequests"}, csr.Name))
 		return
 	}
 	csr.UID, csr.ResourceVersion = "u", "1"

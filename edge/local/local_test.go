@@ -85,7 +85,7 @@ func (w *world) tells() string {
 }
 
 // The method set sets the objects of a source. The parameter unsure is an origin with a problem.
-func (w *world) set(source string, unsure string, all ...Claimed) {
+func (w *world) set(source string, unsure string, all ...DefinedObject) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
@@ -106,17 +106,17 @@ func (w *world) value(pod *v1.Pod, name string) string {
 	return m.Data["key"]
 }
 
-func configMap(name, value, origin string) Claimed {
-	return Claimed{&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+func configMap(name, value, origin string) DefinedObject {
+	return DefinedObject{&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Data: map[string]string{"key": value}}, origin}
 }
 
-func claim(name, size, origin string) Claimed {
+func claim(name, size, origin string) DefinedObject {
 	set, err := manifest.Decode(fmt.Appendf(nil, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: %s}}}", name, size), manifest.Options{Source: keys.SourceFile})
 	if err != nil {
 		panic(err)
 	}
-	return Claimed{set.Objects[0], origin}
+	return DefinedObject{set.Objects[0], origin}
 }
 
 // podOf returns a pod of a source that references ConfigMaps.
@@ -144,7 +144,7 @@ func TestSourcesAreApart(t *testing.T) {
 	if got := w.value(other, "a"); got != "none" {
 		t.Error("a pod of another namespace sees", got)
 	}
-	if Serves(podOf("a", keys.SourceAPI)) || Serves(&v1.Pod{}) || !Serves(podOf("a", keys.SourceFile)) {
+	if IsStatic(podOf("a", keys.SourceAPI)) || IsStatic(&v1.Pod{}) || !IsStatic(podOf("a", keys.SourceFile)) {
 		t.Error("Serves returned the wrong result for a source")
 	}
 }
@@ -158,14 +158,14 @@ func TestChanges(t *testing.T) {
 	w.Register(b)
 	w.tells()
 	for i, step := range []struct {
-		all      []Claimed
+		all      []DefinedObject
 		lastSets string
 	}{
-		{[]Claimed{configMap("m", "1", "/m"), configMap("other", "1", "/m")}, "[]"},
-		{[]Claimed{configMap("m", "2", "/m"), configMap("other", "1", "/m")}, "[a]"},
-		{[]Claimed{configMap("m", "2", "/elsewhere"), configMap("other", "1", "/m")}, "[]"},
-		{[]Claimed{configMap("m", "2", "/m"), configMap("other", "1", "/m"), configMap("late", "1", "/m")}, "[a]"},
-		{[]Claimed{configMap("other", "1", "/m")}, "[a]"},
+		{[]DefinedObject{configMap("m", "1", "/m"), configMap("other", "1", "/m")}, "[]"},
+		{[]DefinedObject{configMap("m", "2", "/m"), configMap("other", "1", "/m")}, "[a]"},
+		{[]DefinedObject{configMap("m", "2", "/elsewhere"), configMap("other", "1", "/m")}, "[]"},
+		{[]DefinedObject{configMap("m", "2", "/m"), configMap("other", "1", "/m"), configMap("late", "1", "/m")}, "[a]"},
+		{[]DefinedObject{configMap("other", "1", "/m")}, "[a]"},
 	} {
 		w.set(keys.SourceFile, "", step.all...)
 		if got := w.tells(); got != step.lastSets {
@@ -255,7 +255,7 @@ func TestTwice(t *testing.T) {
 // TestRefused checks that changes that an API server would reject are not applied and are reported as problems.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
-	frozen := func(value string) Claimed {
+	frozen := func(value string) DefinedObject {
 		c := configMap("a", value, "/a")
 		yes := true
 		c.Object.(*v1.ConfigMap).Immutable = &yes
@@ -301,7 +301,7 @@ func TestOneClaim(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	w := newWorld(t)
-	apply := func(dry bool, all ...Claimed) string {
+	apply := func(dry bool, all ...DefinedObject) string {
 		t.Helper()
 		var objects []manifest.Object
 		for _, c := range all {
@@ -335,7 +335,7 @@ func TestSecrets(t *testing.T) {
 	const password = "correct horse battery staple"
 	set, err := manifest.Decode(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"pull"},"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"{\"auths\":{\"registry.example\":{\"username\":\"me\",\"password\":\"%s\"}}}"}}`, password), manifest.Options{Source: keys.SourceFile})
 	w.must(err)
-	w.set(keys.SourceFile, "", Claimed{set.Objects[0], "/s"})
+	w.set(keys.SourceFile, "", DefinedObject{set.Objects[0], "/s"})
 	p := podOf("p", keys.SourceFile)
 	p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}, {Name: "missing"}}
 	w.Register(p)
@@ -371,7 +371,7 @@ func TestAtOnce(t *testing.T) {
 					if _, err := w.Apply(t.Context(), []manifest.Object{configMap("m", fmt.Sprint(n), "").Object}, false); err != nil {
 						t.Error(err)
 					}
-				} else if err := w.Set(t.Context(), source, []Claimed{configMap("m", fmt.Sprint(n), "/m")}, nil); err != nil {
+				} else if err := w.Set(t.Context(), source, []DefinedObject{configMap("m", fmt.Sprint(n), "/m")}, nil); err != nil {
 					t.Error(err)
 				}
 				if _, err := w.ConfigMap(p, "m"); err != nil {

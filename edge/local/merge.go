@@ -31,7 +31,7 @@ func keyOf(source string, obj manifest.Object) Key {
 
 // set replaces the objects of a source and returns their problems. If two origins define the same object, the origin of the existing
 // object takes precedence. Without an existing object of these origins, the first origin takes precedence.
-func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
+func (r rows) set(source string, claimed []DefinedObject, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
 		k := keyOf(source, c.Object)
@@ -60,7 +60,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 }
 
 // put adds or replaces an object of a source. It returns the problem if it cannot.
-func (r rows) put(source string, c Claimed, now time.Time) *Problem {
+func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, found := r[k]
 	if field, why := r.whyRefused(k, old, found, c.Object); why != "" {

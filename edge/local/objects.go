@@ -22,8 +22,8 @@ import (
 // A Key identifies an object of a source.
 type Key = store.LocalKey
 
-// A Claimed is an object that a source defines.
-type Claimed struct {
+// A DefinedObject is an object that a source defines.
+type DefinedObject struct {
 	Object manifest.Object // must not be modified
 	Origin string          // the file or URL; used in messages
 }
@@ -63,7 +63,7 @@ type Objects struct {
 
 // sourceSet is the last set of a source.
 type sourceSet struct {
-	claimed []Claimed
+	claimed []DefinedObject
 	unsure  map[string]bool
 }
 
@@ -97,8 +97,8 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	return o, o.forget(ctx)
 }
 
-// Has reports whether a registered pod references any object.
-func (o *Objects) Has(uid types.UID) bool {
+// HasPod reports whether a registered pod references any object.
+func (o *Objects) HasPod(uid types.UID) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.pods[uid] != nil
@@ -129,8 +129,8 @@ func sourceOf(pod *v1.Pod) string {
 	return ""
 }
 
-// Serves reports whether a pod is a static pod. Only static pods use these objects.
-func Serves(pod *v1.Pod) bool { return sourceOf(pod) != "" }
+// IsStatic reports whether a pod is a static pod. Only static pods use these objects.
+func IsStatic(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 
 // Register records the references of a pod. From then on, Changed is called for the pod, and the existing objects are kept for it.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
@@ -243,7 +243,7 @@ func (o *Objects) Problems() (all []Problem) {
 }
 
 // Set replaces the objects of a source. It keeps the objects of the origins in unsure.
-func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, unsure map[string]bool) error {
+func (o *Objects) Set(ctx context.Context, source string, claimed []DefinedObject, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
@@ -274,7 +274,7 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 		for _, obj := range objects {
 			k := keyOf(keys.SourceLocal, obj)
 			before, found := next[k]
-			if p := next.put(keys.SourceLocal, Claimed{Object: obj}, o.c.Now()); p != nil {
+			if p := next.put(keys.SourceLocal, DefinedObject{Object: obj}, o.c.Now()); p != nil {
 				return fmt.Errorf("%s: %s: %s", k, p.Field, p.Message)
 			}
 			switch {

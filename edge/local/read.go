@@ -133,8 +133,8 @@ func (o *Objects) List() []Info {
 	return list
 }
 
-// Used reports whether any static pod references an object.
-func (o *Objects) Used(kind, namespace, name string) bool {
+// IsUsed reports whether any static pod references an object.
+func (o *Objects) IsUsed(kind, namespace, name string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	for _, uses := range o.pods {

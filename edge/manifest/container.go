@@ -16,7 +16,7 @@ import (
 func (r *review) containers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {
-		r.required(p.Child("containers"), "")
+		r.rejectMissing(p.Child("containers"), "")
 	}
 	for i := range r.spec.Containers {
 		c, at := &r.spec.Containers[i], p.Child("containers").Index(i)
@@ -94,7 +94,7 @@ func (r *review) ports(p *field.Path, ports []v1.ContainerPort) {
 			r.addUnique(at.Child("name"), names, port.Name)
 		}
 		if port.ContainerPort == 0 {
-			r.required(at.Child("containerPort"), "")
+			r.rejectMissing(at.Child("containerPort"), "")
 		} else {
 			r.inRange(at.Child("containerPort"), int64(port.ContainerPort), 1, 65535)
 		}
@@ -131,7 +131,7 @@ func (r *review) restartRules(p *field.Path, c *v1.Container) {
 	oneOfIf(r, p.Child("restartPolicy"), c.RestartPolicy,
 		v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
 	if c.RestartPolicy == nil && len(c.RestartPolicyRules) > 0 {
-		r.required(p.Child("restartPolicy"), "restartPolicyRules need it")
+		r.rejectMissing(p.Child("restartPolicy"), "restartPolicyRules need it")
 	}
 	at := p.Child("restartPolicyRules")
 	if n := len(c.RestartPolicyRules); n > 20 {
@@ -142,7 +142,7 @@ func (r *review) restartRules(p *field.Path, c *v1.Container) {
 			v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
 		codes := at.Index(i).Child("exitCodes")
 		if rule.ExitCodes == nil {
-			r.required(codes, "")
+			r.rejectMissing(codes, "")
 			continue
 		}
 		oneOf(r, codes.Child("operator"), rule.ExitCodes.Operator,

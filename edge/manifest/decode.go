@@ -34,9 +34,10 @@ type Options struct {
 }
 
 // Decode decodes a manifest. An error rejects the whole manifest, so that a misspelled pod is not mistaken for a removed one. The error
-// consists of one or more *Error values, which All returns. For a manifest without documents, Decode returns an empty set and no error.
+// consists of one or more *Error values, which ErrorsIn returns. For a manifest without documents, Decode returns an empty set and no
+// error.
 func Decode(data []byte, o Options) (Set, error) {
-	at := place{origin: o.Origin}
+	at := location{origin: o.Origin}
 	docs, err := documents(data)
 	if err != nil {
 		return Set{}, at.fail("", "%v", err)
@@ -64,7 +65,7 @@ func Decode(data []byte, o Options) (Set, error) {
 	return set, nil
 }
 
-func decodeDocument(raw []byte, at place, o Options) (Set, error) {
+func decodeDocument(raw []byte, at location, o Options) (Set, error) {
 	meta, err := typeOf(raw, at)
 	if err != nil {
 		return Set{}, err
@@ -86,7 +87,7 @@ func decodeDocument(raw []byte, at place, o Options) (Set, error) {
 }
 
 // typeOf decodes only the kind and version of an object.
-func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
+func typeOf(raw []byte, at location) (metav1.TypeMeta, error) {
 	var meta *metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &meta); err != nil || meta == nil {
 		return metav1.TypeMeta{}, at.fail("", "is not a Kubernetes object with apiVersion and kind")
@@ -108,9 +109,9 @@ type list struct {
 }
 
 // decodeList decodes the items of a List. kind is the kind of the items of a typed list. It is empty for a List.
-func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
+func decodeList(raw []byte, kind string, at location, o Options) (Set, error) {
 	var l list
-	if err := strict(raw, &l, at); err != nil {
+	if err := decodeStrict(raw, &l, at); err != nil {
 		return Set{}, err
 	}
 	var set Set
@@ -134,7 +135,7 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 }
 
 // decodeItem decodes a pod or an object that pods use.
-func decodeItem(raw []byte, meta metav1.TypeMeta, at place, o Options) (Set, error) {
+func decodeItem(raw []byte, meta metav1.TypeMeta, at location, o Options) (Set, error) {
 	obj := New(meta.Kind)
 	if !isStatic(o.Source) {
 		obj = nil
@@ -163,9 +164,9 @@ func decodeItem(raw []byte, meta metav1.TypeMeta, at place, o Options) (Set, err
 	return Set{Pods: []*v1.Pod{pod}}, nil
 }
 
-func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, error) {
+func decodePod(raw []byte, meta metav1.TypeMeta, at location, o Options) (*v1.Pod, error) {
 	pod := &v1.Pod{}
-	if err := strict(raw, pod, at); err != nil {
+	if err := decodeStrict(raw, pod, at); err != nil {
 		return nil, err
 	}
 	pod.TypeMeta = meta
@@ -192,7 +193,7 @@ func duplicates(set *Set, o Options) error {
 	note := func(kind string, m metav1.Object) {
 		key := identity{kind, m.GetNamespace(), m.GetName()}
 		if seen[key] {
-			at := place{o.Origin, fmt.Sprintf("%s %q", kind, m.GetName())}
+			at := location{o.Origin, fmt.Sprintf("%s %q", kind, m.GetName())}
 			errs = append(errs, at.fail("metadata.name", "Duplicate value: namespace %q has this %s twice", m.GetNamespace(), kind))
 		}
 		seen[key] = true

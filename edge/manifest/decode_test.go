@@ -158,13 +158,13 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := Decode([]byte(test.data), localOptions())
-			if err == nil || !set.Empty() {
+			if err == nil || !set.IsEmpty() {
 				t.Fatalf("got %d pods and error %v", len(set.Pods), err)
 			}
 			if !strings.HasPrefix(err.Error(), test.want) && strings.Split(test.want, "\n")[0] != err.Error() {
 				t.Errorf("got  %s\nwant %s", err, test.want)
 			}
-			for _, e := range All(err) {
+			for _, e := range ErrorsIn(err) {
 				if e.Origin != "pods.yaml" {
 					t.Errorf("origin %q of %v", e.Origin, e)
 				}
@@ -219,7 +219,7 @@ func TestErrorIsFound(t *testing.T) {
 	if !errors.As(err, &e) || e.Field != "kind" || e.Origin != "/etc/islet/web.yaml" {
 		t.Errorf("got %#v", e)
 	}
-	if All(nil) != nil || All(errors.New("another")) != nil {
+	if ErrorsIn(nil) != nil || ErrorsIn(errors.New("another")) != nil {
 		t.Error("All returned errors of another origin")
 	}
 }
@@ -227,7 +227,7 @@ func TestErrorIsFound(t *testing.T) {
 // TestLongText checks that the error for a long manifest is short.
 func TestLongText(t *testing.T) {
 	_, err := Decode([]byte(named(strings.Repeat("ä", 1<<16))), localOptions())
-	for _, e := range All(err) {
+	for _, e := range ErrorsIn(err) {
 		if len(e.Error()) > 3*maxText+100 {
 			t.Errorf("error of %d bytes", len(e.Error()))
 		}
@@ -235,7 +235,7 @@ func TestLongText(t *testing.T) {
 	many := strings.Repeat(`{"name":"A","image":""},`, 1000)
 	_, err = Decode([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[`+strings.TrimSuffix(many,
 		",")+`]}}`), localOptions())
-	if n := len(All(err)); n != maxErrors {
+	if n := len(ErrorsIn(err)); n != maxErrors {
 		t.Errorf("got %d errors", n)
 	}
 }

@@ -33,13 +33,13 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// All returns the *Errors in err, which is an error of Decode.
-func All(err error) []*Error {
+// ErrorsIn returns the *Errors in err, which is an error of Decode.
+func ErrorsIn(err error) []*Error {
 	var one *Error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var set []*Error
 		for _, e := range joined.Unwrap() {
-			set = append(set, All(e)...)
+			set = append(set, ErrorsIn(e)...)
 		}
 		return set
 	}
@@ -58,17 +58,17 @@ const (
 	maxText = 400
 )
 
-// A place is a position in a manifest. It is part of each error about that position.
-type place struct {
+// A location is a position in a manifest. It is part of each error about that position.
+type location struct {
 	origin string
 	pod    string
 }
 
-func (at place) fail(path, format string, args ...any) error {
+func (at location) fail(path, format string, args ...any) error {
 	return &Error{Origin: at.origin, Pod: at.pod, Field: sanitize(path), Detail: sanitize(fmt.Sprintf(format, args...))}
 }
 
-func (at place) failAll(list field.ErrorList) error {
+func (at location) failAll(list field.ErrorList) error {
 	errs := make([]error, 0, min(len(list), maxErrors))
 	for _, e := range list[:min(len(list), maxErrors)] {
 		errs = append(errs, at.fail(e.Field, "%s", e.ErrorBody()))
@@ -77,7 +77,7 @@ func (at place) failAll(list field.ErrorList) error {
 }
 
 func bounded(err error) error {
-	set := All(err)
+	set := ErrorsIn(err)
 	errs := make([]error, 0, min(len(set), maxAll))
 	for _, e := range set[:min(len(set), maxAll)] {
 		errs = append(errs, e)

@@ -36,10 +36,10 @@ func FuzzDecode(f *testing.F) {
 		set, err := Decode(data, o)
 		pods := set.Pods
 		if err != nil {
-			if !set.Empty() || len(All(err)) == 0 {
+			if !set.IsEmpty() || len(ErrorsIn(err)) == 0 {
 				t.Fatalf("error %v with %d pods", err, len(pods))
 			}
-			for _, e := range All(err) {
+			for _, e := range ErrorsIn(err) {
 				if e.Origin != o.Origin || e.Detail == "" {
 					t.Fatalf("error without origin or detail: %#v", e)
 				}
@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		o.Source = keys.SourceFile
 		own, err := Decode(data, o)
-		if err != nil && len(All(err)) == 0 {
+		if err != nil && len(ErrorsIn(err)) == 0 {
 			t.Fatalf("not an error of this package: %v", err)
 		}
 		for _, pod := range own.Pods {
@@ -121,7 +121,7 @@ func TestVerdicts(t *testing.T) {
 	for _, want := range verdicts(t) {
 		set, err := Decode(want.Pod, Options{Source: keys.SourceAPI})
 		var says []string
-		for _, e := range All(err) {
+		for _, e := range ErrorsIn(err) {
 			says = append(says, e.Field+": "+e.Detail)
 		}
 		if (err != nil) != (len(want.Kubernetes) > 0) {

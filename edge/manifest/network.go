@@ -52,7 +52,7 @@ func (r *review) dns(p *field.Path) {
 	p = p.Child("dnsConfig")
 	config := r.spec.DNSConfig
 	if r.spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
-		r.required(p.Child("nameservers"), "dnsPolicy None requires at least one")
+		r.rejectMissing(p.Child("nameservers"), "dnsPolicy None requires at least one")
 	}
 	if config == nil {
 		return

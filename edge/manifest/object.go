@@ -26,8 +26,8 @@ type Set struct {
 	Objects []Object
 }
 
-// Empty reports whether the set has no pods and no objects.
-func (s *Set) Empty() bool { return len(s.Pods)+len(s.Objects) == 0 }
+// IsEmpty reports whether the set has no pods and no objects.
+func (s *Set) IsEmpty() bool { return len(s.Pods)+len(s.Objects) == 0 }
 
 func (s *Set) add(other Set) {
 	s.Pods = append(s.Pods, other.Pods...)
@@ -51,8 +51,8 @@ func New(kind string) Object {
 func KindOf(o Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // decodeObject decodes, defaults and validates one object.
-func decodeObject(raw []byte, obj Object, at place) (Object, error) {
-	if err := strict(raw, obj, at); err != nil {
+func decodeObject(raw []byte, obj Object, at location) (Object, error) {
+	if err := decodeStrict(raw, obj, at); err != nil {
 		return nil, err
 	}
 	if obj.GetName() == "" {
@@ -104,7 +104,7 @@ func defaultSecret(s *v1.Secret) {
 }
 
 // unsupported returns the error for an unsupported kind. For controllers it suggests a replacement.
-func unsupported(kind string, raw []byte, at place) error {
+func unsupported(kind string, raw []byte, at location) error {
 	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
 		return at.fail("kind", "Unsupported value: %q: %s", kind, only)

@@ -120,7 +120,7 @@ func TestObjectsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := Decode([]byte(test.data), localOptions())
-			if err == nil || !set.Empty() {
+			if err == nil || !set.IsEmpty() {
 				t.Fatalf("got %v and error %v", set, err)
 			}
 			if !strings.HasPrefix(err.Error(), test.want) {
@@ -145,7 +145,7 @@ func TestControllers(t *testing.T) {
 		`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"tick"}}`:                                                                                 begin + `{name: tick}', with metadata.labels and spec of its spec.jobTemplate.spec.template; a node has no schedule`,
 	} {
 		_, err := Decode([]byte(data), fileOptions())
-		set := All(err)
+		set := ErrorsIn(err)
 		if len(set) != 1 || set[0].Field != "kind" || !strings.HasSuffix(set[0].Detail, want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

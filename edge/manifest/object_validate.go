@@ -78,7 +78,7 @@ func (r *review) secretObject(s *v1.Secret) {
 	needs := func(keys ...string) {
 		for _, k := range keys {
 			if _, found := s.Data[k]; !found {
-				r.required(data.Key(k), "")
+				r.rejectMissing(data.Key(k), "")
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (r *review) secretObject(s *v1.Secret) {
 		isJSON(v1.DockerConfigJsonKey)
 	case v1.SecretTypeSSHAuth:
 		if len(s.Data[v1.SSHAuthPrivateKey]) == 0 {
-			r.required(data.Key(v1.SSHAuthPrivateKey), "")
+			r.rejectMissing(data.Key(v1.SSHAuthPrivateKey), "")
 		}
 	case v1.SecretTypeTLS:
 		needs(v1.TLSCertKey, v1.TLSPrivateKeyKey)
@@ -103,8 +103,8 @@ func (r *review) secretObject(s *v1.Secret) {
 		_, user := s.Data[v1.BasicAuthUsernameKey]
 		_, password := s.Data[v1.BasicAuthPasswordKey]
 		if !user && !password {
-			r.required(data.Key(v1.BasicAuthUsernameKey), "")
-			r.required(data.Key(v1.BasicAuthPasswordKey), "")
+			r.rejectMissing(data.Key(v1.BasicAuthUsernameKey), "")
+			r.rejectMissing(data.Key(v1.BasicAuthPasswordKey), "")
 		}
 	case v1.SecretTypeServiceAccountToken:
 		r.forbidden(field.NewPath("type"), "a node has no service accounts of its own")
@@ -118,7 +118,7 @@ func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	size, found := s.Resources.Requests[v1.ResourceStorage]
 	switch {
 	case !found:
-		r.required(at, "")
+		r.rejectMissing(at, "")
 	case size.Sign() <= 0:
 		r.invalid(at, size.String(), "must be greater than 0")
 	case size.Cmp(*resource.NewQuantity(maxClaim, resource.BinarySI)) > 0:

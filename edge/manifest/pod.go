@@ -46,7 +46,7 @@ func (r *review) references(p *field.Path) {
 	if group := s.SchedulingGroup; group != nil {
 		at := p.Child("schedulingGroup", "podGroupName")
 		if group.PodGroupName == nil {
-			r.required(at, "")
+			r.rejectMissing(at, "")
 		} else {
 			r.rule(at, *group.PodGroupName, subdomain)
 		}

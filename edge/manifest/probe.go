@@ -79,7 +79,7 @@ func (r *review) handler(p *field.Path, h handler) {
 		return handlers == 1
 	}
 	if isFirst(h.Exec != nil, "exec") && len(h.Exec.Command) == 0 {
-		r.required(p.Child("exec", "command"), "")
+		r.rejectMissing(p.Child("exec", "command"), "")
 	}
 	if isFirst(h.HTTPGet != nil, "httpGet") {
 		r.httpGet(p.Child("httpGet"), h.HTTPGet)
@@ -99,7 +99,7 @@ func (r *review) handler(p *field.Path, h handler) {
 			fmt.Sprintf("must be between 0 and terminationGracePeriodSeconds (%d)", grace))
 	}
 	if handlers == 0 {
-		r.required(p, "must have a handler")
+		r.rejectMissing(p, "must have a handler")
 	}
 }
 

@@ -24,7 +24,7 @@ func TestProtocolsOfProbes(t *testing.T) {
 			"  - name: a\n    image: i\n    livenessProbe: {%s}\n", probe)
 		_, err := Decode([]byte(pod), Options{Source: keys.SourceFile, Origin: "a.yaml", NodeName: "n"})
 		var fields []string
-		for _, e := range All(err) {
+		for _, e := range ErrorsIn(err) {
 			fields = append(fields, strings.TrimPrefix(e.Field, "spec.containers[0].livenessProbe."))
 		}
 		if got := strings.Join(fields, " "); got != want {

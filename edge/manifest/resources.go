@@ -38,7 +38,7 @@ func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func
 		at := p.Child("requests").Key(string(n))
 		switch {
 		case !limited && !canOvercommit(n):
-			r.required(p.Child("limits").Key(string(n)), "cannot be overcommitted, so it needs a limit")
+			r.rejectMissing(p.Child("limits").Key(string(n)), "cannot be overcommitted, so it needs a limit")
 		case limited && !canOvercommit(n) && request.Cmp(limit) != 0:
 			r.invalid(at, request.String(), fmt.Sprintf("must be equal to the limit of %s", limit.String()))
 		case limited && request.Cmp(limit) > 0:

@@ -26,7 +26,7 @@ func (r *review) scheduling(p *field.Path) {
 	}
 	oneOfIf(r, p.Child("preemptionPolicy"), s.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)
 	r.tolerations(p.Child("tolerations"), s.Tolerations)
-	r.spread(p.Child("topologySpreadConstraints"))
+	r.checkSpread(p.Child("topologySpreadConstraints"))
 }
 
 func (r *review) tolerations(p *field.Path, list []v1.Toleration) {
@@ -60,7 +60,7 @@ func (r *review) selector(p *field.Path, s *metav1.LabelSelector) {
 	r.errs = append(r.errs, metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, p)...)
 }
 
-func (r *review) spread(p *field.Path) {
+func (r *review) checkSpread(p *field.Path) {
 	kinds := map[string]bool{}
 	for i, c := range r.spec.TopologySpreadConstraints {
 		at := p.Index(i)
@@ -128,7 +128,7 @@ func (r *review) affinity(p *field.Path) {
 		if s := n.RequiredDuringSchedulingIgnoredDuringExecution; s != nil {
 			terms := at.Child(required, "nodeSelectorTerms")
 			if len(s.NodeSelectorTerms) == 0 {
-				r.required(terms, "")
+				r.rejectMissing(terms, "")
 			}
 			for i, term := range s.NodeSelectorTerms {
 				r.nodeTerm(terms.Index(i), term, true)
@@ -165,7 +165,7 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 		switch e.Operator {
 		case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
 			if len(e.Values) == 0 {
-				r.required(values, "operators In and NotIn need them")
+				r.rejectMissing(values, "operators In and NotIn need them")
 			}
 		case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
 			if len(e.Values) > 0 {
@@ -173,7 +173,7 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 			}
 		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 			if len(e.Values) != 1 {
-				r.required(values, "operators Gt and Lt need exactly one")
+				r.rejectMissing(values, "operators Gt and Lt need exactly one")
 			}
 		default:
 			r.invalid(at.Child("operator"), e.Operator, "is not a valid operator")
@@ -190,7 +190,7 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 		switch e.Operator {
 		case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
 			if len(e.Values) != 1 {
-				r.required(at.Child("values"), "must be exactly one")
+				r.rejectMissing(at.Child("values"), "must be exactly one")
 			}
 		default:
 			r.invalid(at.Child("operator"), e.Operator, "must be In or NotIn")
@@ -212,7 +212,7 @@ func (r *review) podTerm(p *field.Path, term v1.PodAffinityTerm) {
 	}
 	r.labelKeys(p, term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector)
 	if strings.TrimSpace(term.TopologyKey) == "" {
-		r.required(p.Child("topologyKey"), "")
+		r.rejectMissing(p.Child("topologyKey"), "")
 	} else {
 		r.label(p.Child("topologyKey"), term.TopologyKey)
 	}

@@ -93,7 +93,7 @@ func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
 	at := p.Child("localhostProfile")
 	switch file, local := profile.LocalhostProfile, profile.Type == v1.SeccompProfileTypeLocalhost; {
 	case local && file == nil:
-		r.required(at, "type Localhost needs it")
+		r.rejectMissing(at, "type Localhost needs it")
 	case local:
 		r.checkDescending(at, *file)
 	case file != nil:
@@ -111,7 +111,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	at := p.Child("localhostProfile")
 	switch name, local := profile.LocalhostProfile, profile.Type == v1.AppArmorProfileTypeLocalhost; {
 	case local && (name == nil || *name == ""):
-		r.required(at, "type Localhost needs it")
+		r.rejectMissing(at, "type Localhost needs it")
 	case local:
 		r.failIf(strings.TrimSpace(*name) != *name, at, *name, "must not have leading or trailing white space")
 		if len(*name) > longest {

@@ -168,7 +168,7 @@ func TestReferences(t *testing.T) {
 	} {
 		data := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":` + spec + `}`
 		_, err := Decode([]byte(data), fileOptions())
-		if set := All(err); len(set) != 1 || set[0].Field != field ||
+		if set := ErrorsIn(err); len(set) != 1 || set[0].Field != field ||
 			!strings.HasPrefix(set[0].Detail, "Forbidden: a static pod may not refer to ") {
 			t.Errorf("%s: got %v", field, err)
 		}

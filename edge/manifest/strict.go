@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// strict decodes raw and stores the result at the pointer into. As in the strict field validation of the API server, unknown and
+// decodeStrict decodes raw and stores the result at the pointer into. As in the strict field validation of the API server, unknown and
 // duplicate fields are errors.
-func strict(raw []byte, into any, at place) error {
+func decodeStrict(raw []byte, into any, at location) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
 	}

@@ -42,7 +42,7 @@ type review struct {
 	errs    field.ErrorList
 }
 
-func (r *review) required(p *field.Path, detail string) {
+func (r *review) rejectMissing(p *field.Path, detail string) {
 	r.errs = append(r.errs, field.Required(p, detail))
 }
 
@@ -68,7 +68,7 @@ func (r *review) failIf(bad bool, p *field.Path, value any, detail string) {
 // require adds an error if text is empty. It reports whether text is not empty.
 func (r *review) require(p *field.Path, text string) bool {
 	if text == "" {
-		r.required(p, "")
+		r.rejectMissing(p, "")
 	}
 	return text != ""
 }
@@ -106,7 +106,7 @@ func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	switch {
 	case slices.Contains(values, value):
 	case value == "":
-		r.required(p, "")
+		r.rejectMissing(p, "")
 	default:
 		r.errs = append(r.errs, field.NotSupported(p, value, values))
 	}

@@ -23,7 +23,7 @@ func (r *review) volumeList(p *field.Path) {
 			r.forbidden(at.Child(more), "may not have more than one source")
 		}
 		if len(sources) == 0 {
-			r.required(at, "must have a source")
+			r.rejectMissing(at, "must have a source")
 		} else {
 			r.volumeSource(at.Child(sources[0]), v, sources[0])
 		}

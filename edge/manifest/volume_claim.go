@@ -17,7 +17,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 	p = p.Child("volumeClaimTemplate")
 	t := v.Ephemeral.VolumeClaimTemplate
 	if t == nil {
-		r.required(p, "")
+		r.rejectMissing(p, "")
 		return
 	}
 	r.errs = append(r.errs, apivalidation.ValidateAnnotations(t.Annotations, p.Child("metadata", "annotations"))...)
@@ -34,7 +34,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 	}
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
 	if size, found := t.Spec.Resources.Requests[v1.ResourceStorage]; !found {
-		r.required(at, "")
+		r.rejectMissing(at, "")
 	} else {
 		r.failIf(size.Sign() <= 0, at, size.String(), "must be greater than 0")
 	}
@@ -50,7 +50,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 
 func (r *review) accessModes(p *field.Path, modes []v1.PersistentVolumeAccessMode) {
 	if len(modes) == 0 {
-		r.required(p, "")
+		r.rejectMissing(p, "")
 	}
 	for i, mode := range modes {
 		oneOf(r, p.Index(i), mode, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod)

@@ -124,7 +124,7 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 		}
 	}
 	if !some {
-		r.required(p, "must have one of credentialBundlePath, keyPath and certificateChainPath")
+		r.rejectMissing(p, "must have one of credentialBundlePath, keyPath and certificateChainPath")
 	}
 }
 

@@ -50,7 +50,7 @@ func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 
 func (r *review) someStrings(p *field.Path, list []string) {
 	if len(list) == 0 {
-		r.required(p, "")
+		r.rejectMissing(p, "")
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *review) iscsi(p *field.Path, v *v1.ISCSIVolumeSource) {
 	}
 	r.inRange(p.Child("lun"), int64(v.Lun), 0, 255)
 	if (v.DiscoveryCHAPAuth || v.SessionCHAPAuth) && v.SecretRef == nil {
-		r.required(p.Child("secretRef"), "CHAP needs it")
+		r.rejectMissing(p.Child("secretRef"), "CHAP needs it")
 	}
 }
 
@@ -133,7 +133,7 @@ func (r *review) fibreChannel(p *field.Path, fc *v1.FCVolumeSource) {
 		return
 	}
 	if fc.Lun == nil {
-		r.required(p.Child("lun"), "targetWWNs need it")
+		r.rejectMissing(p.Child("lun"), "targetWWNs need it")
 	} else {
 		r.inRange(p.Child("lun"), int64(*fc.Lun), 0, 255)
 	}

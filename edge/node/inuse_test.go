@@ -17,7 +17,7 @@ func TestInUse(t *testing.T) {
 		n := w.node()
 		n.Status.VolumesAttached = []v1.AttachedVolume{{Name: id, DevicePath: "/dev/sdb"}}
 		w.Server.Put(n)
-		w.Server.Down()
+		w.Server.Disconnect()
 		ctx, stop := context.WithCancel(w.Context())
 		given := make(chan error)
 		go func() { given <- w.InUse(ctx, id) }()
@@ -27,7 +27,7 @@ func TestInUse(t *testing.T) {
 			t.Error("in use before the server lists the volume")
 		}
 		w.are(func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{id} })
-		w.Server.Up()
+		w.Server.Reconnect()
 		if err := w.InUse(w.Context(), id); err != nil {
 			t.Fatal(err)
 		}

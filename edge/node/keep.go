@@ -22,7 +22,7 @@ import (
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // reached after an outage of half an hour
-	steady     = 10 * time.Second // minimum duration of a session that resets the back-off
+	steadyTime = 10 * time.Second // minimum duration of a session that resets the back-off
 	// maxReverts is the number of changes by other programs that are reverted immediately within StatusEvery. Further changes are
 	// reverted at the next tick. Otherwise two programs that revert each other's changes would send requests as fast as the server
 	// answers.
@@ -31,7 +31,7 @@ const (
 
 // keepNode registers the Node, maintains its status and watches it until ctx ends.
 func (n *Node) keepNode(ctx context.Context) {
-	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	failing := false
 	r := &reporter{Node: n}
 	for {
@@ -44,10 +44,10 @@ func (n *Node) keepNode(ctx context.Context) {
 			n.Log.Warn("the Node cannot be kept up to date and is retried", "node", n.Name, "error", err)
 		}
 		failing = failing || err != nil
-		if time.Since(began) > steady {
+		if time.Since(began) > steadyTime {
 			again.Reset()
 		}
-		if _, ended := kube.Wait(ctx, &again, err, n.nodeRetry); ended != nil {
+		if _, ended := kube.WaitForRetry(ctx, &again, err, n.nodeRetry); ended != nil {
 			return
 		}
 	}
@@ -67,7 +67,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		if err != nil {
 			return err
 		}
-		r.take(ctx, node)
+		r.replaceNode(ctx, node)
 	}
 	o := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen}
 	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", o)
@@ -82,7 +82,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		if err := r.follow(ctx); err != nil {
 			return r.dropIfOutdated(err)
 		}
-		r.Touched()
+		r.OnPeriodicTask()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -123,7 +123,7 @@ func (r *reporter) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the Node: %w", err)
 	}
-	r.take(ctx, node)
+	r.replaceNode(ctx, node)
 	if err := r.report(ctx); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (r *reporter) event(e watch.Event) error {
 	case e.Type == watch.Deleted:
 		r.Log.Warn("the Node was deleted; registering it again", "node", r.Name)
 		return errDeleted
-	case !newer(m.GetResourceVersion(), r.seen):
+	case !isNewer(m.GetResourceVersion(), r.seen):
 		return nil
 	case m.GetResourceVersion() == r.server.ResourceVersion:
 		r.seen = m.GetResourceVersion()
@@ -153,14 +153,14 @@ func (r *reporter) event(e watch.Event) error {
 	return nil
 }
 
-// take replaces the known Node.
-func (r *reporter) take(ctx context.Context, node *v1.Node) {
+// replaceNode replaces the known Node.
+func (r *reporter) replaceNode(ctx context.Context, node *v1.Node) {
 	r.server, r.seen, r.behind = node, node.ResourceVersion, false
 	r.storeNode(ctx, node)
 }
 
-// newer reports whether version a is newer than b. It returns true if a version is not a number. The versions of API servers are numbers.
-func newer(a, b string) bool {
+// isNewer reports whether version a is newer than b. It returns true if a version is not a number. The versions of API servers are numbers.
+func isNewer(a, b string) bool {
 	now, err := strconv.ParseUint(a, 10, 64)
 	before, err2 := strconv.ParseUint(b, 10, 64)
 	return err != nil || err2 != nil || now > before

@@ -29,11 +29,11 @@ const (
 // because the control plane judges the node's health by the lease. While the link is down, keepLease waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
-	again := retry.Backoff{First: firstRetry, Most: every / 2}
+	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: every / 2}
 	l := &lease{Node: n}
 	for {
 		begin := time.Now()
-		err := l.touch(kube.Busy(kube.Within(ctx, min(every, leaseAnswer)), every))
+		err := l.renewLease(kube.WithBusyTimeout(kube.WithSilenceTimeout(ctx, min(every, leaseAnswer)), every))
 		if ctx.Err() != nil {
 			return
 		}
@@ -42,8 +42,8 @@ func (n *Node) keepLease(ctx context.Context) {
 		}
 		l.logOutage(err)
 		if err != nil {
-			n.History.Doubt()
-			if _, ended := kube.Wait(ctx, &again, err, n.leaseRetry); ended != nil {
+			n.History.SuspectServer()
+			if _, ended := kube.WaitForRetry(ctx, &again, err, n.leaseRetry); ended != nil {
 				return
 			}
 			continue
@@ -77,19 +77,20 @@ func (l *lease) logOutage(err error) {
 	l.failing = err != nil
 }
 
-// touch renews the lease, or creates it. If the claim of this machine is missing in the answer, touch renews the lease a second time.
-func (l *lease) touch(ctx context.Context) error {
+// renewLease renews the lease, or creates it. If the claim of this machine is missing in the answer, renewLease renews the lease a second
+// time.
+func (l *lease) renewLease(ctx context.Context) error {
 	m, err := l.renew(ctx)
-	if err == nil && l.Claim.Renewed(ctx, m) {
+	if err == nil && l.Claim.EvaluateLease(ctx, m) {
 		if m, err = l.renew(ctx); err == nil {
-			l.Claim.Renewed(ctx, m)
+			l.Claim.EvaluateLease(ctx, m)
 		}
 	}
 	return err
 }
 
 func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
-	if err := l.History.Settle(ctx); err != nil { // must be called before the renewal overwrites the evidence
+	if err := l.History.VerifyServer(ctx); err != nil { // must be called before the renewal overwrites the evidence
 		return nil, err
 	}
 	now := l.Now()
@@ -126,7 +127,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, o)
 	if apierrors.IsNotFound(err) {
 		l.upToDate = false
-		l.History.Missing(ctx)
+		l.History.RecordMissingLease(ctx)
 		m, err = l.createLease(ctx, now)
 	} else if err == nil {
 		l.upToDate = owners != nil
@@ -135,8 +136,8 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 		return nil, fmt.Errorf("renew the lease: %w", err)
 	}
 	l.last = now
-	l.History.Renewed(ctx, m.ResourceVersion, now)
-	l.Touched()
+	l.History.RecordRenewal(ctx, m.ResourceVersion, now)
+	l.OnPeriodicTask()
 	return m, nil
 }
 
@@ -157,7 +158,7 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 
 // owners returns the owner references of the lease, whose owner is the Node. It returns nil while the Node does not exist.
 func (l *lease) owners() []metav1.OwnerReference {
-	node := l.Node.Last()
+	node := l.Node.LastKnown()
 	if node == nil || node.UID == "" {
 		return nil
 	}

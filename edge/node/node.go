@@ -26,39 +26,39 @@ type Meta interface {
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	Doubt()                                                    // reports that a renewal has failed
-	Settle(ctx context.Context) error                          // must be called before each renewal
-	Renewed(ctx context.Context, version string, at time.Time) // reports that the server has acknowledged a renewal
-	Missing(ctx context.Context)                               // reports that the server has no Lease
-	Rewritten() <-chan struct{}                                // receives a value when the known Node is outdated
+	SuspectServer()                                                  // reports that a renewal has failed
+	VerifyServer(ctx context.Context) error                          // must be called before each renewal
+	RecordRenewal(ctx context.Context, version string, at time.Time) // reports that the server has acknowledged a renewal
+	RecordMissingLease(ctx context.Context)                          // reports that the server has no Lease
+	WatchEpoch() <-chan struct{}                                     // receives a value when the known Node is outdated
 }
 
 // noHistory is a History that never detects a loss.
 type noHistory struct{}
 
-func (noHistory) Doubt()                                     {}
-func (noHistory) Settle(context.Context) error               { return nil }
-func (noHistory) Renewed(context.Context, string, time.Time) {}
-func (noHistory) Missing(context.Context)                    {}
-func (noHistory) Rewritten() <-chan struct{}                 { return nil }
+func (noHistory) SuspectServer()                                   {}
+func (noHistory) VerifyServer(context.Context) error               { return nil }
+func (noHistory) RecordRenewal(context.Context, string, time.Time) {}
+func (noHistory) RecordMissingLease(context.Context)               {}
+func (noHistory) WatchEpoch() <-chan struct{}                      { return nil }
 
 // A Claim detects another machine with the name of the node. *twin.Twin implements it.
 type Claim interface {
 	// Annotations returns the annotations that the next renewal sets. created means that the renewal
 	// creates the Lease.
 	Annotations(created bool) map[string]any
-	// Renewed evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
-	Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool)
-	// Conditions returns additional conditions of the Node. Their types are in Config.Own.
+	// EvaluateLease evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
+	EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool)
+	// Conditions returns additional conditions of the Node. Their types are in Config.OwnConditions.
 	Conditions() []v1.NodeCondition
 }
 
 // noClaim is a Claim that never detects another machine.
 type noClaim struct{}
 
-func (noClaim) Annotations(bool) map[string]any                  { return nil }
-func (noClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
-func (noClaim) Conditions() []v1.NodeCondition                   { return nil }
+func (noClaim) Annotations(bool) map[string]any                        { return nil }
+func (noClaim) EvaluateLease(context.Context, *metav1.ObjectMeta) bool { return false }
+func (noClaim) Conditions() []v1.NodeCondition                         { return nil }
 
 // Facts is the current state of the machine.
 type Facts struct {
@@ -74,7 +74,7 @@ type Facts struct {
 	NotReady []string // a kubelet's reasons why pods cannot run here; empty if the node is Ready
 	// VolumesInUse is the list of volumes that must not be detached.
 	VolumesInUse []v1.UniqueVolumeName
-	// Conditions contains additional conditions of the Node. Their types are in Config.Own.
+	// Conditions contains additional conditions of the Node. Their types are in Config.OwnConditions.
 	Conditions []v1.NodeCondition
 	// MemoryPressure, DiskPressure and PIDPressure are the pressure conditions of a kubelet.
 	MemoryPressure, DiskPressure, PIDPressure bool
@@ -96,17 +96,17 @@ type Config struct {
 	// Claim adds annotations to the Lease. It may be nil.
 	Claim Claim
 
-	// Touched is called after periodic work, such as a renewal of the Lease or a report. It must not block. It may be nil.
-	Touched func()
+	// OnPeriodicTask is called after periodic work, such as a renewal of the Lease or a report. It must not block. It may be nil.
+	OnPeriodicTask func()
 
-	// Kept contains annotations that are restored whenever they differ. An empty value removes the annotation.
-	Kept map[string]string
-	// KeptNow returns further annotations that are restored like those of Kept. Their values change while the agent runs. KeptNow may be
-	// nil.
+	// KeptAnnotations contains annotations that are restored whenever they differ. An empty value removes the annotation.
+	KeptAnnotations map[string]string
+	// KeptNow returns further annotations that are restored like those of KeptAnnotations. Their values change while the agent runs. KeptNow
+	// may be nil.
 	KeptNow func() map[string]string
-	// Own contains the types of conditions that belong to this node, in addition to a kubelet's. A condition of such a type is removed
-	// from the Node if neither Facts nor Claim returns it.
-	Own []v1.NodeConditionType
+	// OwnConditions contains the types of conditions that belong to this node, in addition to a kubelet's. A condition of such a type is
+	// removed from the Node if neither Facts nor Claim returns it.
+	OwnConditions []v1.NodeConditionType
 
 	// Settings for the registration.
 	Register    bool              // --register-node; if false, another program creates the Node
@@ -162,10 +162,10 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.Claim == nil {
 		c.Claim = noClaim{}
 	}
-	if c.Touched == nil {
-		c.Touched = func() {}
+	if c.OnPeriodicTask == nil {
+		c.OnPeriodicTask = func() {}
 	}
-	n := &Node{Config: c, rewritten: c.History.Rewritten(), poke: make(chan struct{}, 1)}
+	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), poke: make(chan struct{}, 1)}
 	if c.Retry != nil {
 		n.nodeRetry, n.leaseRetry = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
@@ -195,9 +195,9 @@ func decode(text string, log *slog.Logger) *v1.Node {
 	return node
 }
 
-// Last returns the last known Node, or nil if it was never read. It contains the metadata and the spec. Of the status it contains only
+// LastKnown returns the last known Node, or nil if it was never read. It contains the metadata and the spec. Of the status it contains only
 // the resources that other programs advertise. It must not be modified.
-func (n *Node) Last() *v1.Node {
+func (n *Node) LastKnown() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last

@@ -197,7 +197,7 @@ func TestRegistersAndReports(t *testing.T) {
 
 func TestIdleNodeSaysLittle(t *testing.T) {
 	var touched atomic.Int32
-	in(t, func(c *Config) { c.Touched = func() { touched.Add(1) } }, func(w *world) {
+	in(t, func(c *Config) { c.OnPeriodicTask = func() { touched.Add(1) } }, func(w *world) {
 		w.are(func(f *Facts) {
 			f.Images = []v1.ContainerImage{{Names: []string{strings.Repeat("a", 2000)}}, {Names: []string{strings.Repeat("b", 2000)}}}
 		})
@@ -245,7 +245,7 @@ func TestOthersWriteDuringReports(t *testing.T) {
 			w.Poke()
 			time.Sleep(time.Second)
 			w.Fault.Store(nil)
-			if got := w.Last().Labels["other"]; got != label {
+			if got := w.LastKnown().Labels["other"]; got != label {
 				t.Errorf("label %q, want %q", got, label)
 			}
 			if want := v1.ConditionStatus([]string{"True", "False"}[i%2]); w.condition(v1.NodeDiskPressure).Status != want {
@@ -281,17 +281,17 @@ func TestNodeOfBeforeIsKept(t *testing.T) {
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse})
 		w.Put(n)
 		time.Sleep(time.Second)
-		if got := w.Last(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() == 0 {
+		if got := w.LastKnown(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() == 0 {
 			t.Error("Changed was not called for the podCIDR", got)
 		}
 		w.end()
-		w.Down()
+		w.Disconnect()
 		changed := w.changed.Load()
 		w.start()
-		if got := w.Last(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() != changed+1 {
+		if got := w.LastKnown(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() != changed+1 {
 			t.Error("the last Node was not stored", got)
 		}
-		w.Up()
+		w.Reconnect()
 		time.Sleep(20 * time.Second)
 		n = w.node()
 		if n.Labels["admin"] != "2" || n.Labels["mine"] != "" || n.Labels[v1.LabelOSStable] != "linux" {
@@ -308,15 +308,15 @@ func TestDeletedNodeIsMadeAgain(t *testing.T) {
 		old := w.node()
 		w.Remove(old)
 		time.Sleep(5 * time.Second)
-		if w.node().UID == old.UID || w.Last().UID != w.node().UID {
+		if w.node().UID == old.UID || w.LastKnown().UID != w.node().UID {
 			t.Error("the Node is still the old one")
 		}
-		w.Down()
-		w.Cut()
+		w.Disconnect()
+		w.CloseConnections()
 		w.Remove(w.node())
 		w.Remove(w.Lease(v1.NamespaceNodeLease, "n"))
 		w.Compact()
-		w.Up()
+		w.Reconnect()
 		time.Sleep(time.Minute)
 		if l := w.Lease(v1.NamespaceNodeLease, "n"); l == nil || len(l.OwnerReferences) != 1 {
 			t.Error(l)
@@ -334,10 +334,10 @@ func TestLeaseIsRenewed(t *testing.T) {
 				t.Fatal(age)
 			}
 		}
-		w.Down()
-		w.Cut()
+		w.Disconnect()
+		w.CloseConnections()
 		time.Sleep(time.Hour)
-		w.Up()
+		w.Reconnect()
 		w.retry <- struct{}{}
 		time.Sleep(time.Second)
 		if age := time.Since(renewed()); age > time.Second {

@@ -43,16 +43,16 @@ func TestWhatOthersWrite(t *testing.T) {
 		w.start()
 		time.Sleep(6 * time.Minute)
 		look("after a restart")
-		if q := w.Last().Status.Capacity["example.com/dongle"]; q.Value() != 4 || len(w.Last().Status.Capacity) != 1 {
-			t.Errorf("the node's capacity has %v of other programs", w.Last().Status.Capacity)
+		if q := w.LastKnown().Status.Capacity["example.com/dongle"]; q.Value() != 4 || len(w.LastKnown().Status.Capacity) != 1 {
+			t.Errorf("the node's capacity has %v of other programs", w.LastKnown().Status.Capacity)
 		}
 		n = w.node()
 		delete(n.Status.Capacity, "example.com/dongle")
 		w.Put(n)
 		before := w.changed.Load()
 		time.Sleep(time.Minute)
-		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == before {
-			t.Errorf("still in the capacity after the removal: %v", w.Last().Status.Capacity)
+		if len(w.LastKnown().Status.Capacity) != 0 || w.changed.Load() == before {
+			t.Errorf("still in the capacity after the removal: %v", w.LastKnown().Status.Capacity)
 		}
 		if st := w.node().Status; st.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 0 {
 			t.Errorf("still allocatable after the removal: %v", st.Allocatable)
@@ -66,7 +66,7 @@ func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)
 	in(t, func(c *Config) {
-		c.Kept = map[string]string{key: "10.0.0.2"}
+		c.KeptAnnotations = map[string]string{key: "10.0.0.2"}
 		for _, change := range changes {
 			change(c)
 		}
@@ -91,7 +91,7 @@ func TestKeptAnnotations(t *testing.T) {
 		n.Annotations[key] = "10.9.9.9"
 		w.Put(n)
 		look("changed", "10.0.0.2")
-		changes = append(changes, func(c *Config) { c.Kept = map[string]string{key: ""} })
+		changes = append(changes, func(c *Config) { c.KeptAnnotations = map[string]string{key: ""} })
 		w.end()
 		w.start()
 		look("no longer wanted", "")

@@ -22,7 +22,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		var tries atomic.Int64
 		w, to := prepare(t), &rest.Config{Host: "http://127.0.0.1:1"}
 		client, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Server.Dial,
-			Before: func(context.Context) error {
+			BeforeRequest: func(context.Context) error {
 				if down.Load() {
 					tries.Add(1)
 					return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
@@ -38,7 +38,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		defer w.end()
 		time.Sleep(time.Minute)
 		down.Store(true)
-		w.Cut()
+		w.CloseConnections()
 		time.Sleep(time.Minute)
 		w.retry <- struct{}{} // a signal while the link stays down
 		time.Sleep(time.Hour)

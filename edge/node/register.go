@@ -59,7 +59,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standardLabels(), Annotations: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
 	maps.Copy(node.Annotations, n.Annotations)
-	for key, value := range n.Kept {
+	for key, value := range n.KeptAnnotations {
 		if value != "" {
 			node.Annotations[key] = value
 		}
@@ -114,10 +114,10 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// keepAnnotations restores the annotations of Kept and KeptNow.
+// keepAnnotations restores the annotations of KeptAnnotations and KeptNow.
 func (r *reporter) keepAnnotations(ctx context.Context) error {
 	wrong := map[string]any{}
-	annotations := maps.Clone(r.Kept)
+	annotations := maps.Clone(r.KeptAnnotations)
 	if r.KeptNow != nil {
 		if annotations == nil {
 			annotations = map[string]string{}

@@ -78,7 +78,7 @@ func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	case v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
 		return true
 	}
-	return slices.Contains(n.Own, t)
+	return slices.Contains(n.OwnConditions, t)
 }
 
 // withExtendedResources returns own, extended by the resources in capacity that other programs advertise. All of them are allocatable, as

@@ -20,7 +20,7 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
 		silent := func(rw http.ResponseWriter, r *http.Request) bool {
-			return strings.Contains(r.URL.Path, "/leases/") && apitest.Swallow(rw, r)
+			return strings.Contains(r.URL.Path, "/leases/") && apitest.NeverAnswer(rw, r)
 		}
 		time.Sleep(time.Minute)
 		w.Fault.Store(&silent)
@@ -47,7 +47,7 @@ func TestRenewalsPassBy(t *testing.T) {
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
 		time.Sleep(time.Minute)
 		late := func(rw http.ResponseWriter, r *http.Request) bool {
-			return strings.Contains(r.URL.Path, "/leases/") && apitest.Swallow(rw, r)
+			return strings.Contains(r.URL.Path, "/leases/") && apitest.NeverAnswer(rw, r)
 		}
 		w.Fault.Store(&late)
 		before := w.Requests("PATCH leases")
@@ -70,9 +70,9 @@ func TestFailuresAreNoBusyLoop(t *testing.T) {
 		apierrors.NewResourceExpired("always"), apierrors.NewConflict(v1.Resource("nodes"), "n", nil)} {
 		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
 			in(t, nil, func(w *world) {
-				f := func(rw http.ResponseWriter, r *http.Request) bool { w.Fail(rw, r, err); return true }
+				f := func(rw http.ResponseWriter, r *http.Request) bool { w.WriteError(rw, r, err); return true }
 				w.Fault.Store(&f)
-				w.Cut()
+				w.CloseConnections()
 				time.Sleep(time.Minute)
 				before := w.Total()
 				time.Sleep(10 * time.Minute)

@@ -172,12 +172,12 @@ func TestTrustBundlesOfFormerServers(t *testing.T) {
 		w.wantsTrust(p, "b", "c")
 		for former, want := range map[bool]string{false: "d", true: "e"} {
 			w.server.Former.Store(former)
-			w.server.Cut()
+			w.server.CloseConnections()
 			w.server.Put(bundleOf("s.x:live", "s.x/y", "live", want))
 			time.Sleep(time.Hour)
 			w.wantsTrust(p, "b", want)
 		}
-		w.server.Down()
+		w.server.Disconnect()
 		w.restart()
 		w.wantsTrust(p, "b", w.trusts(p)[1])
 	})

@@ -27,8 +27,8 @@ const (
 	Get   = "Get"   // like Cache, and also reads them before each start of a container
 )
 
-// patience is the maximum time that a pod waits for an update of known objects.
-const patience = 5 * time.Second
+// updateTimeout is the maximum time that a pod waits for an update of known objects.
+const updateTimeout = 5 * time.Second
 
 // A Store stores objects and tokens across restarts. *store.Store implements it.
 type Store interface {
@@ -42,15 +42,15 @@ type Store interface {
 
 // Config contains the dependencies and settings of a Cache.
 type Config struct {
-	Client   *kube.Client
-	Store    Store
-	Node     string           // the name of this node
-	Strategy string           // Watch, TTL or Get; the default is Watch
-	Every    time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
-	Changed  func(types.UID)  // called when an object or token of the pod has changed; must not block
-	Touched  func()           // called when an object was polled; must not block; may be nil
-	Now      func() time.Time // clock for the expiry of tokens; the default is time.Now
-	Log      *slog.Logger
+	Client         *kube.Client
+	Store          Store
+	Node           string           // the name of this node
+	Strategy       string           // Watch, TTL or Get; the default is Watch
+	Every          time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
+	Changed        func(types.UID)  // called when an object or token of the pod has changed; must not block
+	OnPeriodicTask func()           // called when an object was polled; must not block; may be nil
+	Now            func() time.Time // clock for the expiry of tokens; the default is time.Now
+	Log            *slog.Logger
 }
 
 // A Problem is an object or token of a pod that cannot be read or renewed.
@@ -73,7 +73,7 @@ type Cache struct {
 	phase  float64 // random offset of the beats from 0 to 1, see untilBeat
 
 	mu      sync.Mutex
-	epoch   int // number of calls of Void
+	epoch   int // number of calls of DropVersions
 	items   map[store.ObjectKey]*item
 	pending []*item // items that wait for Run to start their goroutines
 	pods    map[types.UID]map[store.ObjectKey]bool
@@ -84,8 +84,8 @@ func New(cfg Config) *Cache {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Touched == nil {
-		cfg.Touched = func() {}
+	if cfg.OnPeriodicTask == nil {
+		cfg.OnPeriodicTask = func() {}
 	}
 	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
 	return &Cache{
@@ -226,7 +226,7 @@ func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, patience)
+	soon, stop := context.WithTimeout(ctx, updateTimeout)
 	defer stop()
 	_ = waitAll(soon, fresh)
 	return ctx.Err()
@@ -320,7 +320,7 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 		}
 		if !it.isKnown() {
 			waits = append(waits, it.answered)
-		} else if c.polls(it.kind) && !ranBefore && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
+		} else if c.isPolled(it.kind) && !ranBefore && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
 			fresh = append(fresh, it.requestRead())
 		}
 	}
@@ -330,8 +330,8 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 	return waits, fresh
 }
 
-// polls reports whether objects of a kind are read at intervals instead of watched.
-func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
+// isPolled reports whether objects of a kind are read at intervals instead of watched.
+func (c *Cache) isPolled(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
 // item returns the item of a key and creates it if necessary. The caller must hold mu.
 func (c *Cache) item(k store.ObjectKey) *item {

@@ -61,7 +61,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.handler(unknown, "kata")
 
 		w.refuses(func(*http.Request) int { return 500 })
-		w.server.Cut()
+		w.server.CloseConnections()
 		w.restart()
 		if took := w.again(boxed); took > time.Second {
 			t.Errorf("waited for a known class: %v", took)

@@ -32,7 +32,7 @@ func claims() *kind {
 		return &l.Items
 	}, func(c *v1.PersistentVolumeClaim) bool {
 		owners := c.OwnerReferences
-		c.ObjectMeta = essential(c.ObjectMeta)
+		c.ObjectMeta = volumeMetadata(c.ObjectMeta)
 		c.OwnerReferences = owners // the pod must own the claim of an ephemeral volume
 		return true
 	})
@@ -53,7 +53,7 @@ func claims() *kind {
 
 func volumes(node string) *kind {
 	k := getOnlyKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
-		pv.ObjectMeta = essential(pv.ObjectMeta)
+		pv.ObjectMeta = volumeMetadata(pv.ObjectMeta)
 		return true
 	})
 	k.references = func(c content) (keys []store.ObjectKey) {
@@ -84,8 +84,8 @@ func volumes(node string) *kind {
 	return k
 }
 
-// essential returns the metadata fields that volumes need.
-func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
+// volumeMetadata returns the metadata fields that volumes need.
+func volumeMetadata(m metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp}
 	for _, k := range keptAnnotations {
 		if v, ok := m.Annotations[k]; ok {

@@ -298,7 +298,7 @@ func TestResizing(t *testing.T) {
 			}
 			return got
 		}
-		if err := w.cache.Resizing(w.Context(), c); err != nil {
+		if err := w.cache.ReportResizing(w.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		c = now(v1.PersistentVolumeClaimNodeResizeInProgress, 1)
@@ -319,7 +319,7 @@ func TestResizing(t *testing.T) {
 			t.Fatal(err)
 		}
 		c = now(v1.PersistentVolumeClaimNodeResizeInfeasible, 2)
-		if err := w.cache.Resized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
+		if err := w.cache.ReportResized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
 			t.Fatal(err)
 		}
 		now("", 0)
@@ -339,7 +339,7 @@ func TestResized(t *testing.T) {
 		w.server.Put(volumeOf("pv", ""))
 		p := claimed("p", "c")
 		w.prepare(p)
-		if err := w.cache.Resized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
+		if err := w.cache.ReportResized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

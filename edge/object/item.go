@@ -23,7 +23,7 @@ const (
 	claimPoll      = 80 * time.Second // default of Config.Every
 	waitingPoll    = 2 * time.Second  // first interval for claims that a pod waits for
 	maxWaitingPoll = 30 * time.Second // last interval for claims that a pod waits for
-	settled        = time.Minute      // minimum duration of a watch that resets the back-off
+	settledTime    = time.Minute      // minimum duration of a watch that resets the back-off
 	retryMin       = time.Second      // window of the first retry
 	retryMax       = time.Minute      // maximum window, reached after an outage of half an hour
 	askedGap       = 5 * time.Second  // minimum interval between attempts that Retry requests, because a link may flap
@@ -43,7 +43,7 @@ type item struct {
 
 	usage
 	reading
-	rest
+	parkTimes
 	follower
 }
 
@@ -65,8 +65,8 @@ type reading struct {
 	watched  watch.Interface
 }
 
-// rest contains the times at which a parked item gets a goroutine again. The Cache's mu protects it.
-type rest struct {
+// parkTimes contains the times at which a parked item gets a goroutine again. The Cache's mu protects it.
+type parkTimes struct {
 	parked  bool
 	due     time.Time
 	soonest time.Time // the due time if a read is requested
@@ -157,14 +157,14 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 // nextPause returns the pause after a round of the given duration.
 func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration {
 	it.failures++
-	if took > settled {
+	if took > settledTime {
 		it.failures = 1
 		it.retry.Reset()
 	}
 	switch {
 	case apierrors.IsForbidden(err) && it.failures <= earlyRefusals:
 		return earlyPause(it.failures)
-	case err != nil || !c.polls(it.kind):
+	case err != nil || !c.isPolled(it.kind):
 		return it.retry.Next(kube.RetryAfter(err))
 	}
 	it.failures = 0
@@ -172,7 +172,7 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	if it.kind.get == nil {
 		return pollEvery
 	}
-	defer c.cfg.Touched()
+	defer c.cfg.OnPeriodicTask()
 	return c.pollInterval(it)
 }
 
@@ -200,11 +200,11 @@ func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 
 // earlyPause returns the pause after one of the first refusals.
 func earlyPause(failures int) time.Duration {
-	return retry.Around(2 * retryMin >> (earlyRefusals - min(failures, earlyRefusals)))
+	return retry.Jitter(2 * retryMin >> (earlyRefusals - min(failures, earlyRefusals)))
 }
 
 func newRetry() retry.Backoff {
-	return retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
+	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
 // pause waits for d, or for a shorter time if a read is requested. The pause is at least the server's Retry-After (least). It returns
@@ -219,8 +219,8 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 			return true
 		case <-asked:
 			gap := time.Duration(0)
-			if it.isKnown() && !c.polls(it.kind) {
-				gap = time.Until(began.Add(askedGap)) + retry.Within(retryMin)
+			if it.isKnown() && !c.isPolled(it.kind) {
+				gap = time.Until(began.Add(askedGap)) + retry.RandomWait(retryMin)
 			}
 			timer.Reset(max(min(gap, d), time.Until(free), 0))
 			asked = nil
@@ -237,7 +237,7 @@ func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error 
 		if epoch := c.current(); epoch != it.epoch {
 			it.epoch, it.version, it.voided = epoch, "", true
 		}
-		resumed := it.version != "" && !c.polls(it.kind)
+		resumed := it.version != "" && !c.isPolled(it.kind)
 		err := c.attemptOnce(ctx, it, resumed, failures)
 		if !isAnswer(err) {
 			return err
@@ -264,7 +264,7 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 			return err
 		}
 	}
-	if c.polls(it.kind) || !it.gone && it.kind.immutable(it.content) {
+	if c.isPolled(it.kind) || !it.gone && it.kind.immutable(it.content) {
 		return nil
 	}
 	o.ResourceVersion = it.version

@@ -63,8 +63,8 @@ func TestPullSecrets(t *testing.T) {
 			w.Error(got)
 		}
 		w.prepare(p)
-		w.server.Down()
-		w.server.Cut()
+		w.server.Disconnect()
+		w.server.CloseConnections()
 		w.restart()
 		began := time.Now()
 		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" || time.Since(began) != 0 {

@@ -133,8 +133,8 @@ func TestOffline(t *testing.T) {
 		w.server.Put(service("default", "db", "10.96.0.7"))
 		p := podOf("a", "cm", "optional")
 		w.prepare(p)
-		w.server.Down()
-		w.server.Cut()
+		w.server.Disconnect()
+		w.server.CloseConnections()
 		w.restart()
 		if took := w.again(p); took != 0 {
 			w.Error("waited for", took)
@@ -169,7 +169,7 @@ func TestOffline(t *testing.T) {
 		w.server.Put(configMap("cm", "2"))
 		w.server.Put(configMap("unknown", "3"))
 		w.server.Compact()
-		w.server.Up()
+		w.server.Reconnect()
 		w.cache.Retry()
 		time.Sleep(askedGap + 2*time.Second)
 		w.wants(p, "cm", "2")
@@ -235,7 +235,7 @@ func TestImmutableIsNotWatched(t *testing.T) {
 		m.Immutable = ptr(true)
 		w.server.Put(m)
 		time.Sleep(time.Hour)
-		w.server.Cut()
+		w.server.CloseConnections()
 		time.Sleep(time.Hour)
 		w.wants(q, "later", "2")
 		if watches := w.server.Requests("WATCH configmaps"); watches != 1 {
@@ -270,9 +270,9 @@ func TestPolling(t *testing.T) {
 			if got := lists() - before; got > 2 {
 				w.Error(got)
 			}
-			w.server.Down()
-			w.server.Cut()
-			if took := w.again(p); took > patience {
+			w.server.Disconnect()
+			w.server.CloseConnections()
+			if took := w.again(p); took > updateTimeout {
 				w.Error("waited for", took)
 			}
 			w.wants(p, "cm", "3")
@@ -332,7 +332,7 @@ func TestWire(t *testing.T) {
 		}
 		before := w.server.Total()
 		for range 100 { // five minutes
-			w.server.Cut()
+			w.server.CloseConnections()
 			w.cache.Retry()
 			time.Sleep(3 * time.Second)
 		}

@@ -17,9 +17,9 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
 	}
-	if it.gone || !it.kind.settled(it.content) || growing(it.content) || c.isGrowingVolume(it) {
+	if it.gone || !it.kind.settled(it.content) || isGrowing(it.content) || c.isGrowingVolume(it) {
 		it.waits = min(max(2*it.waits, waitingPoll), maxWaitingPoll)
-		return retry.Around(it.waits)
+		return retry.Jitter(it.waits)
 	}
 	it.waits = 0
 	if it.Kind == claimKind && c.isCSIClaim(it) {
@@ -35,8 +35,8 @@ func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
 
-// growing reports whether a claim requests more space than its file system has.
-func growing(claim content) bool {
+// isGrowing reports whether a claim requests more space than its file system has.
+func isGrowing(claim content) bool {
 	l, ok := claim.(*v1.PersistentVolumeClaimList)
 	if !ok || len(l.Items) != 1 {
 		return false
@@ -55,7 +55,7 @@ func (c *Cache) isGrowingVolume(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	claim := c.items[store.ObjectKey{Kind: claimKind, Namespace: ref.Namespace, Name: ref.Name}]
-	return claim != nil && claim.isKnown() && growing(claim.content)
+	return claim != nil && claim.isKnown() && isGrowing(claim.content)
 }
 
 // isCSIClaim reports whether the volume of a claim is a CSI volume. It also returns true if the volume is unknown.
@@ -79,7 +79,7 @@ func (c *Cache) isCSIClaim(it *item) bool {
 
 // readGrowing requests a read of the volume of a growing claim. The caller must hold mu.
 func (c *Cache) readGrowing(it *item) {
-	if it.Kind != claimKind || !growing(it.content) {
+	if it.Kind != claimKind || !isGrowing(it.content) {
 		return
 	}
 	for _, k := range it.references() {

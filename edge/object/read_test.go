@@ -33,7 +33,7 @@ func TestServices(t *testing.T) {
 		linked.Namespace, apart.Namespace, own.Namespace = "app", "lonely", "app"
 		apart.Spec.EnableServiceLinks = ptr(false)
 		own.Annotations = map[string]string{keys.ConfigSource: "file"}
-		w.server.Down()
+		w.server.Disconnect()
 		if took := w.prepare(own); took != 0 {
 			w.Error("a static pod has waited for", took)
 		}
@@ -44,7 +44,7 @@ func TestServices(t *testing.T) {
 		if _, err := w.cache.Services(linked); !errors.As(err, new(unreachedError)) {
 			w.Error("started without the services, or with another error:", err)
 		}
-		w.server.Up()
+		w.server.Reconnect()
 		w.cache.Retry()
 		time.Sleep(5 * time.Second)
 		w.prepare(apart)
@@ -60,8 +60,8 @@ func TestServices(t *testing.T) {
 		if got := fmt.Sprint(names(linked)); !strings.Contains(got, "app/cache") || strings.Contains(got, "app/db") {
 			w.Error(got)
 		}
-		w.server.Down()
-		w.server.Cut()
+		w.server.Disconnect()
+		w.server.CloseConnections()
 		w.restart()
 		if got := names(linked); len(got) != 2 {
 			w.Error(got)

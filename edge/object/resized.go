@@ -19,9 +19,9 @@ import (
 // maxResizeError is the maximum length of a driver's error message in a claim's status, in bytes.
 const maxResizeError = 1024
 
-// Resized reports to the API server that the file system of a claim's volume has grown to a size, and that the expansion is complete, as
-// a kubelet does. See https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
-func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
+// ReportResized reports to the API server that the file system of a claim's volume has grown to a size, and that the expansion is complete,
+// as a kubelet does. See https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
+func (c *Cache) ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
 	var removals []any // includes the conditions of the controller, which the node has to remove
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
 		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
@@ -35,10 +35,10 @@ func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to
 	})
 }
 
-// Resizing reports to the API server that this node's driver has begun to expand the file system of a
+// ReportResizing reports to the API server that this node's driver has begun to expand the file system of a
 // claim's volume. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure.
-func (c *Cache) Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+func (c *Cache) ReportResizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	status := map[string]any{string(v1.ResourceStorage): v1.PersistentVolumeClaimNodeResizeInProgress}
 	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }

@@ -12,7 +12,7 @@ func resourceClaims() *kind {
 		return &l.Items
 	}, func(c *resourcev1.ResourceClaim) bool {
 		owners := c.OwnerReferences
-		c.ObjectMeta = essential(c.ObjectMeta)
+		c.ObjectMeta = volumeMetadata(c.ObjectMeta)
 		c.OwnerReferences = owners // the pod owns the claim of a template
 		c.Spec = resourcev1.ResourceClaimSpec{}
 		c.Status.Devices = nil

@@ -293,10 +293,10 @@ func (n *token) record(got store.Token, err error) {
 	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
 	pause := n.backoff.Next(kube.RetryAfter(err))
 	if isRefusal(err) {
-		pause = retry.Around(min(refusedMin<<min(n.failures-1, 6), refusedMax))
+		pause = retry.Jitter(min(refusedMin<<min(n.failures-1, 6), refusedMax))
 	}
 	if n.Token.Token == "" && n.failures <= earlyRefusals {
-		pause = max(retry.Around(retryMin), kube.RetryAfter(err))
+		pause = max(retry.Jitter(retryMin), kube.RetryAfter(err))
 	}
 	n.retry = time.Now().Add(pause)
 }

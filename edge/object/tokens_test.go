@@ -34,8 +34,8 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if got := w.token(p); got != "ey1" {
 			w.Error(got)
 		}
-		w.server.Down()
-		w.server.Cut()
+		w.server.Disconnect()
+		w.server.CloseConnections()
 		w.restart()
 		if took := w.again(p); took != 0 || w.token(p) != "ey1" {
 			w.Error(took, w.token(p))
@@ -53,7 +53,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 			w.Error(w.cache.Problems())
 		}
 		w.pokes()
-		w.server.Up()
+		w.server.Reconnect()
 		w.cache.Retry()
 		time.Sleep(time.Second)
 		if got := w.token(p); got != "ey2" || w.pokes()["a"] == 0 {
@@ -150,8 +150,8 @@ func TestTokenAndTheClock(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
 		w.prepare(p)
-		w.server.Down()
-		w.server.Cut()
+		w.server.Disconnect()
+		w.server.CloseConnections()
 		clock := time.Unix(1000, 0)
 		var mu sync.Mutex
 		w.now = func() time.Time {
@@ -164,7 +164,7 @@ func TestTokenAndTheClock(t *testing.T) {
 		if got := w.token(p); got != "ey1" {
 			w.Error(got)
 		}
-		w.server.Up()
+		w.server.Reconnect()
 		w.cache.Retry()
 		time.Sleep(5 * time.Second)
 		if got := w.token(p); got != "ey2" {

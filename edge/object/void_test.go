@@ -25,7 +25,7 @@ func TestRestoredServer(t *testing.T) {
 		w.start(Watch)
 		time.Sleep(time.Minute)
 		w.wants(p, "wifi", "newer") // the watch has received no event
-		if err := w.cache.Void(w.Context()); err != nil {
+		if err := w.cache.DropVersions(w.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -54,7 +54,7 @@ func TestVoidWithoutNews(t *testing.T) {
 			return all[0].Version
 		}
 		before := version()
-		if err := w.cache.Void(w.Context()); err != nil {
+		if err := w.cache.DropVersions(w.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -70,7 +70,7 @@ func (w *world) start(strategy string) {
 	}
 	client := w.server.Client(w)
 	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed,
-		Touched: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
+		OnPeriodicTask: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
 	if err := w.cache.Load(w.Context(), w.pods); err != nil {
 		w.Fatal(err)
 	}

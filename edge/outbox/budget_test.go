@@ -45,12 +45,12 @@ func TestPendingEventOverBudget(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, retry chan<- struct{}) {
 		p := bound("a")
 		p.UID = "u"
-		s.Down()
+		s.Disconnect()
 		for range 2 * budgetBurst {
 			e.Pod(p, "c", v1.EventTypeWarning, "Unhealthy", "Liveness probe failed: no")
 			time.Sleep(time.Second)
 		}
-		s.Up()
+		s.Reconnect()
 		retry <- struct{}{}
 		time.Sleep(time.Minute)
 		if all := s.Events(); len(all) != 1 || all[0].Count != 2*budgetBurst {

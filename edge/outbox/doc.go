@@ -1,10 +1,10 @@
 // Package outbox reports the pods of this node to the API server. It sends their statuses, creates mirror
 // pods for static pods, removes deleted pods that have ended, and sends events.
 //
-//	status.Make --Put--> newest status per pod ---.
+//	status.Compute --Put--> newest status per pod ---.
 //	worker ----Finish--> nothing is left on node -+--differs from--> PATCH pods/status
 //	                                              |                  POST, DELETE pods (mirrors)
-//	source.API --Listed, Seen, Gone--> as the ----'                  DELETE pods (ended) --> Forget
+//	source.API --PodsListed, PodSeen, PodGone--> as the ----'                  DELETE pods (ended) --> Forget
 //	                                   server shows it
 //
 // There is no queue of statuses. The outbox sends the difference between the newest status and the server's version. A status that

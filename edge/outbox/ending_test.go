@@ -20,7 +20,7 @@ func TestEndIsToldOnce(t *testing.T) {
 			synctest.Wait()
 			deleted := w.Pod("default", p.Name).DeepCopy()
 			deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-			w.box.Seen(deleted)
+			w.box.PodSeen(deleted)
 		}
 		synctest.Wait()
 		before := w.patches()

@@ -43,9 +43,9 @@ type EventsConfig struct {
 	Retry   <-chan struct{}
 	Now     func() time.Time // wall clock of the events' times; the default is time.Now
 	Store   EventStore       // nil if events are lost when the agent ends
-	// Spare reports whether writes to the disk should be avoided. Events are then stored less often. Nil means never.
-	Spare func() bool
-	Log   *slog.Logger
+	// SaveWrites reports whether writes to the disk should be avoided. Events are then stored less often. Nil means never.
+	SaveWrites func() bool
+	Log        *slog.Logger
 }
 
 // Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for concurrent use. The number of
@@ -235,13 +235,13 @@ func (e *Events) Run(ctx context.Context) error {
 	var storing sync.WaitGroup
 	defer storing.Wait()
 	if e.Store != nil {
-		storing.Go(func() { e.keep(ctx) })
+		storing.Go(func() { e.writeChanges(ctx) })
 	}
 	if e.Client == nil {
 		<-ctx.Done()
 		return nil
 	}
-	return e.sendAll(kube.Unbound(ctx))
+	return e.sendAll(kube.WithoutRateLimit(ctx))
 }
 
 // sendAll sends events to the API server until ctx ends.
@@ -250,14 +250,14 @@ func (e *Events) sendAll(ctx context.Context) error {
 	if e.QPS > 0 {
 		tokens = rate.NewLimiter(rate.Limit(e.QPS), max(e.Burst, 1))
 	}
-	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	for {
 		r, wait := e.nextToSend()
 		if r != nil {
 			if wait = takeToken(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
 					e.Log.Debug("an event could not be sent and is retried", "error", err)
-					if _, ended := kube.Wait(ctx, &again, err, e.Retry); ended != nil {
+					if _, ended := kube.WaitForRetry(ctx, &again, err, e.Retry); ended != nil {
 						return nil
 					}
 				} else {

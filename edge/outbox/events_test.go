@@ -155,19 +155,19 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, retry chan<- struct{}) {
 		p := bound("a")
 		p.UID = "u"
-		s.Down()
+		s.Disconnect()
 		for i := range 10 {
 			e.Pod(p, "", v1.EventTypeNormal, fmt.Sprint("R", i%5), "")
 		}
 		time.Sleep(time.Hour)
-		s.Up()
+		s.Reconnect()
 		retry <- struct{}{}
 		synctest.Wait()
 		if all := s.Events(); len(all) != 5 || all[0].Count != 2 {
 			t.Errorf("%+v", all)
 		}
 		broken := func(w http.ResponseWriter, r *http.Request) bool {
-			s.Fail(w, r, apierrors.NewInternalError(errors.New("broken")))
+			s.WriteError(w, r, apierrors.NewInternalError(errors.New("broken")))
 			return true
 		}
 		s.Fault.Store(&broken)
@@ -189,7 +189,7 @@ func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 		apierrors.NewNotFound(v1.Resource("namespaces"), "default"),
 	} {
 		recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
-			refuse := func(w http.ResponseWriter, r *http.Request) bool { s.Fail(w, r, err); return true }
+			refuse := func(w http.ResponseWriter, r *http.Request) bool { s.WriteError(w, r, err); return true }
 			s.Fault.Store(&refuse)
 			p := bound("a")
 			p.UID = "u"

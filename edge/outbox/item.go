@@ -55,9 +55,9 @@ func (it *item) dueWithin(d time.Duration) {
 	}
 }
 
-// settle makes the item due when its status has been unchanged for settleTime. Each call restarts that time,
+// scheduleSend makes the item due when its status has been unchanged for settleTime. Each call restarts that time,
 // up to settleMost after the first one. A status that is replaced sooner is not sent.
-func (it *item) settle() {
+func (it *item) scheduleSend() {
 	now := time.Now()
 	at := now.Add(settleTime)
 	switch {

@@ -15,7 +15,7 @@ import (
 const (
 	storeAfter = 10 * time.Second // delay before an event is written; an event that is sent before is not written
 	storeEvery = time.Minute      // minimum interval between writes of events
-	// storeSeldom replaces storeEvery while Spare returns true. A power cut loses the events since the last write.
+	// storeSeldom replaces storeEvery while SaveWrites returns true. A power cut loses the events since the last write.
 	storeSeldom = 30 * time.Minute
 	combined    = "(combined from similar events): "
 )
@@ -60,8 +60,8 @@ func (r *record) mustStore() bool {
 	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
 }
 
-// keep writes changes until ctx ends, and then once more. It is idle while no event occurs.
-func (e *Events) keep(ctx context.Context) {
+// writeChanges writes changes until ctx ends, and then once more. It is idle while no event occurs.
+func (e *Events) writeChanges(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,7 +79,7 @@ func (e *Events) keep(ctx context.Context) {
 
 // storeInterval returns the current minimum interval between writes.
 func (e *Events) storeInterval() time.Duration {
-	if e.Spare != nil && e.Spare() {
+	if e.SaveWrites != nil && e.SaveWrites() {
 		return storeSeldom
 	}
 	return storeEvery

@@ -27,7 +27,7 @@ type recorder struct {
 	*Events
 	path   string
 	alone  bool
-	spare  atomic.Bool // the result of Spare
+	spare  atomic.Bool // the result of SaveWrites
 	writes atomic.Int64
 	stop   func()
 }
@@ -60,7 +60,7 @@ func (r *recorder) start() {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, Spare: r.spare.Load, Log: slog.New(slog.DiscardHandler)}
+	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, SaveWrites: r.spare.Load, Log: slog.New(slog.DiscardHandler)}
 	closing := func() {}
 	if !r.alone {
 		c.Client = r.Client(r.T)
@@ -91,7 +91,7 @@ func podNamed(name string) *v1.Pod {
 
 func TestEventsOutliveTheAgent(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
-		r.Down()
+		r.Disconnect()
 		p := podNamed("a")
 		first := time.Now().Truncate(time.Second)
 		for range 3 {
@@ -107,7 +107,7 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		if got := r.Recent("u"); len(got) != 3 || got[0].Count != 3 || got[0].Reason != "BackOff" {
 			t.Errorf("%+v", got)
 		}
-		r.Up()
+		r.Reconnect()
 		time.Sleep(2 * time.Minute)
 		all := map[string]*v1.Event{}
 		for _, e := range r.Server.Events() {
@@ -140,11 +140,11 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 // TestToldBeforeItWasNoted checks that an event that was sent before the agent was killed is not sent twice.
 func TestToldBeforeItWasNoted(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
-		r.Down()
+		r.Disconnect()
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeWarning, "BackOff", "again")
 		time.Sleep(time.Minute) // the event is stored
 		e := r.Recent("u")[0]
-		r.Up()
+		r.Reconnect()
 		time.Sleep(time.Minute)
 		if n := len(r.Server.Events()); n != 1 {
 			t.Fatalf("%d events", n)
@@ -172,7 +172,7 @@ func TestEventsWearNoFlash(t *testing.T) {
 		if r.writes.Load() != 0 {
 			t.Errorf("%d writes of events that were sent", r.writes.Load())
 		}
-		r.Down()
+		r.Disconnect()
 		for i := range 300 {
 			r.Events.Pod(podNamed(fmt.Sprint("q", i)), "", v1.EventTypeNormal, "Started", fmt.Sprint(i))
 		}
@@ -237,7 +237,7 @@ func TestEventsSpareTheDisk(t *testing.T) {
 
 func TestStoredEventsAreBounded(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
-		r.Down()
+		r.Disconnect()
 		for i := range maxEvents + 40 {
 			if i == maxEvents {
 				time.Sleep(time.Minute) // the previous events are stored

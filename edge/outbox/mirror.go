@@ -23,7 +23,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	switch {
 	case now.server == nil && now.manifest == nil:
 		return nil
-	case now.manifest == nil && !o.Spoken(): // a source may still deliver the pod
+	case now.manifest == nil && !o.SourcesReported(): // a source may still deliver the pod
 		o.retryLater(it)
 		return nil
 	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):

@@ -2,9 +2,9 @@ package outbox
 
 import v1 "k8s.io/api/core/v1"
 
-// Listed receives all pods of this node that the server has. They replace all known versions, because a server that was restored from a
+// PodsListed receives all pods of this node that the server has. They replace all known versions, because a server that was restored from a
 // backup has older versions.
-func (o *Outbox) Listed(pods []v1.Pod) {
+func (o *Outbox) PodsListed(pods []v1.Pod) {
 	o.mu.Lock()
 	listed := map[*item]bool{}
 	for i := range pods {
@@ -24,8 +24,8 @@ func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Unlock()
 }
 
-// Seen receives a new or changed pod.
-func (o *Outbox) Seen(p *v1.Pod) {
+// PodSeen receives a new or changed pod.
+func (o *Outbox) PodSeen(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.see(p)
@@ -37,8 +37,8 @@ func (o *Outbox) Seen(p *v1.Pod) {
 	o.signal()
 }
 
-// Gone receives a removed pod.
-func (o *Outbox) Gone(p *v1.Pod) {
+// PodGone receives a removed pod.
+func (o *Outbox) PodGone(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.pods[p.UID]

@@ -38,7 +38,7 @@ func TestOutageCostsNothing(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if n := tries.Load(); n > parallel {
+		if n := tries.Load(); n > maxParallel {
 			t.Errorf("%d tries while the link was down", n)
 		}
 		down.Store(false)

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	parallel         = 4                // maximum number of concurrent requests while the server answers
+	maxParallel      = 4                // maximum number of concurrent requests while the server answers
 	settleTime       = time.Second      // a status of a starting pod is sent after it was unchanged for this time
 	settleMost       = 3 * time.Second  // and at the latest this long after the first change that is not sent
 	normalDelay      = 5 * time.Second  // delay of less urgent changes
 	firstStatusEvery = time.Second / 10 // minimum interval between statuses of pods that have no sandbox yet
 	stepEvery        = time.Second / 20 // average interval between statuses of pods that have a sandbox and are not ready yet
 	stepBurst        = 30               // number of such statuses that are sent at once
-	patience         = 20 * time.Second // maximum additional delay of a status of a starting pod
+	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
 	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts that the server rejects
@@ -37,11 +37,11 @@ type Config struct {
 	// NodeUID returns the UID of the Node, which owns the mirror pods, or "" if it is unknown. No mirror pod is created before the UID is
 	// known.
 	NodeUID func() types.UID
-	// Wanted reports whether the node has a pod, to run or to end it. It is called without locks.
-	Wanted func(types.UID) bool
-	// Spoken reports whether all sources except the API server have delivered their sets. Before that, no
+	// IsWanted reports whether the node has a pod, to run or to end it. It is called without locks.
+	IsWanted func(types.UID) bool
+	// SourcesReported reports whether all sources except the API server have delivered their sets. Before that, no
 	// mirror pod is deleted.
-	Spoken func() bool
+	SourcesReported func() bool
 	// Forget is called when all resources of a pod on the node are gone and the API server knows that.
 	Forget func(ctx context.Context, uid types.UID) error
 	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
@@ -56,7 +56,7 @@ type Outbox struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*item            // pods of the API server
 	mirrors      map[types.NamespacedName]*item // mirror pods of static pods
-	listed       bool                           // Listed was called
+	listed       bool                           // PodsListed was called
 	busy         int                            // number of requests in flight
 	pause        time.Time                      // nothing is sent before this time
 	asked        time.Time                      // the server's Retry-After; pause is never earlier
@@ -69,12 +69,13 @@ type Outbox struct {
 
 // New returns an Outbox. It starts no goroutine.
 func New(c Config) (*Outbox, error) {
-	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.Wanted == nil || c.Spoken == nil || c.Forget == nil {
+	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.IsWanted == nil || c.SourcesReported == nil || c.Forget == nil {
 		return nil, errors.New("outbox: a part of the configuration is missing")
 	}
 	return &Outbox{
-		Config: c, wake: make(chan struct{}, 1), trouble: retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry},
-		pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}, steps: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
+		Config: c, wake: make(chan struct{}, 1),
+		trouble: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
+		pods:    map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}, steps: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }
 
@@ -94,7 +95,7 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	case it.endsSoon():
 		it.dueWithin(max(d, settleTime))
 	case d == settleTime:
-		it.settle()
+		it.scheduleSend()
 	default:
 		it.dueWithin(d)
 	}
@@ -134,7 +135,7 @@ func (o *Outbox) Pending() (n int) {
 	}
 	o.mu.Unlock()
 	for _, it := range list {
-		if it.pending(listed) {
+		if it.isPending(listed) {
 			n++
 		}
 	}
@@ -246,7 +247,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	default:
 		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pause) {
-			if !o.trouble.Failing() {
+			if !o.trouble.HasFailed() {
 				o.Log.Warn("the statuses of pods cannot be sent and are retried, because the API server does not answer",
 					"pod", it.name.String(), "uid", it.uid, "error", err)
 			}

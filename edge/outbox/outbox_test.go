@@ -68,8 +68,8 @@ func (w *world) start() {
 		told = w.gated()
 	}
 	w.box, err = New(Config{
-		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, Spoken: w.spoken.Load,
-		Wanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Forget: wanted.Forget, Retry: w.retry, Log: log,
+		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, SourcesReported: w.spoken.Load,
+		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Forget: wanted.Forget, Retry: w.retry, Log: log,
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -100,7 +100,7 @@ func (w *world) start() {
 // The method gated returns a client whose Before can reject requests.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, Before: w.before})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, BeforeRequest: w.before})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (w *world) patches() int { return w.Requests("PATCH pods/status") }
 func (w *world) fail(err error) {
 	f := func(rw http.ResponseWriter, r *http.Request) bool {
 		if err != nil {
-			w.Fail(rw, r, err)
+			w.WriteError(rw, r, err)
 		}
 		return err != nil
 	}
@@ -300,8 +300,8 @@ func TestEndIsAcknowledged(t *testing.T) {
 		synctest.Wait()
 		w.Terminate(p, 5)
 		time.Sleep(5 * time.Second)
-		w.Down()
-		w.Cut()
+		w.Disconnect()
+		w.CloseConnections()
 		w.box.Put(p, status(v1.PodFailed, "last words"))
 		if err := w.box.Finish(ctx, p); err != nil {
 			t.Error(err)
@@ -310,7 +310,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		if _, ok := w.wanted.Get(p.UID); !ok {
 			t.Error("the pod was forgotten before the API server had its status")
 		}
-		w.Up()
+		w.Reconnect()
 		w.retry <- struct{}{}
 		time.Sleep(time.Minute) // longer than every back-off
 		// A list request in flight may have added the pod again as a deleting pod. The pod's worker then calls Finish again.
@@ -326,11 +326,11 @@ func TestEndIsAcknowledged(t *testing.T) {
 
 		// A pod that was replaced meanwhile is not mistaken for the new pod.
 		p = w.bind("b")
-		w.Down()
-		w.Cut()
+		w.Disconnect()
+		w.CloseConnections()
 		w.Remove(p)
 		w.Put(bound("b"))
-		w.Up()
+		w.Reconnect()
 		time.Sleep(time.Minute) // longer than every back-off
 		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
 			t.Error("the replaced pod is not being deleted:", d)
@@ -397,9 +397,9 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 			w.box.Put(pods[i], status(v1.PodRunning, ""))
 		}
 		time.Sleep(time.Minute)
-		silent := apitest.Swallow
+		silent := apitest.NeverAnswer
 		w.Fault.Store(&silent)
-		w.Cut()
+		w.CloseConnections()
 		for range 10 {
 			for _, p := range pods {
 				w.box.Put(p, status(v1.PodFailed, fmt.Sprint("at ", time.Now().Unix())))

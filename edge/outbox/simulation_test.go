@@ -61,17 +61,17 @@ func (h *history) step() {
 		}
 	case n < 7:
 		for _, p := range h.wanted.List() {
-			if h.r.IntN(2) == 0 && p.Waiting == "" && !h.done[p.Pod.UID] {
+			if h.r.IntN(2) == 0 && p.Predecessor == "" && !h.done[p.Pod.UID] {
 				h.put(p.Pod)
 			}
 		}
 	case n == 7:
 		h.finish()
 	case n == 8:
-		h.Down()
-		h.Cut()
+		h.Disconnect()
+		h.CloseConnections()
 	case n == 9:
-		h.Up()
+		h.Reconnect()
 		h.fail(nil)
 	case n == 10:
 		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1),
@@ -126,7 +126,7 @@ func (h *history) finish() {
 }
 
 func (h *history) settle() {
-	h.Up()
+	h.Reconnect()
 	h.fail(nil)
 	for range 6 {
 		time.Sleep(time.Minute)
@@ -136,7 +136,7 @@ func (h *history) settle() {
 	time.Sleep(time.Minute)
 	var have, want []string
 	for _, p := range h.wanted.List() {
-		if p.Deleting || p.Waiting != "" {
+		if p.Deleting || p.Predecessor != "" {
 			h.Errorf("pod %s is not acknowledged: %+v", p.Pod.Name, h.Pod("default", p.Pod.Name))
 		}
 		if s := h.newest[p.Pod.UID]; s != nil {

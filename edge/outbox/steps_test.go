@@ -240,8 +240,8 @@ func TestStepsOfAnOutage(t *testing.T) {
 		for i := range 100 {
 			all = append(all, w.bind(fmt.Sprint("p", i)))
 		}
-		w.Down()
-		w.Cut()
+		w.Disconnect()
+		w.CloseConnections()
 		newest := map[types.UID]string{}
 		for step := range steps {
 			for i, p := range all {
@@ -255,7 +255,7 @@ func TestStepsOfAnOutage(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		before := w.patches()
-		w.Up()
+		w.Reconnect()
 		w.retry <- struct{}{}
 		time.Sleep(2 * time.Minute) // beyond every back-off
 		for _, p := range all {

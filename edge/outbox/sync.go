@@ -31,11 +31,11 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		if now.finish {
 			return o.forget(ctx, it)
 		}
-		if !o.Wanted(now.uid) {
+		if !o.IsWanted(now.uid) {
 			o.dropWanted(it)
 		}
 		return nil
-	case now.finish, now.server.deleting && !o.Wanted(now.uid):
+	case now.finish, now.server.deleting && !o.IsWanted(now.uid):
 		if now.want != nil {
 			if err := o.patch(ctx, it, now); err != nil {
 				return err
@@ -100,8 +100,8 @@ func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
 	return before, after, data, err
 }
 
-// pending reports whether the server's version may differ from the item.
-func (it *item) pending(listed bool) bool {
+// isPending reports whether the server's version may differ from the item.
+func (it *item) isPending(listed bool) bool {
 	switch {
 	case it.finish || !listed && it.want != nil:
 		return true
@@ -132,7 +132,7 @@ func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 // apply, because each deletion follows a status for which it has applied.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
-	err := kube.Delete[v1.Pod](kube.Unbound(ctx), o.Client, it.name.Namespace, it.name.Name, at)
+	err := kube.Delete[v1.Pod](kube.WithoutRateLimit(ctx), o.Client, it.name.Namespace, it.name.Name, at)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s: %w", it.name, err)
 	}

@@ -11,8 +11,8 @@ import (
 func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := &turn{o: o, now: time.Now(), most: parallel}
-	if o.trouble.Failing() {
+	t := &turn{o: o, now: time.Now(), most: maxParallel}
+	if o.trouble.HasFailed() {
 		t.most = 1
 	}
 	var steps, last []*item
@@ -20,18 +20,18 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 		switch {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
 		case t.now.Before(o.pause):
-			t.later(o.pause)
+			t.limitDelay(o.pause)
 		case t.now.Before(it.due):
-			t.later(it.due)
-		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(patience)):
-			t.later(it.due.Add(patience))
+			t.limitDelay(it.due)
+		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
+			t.limitDelay(it.due.Add(startingDelay))
 			if it.onlyStarting() && it.hasSandbox() {
 				steps = append(steps, it)
 			} else {
 				last = append(last, it)
 			}
 		case o.busy < t.most:
-			t.take(it)
+			t.addItem(it)
 		}
 	}
 	t.takeSteps(steps)
@@ -48,14 +48,14 @@ type turn struct {
 	wait time.Duration
 }
 
-// later makes the next call happen at the given time at the latest.
-func (t *turn) later(at time.Time) {
+// limitDelay makes the next call happen at the given time at the latest.
+func (t *turn) limitDelay(at time.Time) {
 	if d := max(at.Sub(t.now), time.Millisecond); t.wait == 0 || d < t.wait {
 		t.wait = d
 	}
 }
 
-func (t *turn) take(it *item) {
+func (t *turn) addItem(it *item) {
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
 	t.due = append(t.due, it)
@@ -70,10 +70,10 @@ func (t *turn) takeSteps(steps []*item) {
 			return // the end of a request is followed by another call
 		}
 		if !t.o.steps.AllowN(t.now, 1) {
-			t.later(t.now.Add(stepEvery))
+			t.limitDelay(t.now.Add(stepEvery))
 			return
 		}
-		t.take(it)
+		t.addItem(it)
 	}
 }
 
@@ -84,11 +84,11 @@ func (t *turn) takeLast(last []*item) {
 		return
 	}
 	if turn := t.o.lastFirst.Add(firstStatusEvery); t.now.Before(turn) {
-		t.later(turn)
+		t.limitDelay(turn)
 		return
 	}
 	t.o.lastFirst = t.now
-	t.take(slices.MinFunc(last, dueFirst))
+	t.addItem(slices.MinFunc(last, dueFirst))
 }
 
 func dueFirst(a, b *item) int { return a.due.Compare(b.due) }

@@ -44,7 +44,7 @@ func Status(uid types.UID, before, after any) ([]byte, error) {
 		return nil, err
 	}
 	changed := map[string]any{}
-	for name := range both(old, now) {
+	for name := range mergeMaps(old, now) {
 		if reflect.DeepEqual(old[name], now[name]) {
 			continue
 		}
@@ -76,26 +76,26 @@ func fields(v any) (map[string]any, error) {
 	if err := d.Decode(&m); err != nil {
 		return nil, fmt.Errorf("decode a status: %w", err)
 	}
-	trim(m)
+	removeNulls(m)
 	return m, nil
 }
 
-// trim removes null values, because a null value in a patch removes the field.
-func trim(v any) {
+// removeNulls removes null values, because a null value in a patch removes the field.
+func removeNulls(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		maps.DeleteFunc(v, func(_ string, x any) bool { return x == nil })
 		for _, x := range v {
-			trim(x)
+			removeNulls(x)
 		}
 	case []any:
 		for _, x := range v {
-			trim(x)
+			removeNulls(x)
 		}
 	}
 }
 
-func both(a, b map[string]any) map[string]any {
+func mergeMaps(a, b map[string]any) map[string]any {
 	list := maps.Clone(a)
 	maps.Copy(list, b)
 	return list
@@ -118,7 +118,7 @@ func change(name string, old, now any) any {
 			return now
 		}
 		out := map[string]any{}
-		for key := range both(typed, now) {
+		for key := range mergeMaps(typed, now) {
 			if !reflect.DeepEqual(typed[key], now[key]) {
 				out[key] = change("", typed[key], now[key])
 			}

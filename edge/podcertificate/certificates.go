@@ -21,8 +21,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// patience is the maximum time that Prepare waits for a signer.
-const patience = 5 * time.Second
+// prepareTimeout is the maximum time that Prepare waits for a signer.
+const prepareTimeout = 5 * time.Second
 
 // A Store stores certificates across restarts. *store.Store implements it.
 type Store interface {
@@ -122,7 +122,7 @@ func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if len(waits) == 0 {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, patience)
+	soon, stop := context.WithTimeout(ctx, prepareTimeout)
 	defer stop()
 	for _, w := range waits {
 		select {
@@ -145,14 +145,14 @@ func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
 		}
 		for n := range v.Projected.Sources {
 			if want := v.Projected.Sources[n].PodCertificate; want != nil {
-				waits = append(waits, c.take(pod, store.CertificateKey{UID: pod.UID, Volume: v.Name, Source: n}, want)...)
+				waits = append(waits, c.addProjection(pod, store.CertificateKey{UID: pod.UID, Volume: v.Name, Source: n}, want)...)
 			}
 		}
 	}
 	return waits
 }
 
-func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCertificateProjection) []<-chan struct{} {
+func (c *Certificates) addProjection(pod *v1.Pod, k store.CertificateKey, want *v1.PodCertificateProjection) []<-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.list[k]

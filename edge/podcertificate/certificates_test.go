@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 				seconds := int32(7200)
 				p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: keyType,
 					MaxExpirationSeconds: &seconds, UserAnnotations: map[string]string{"a.b/d": "e"}})
-				if d := w.prepare(p); d != patience {
+				if d := w.prepare(p); d != prepareTimeout {
 					t.Error("waited", d)
 				}
 				w.wants(p, "has not issued PodCertificateRequest default/req-")
@@ -70,7 +70,7 @@ func TestLife(t *testing.T) {
 				if n := w.server.Total() - before; n != 0 {
 					t.Errorf("asked %d times while there was nothing to do", n)
 				}
-				time.Sleep(spread + time.Minute)
+				time.Sleep(renewalSpread + time.Minute)
 				w.pokes()
 				w.issue(2 * time.Hour)
 				if now := w.has(p); now == first || w.pokes() != 1 {
@@ -105,12 +105,12 @@ func TestWithoutLink(t *testing.T) {
 		w.prepare(p)
 		w.issue(time.Hour)
 		first := w.has(p)
-		w.server.Down()
+		w.server.Disconnect()
 		w.restart()
 		if d := w.prepare(p); d != 0 {
 			t.Error("waited", d)
 		}
-		time.Sleep(30*time.Minute + overdue - time.Minute)
+		time.Sleep(30*time.Minute + overdueAfter - time.Minute)
 		if all := w.told(); len(all) != 0 || w.has(p) != first {
 			t.Error(all, w.has(p))
 		}
@@ -124,7 +124,7 @@ func TestWithoutLink(t *testing.T) {
 			w.certs.States()[0].State != "expired" {
 			t.Error(all, w.has(p), w.certs.States())
 		}
-		w.server.Up()
+		w.server.Reconnect()
 		w.certs.Retry()
 		w.issue(time.Hour)
 		if w.has(p) == first || w.certs.States()[0].State != "fresh" {
@@ -174,7 +174,7 @@ func TestRefused(t *testing.T) {
 			w.prepare(q)
 			w.issue(time.Hour)
 			first := w.has(q)
-			time.Sleep(30*time.Minute + spread)
+			time.Sleep(30*time.Minute + renewalSpread)
 			answer()
 			if w.has(q) != first {
 				t.Error("a valid certificate is no longer returned:", w.has(q))
@@ -227,7 +227,7 @@ func TestFaults(t *testing.T) {
 		if again := w.open(); again.Name != r.Name {
 			t.Error("another name:", again.Name)
 		}
-		w.server.Cut() // ends the watch
+		w.server.CloseConnections() // ends the watch
 		time.Sleep(time.Minute)
 		w.issue(time.Hour)
 		w.has(p)
@@ -321,8 +321,8 @@ func TestFormerServers(t *testing.T) {
 			t.Fatal(first)
 		}
 		w.server.Former.Store(false)
-		w.server.Cut()
-		time.Sleep(time.Hour + 2*spread)
+		w.server.CloseConnections()
+		time.Sleep(time.Hour + 2*renewalSpread)
 		w.issue(2 * time.Hour)
 		if again := w.has(p); again == first || strings.HasPrefix(again, "error") {
 			t.Errorf("not renewed: %s", again)

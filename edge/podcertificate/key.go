@@ -90,7 +90,7 @@ func chainOf(issued string, key []byte) ([]byte, error) {
 			return nil, fmt.Errorf("the certificate chain has a PEM block %q", b.Type)
 		}
 		if out == nil {
-			if err := matches(b.Bytes, key); err != nil {
+			if err := matchKey(b.Bytes, key); err != nil {
 				return nil, err
 			}
 		}
@@ -102,7 +102,7 @@ func chainOf(issued string, key []byte) ([]byte, error) {
 	return bytes.Clone(out), nil
 }
 
-func matches(certificate, key []byte) error {
+func matchKey(certificate, key []byte) error {
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {
 		return fmt.Errorf("the certificate cannot be parsed: %w", err)

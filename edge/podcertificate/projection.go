@@ -17,11 +17,11 @@ import (
 
 // Times that are visible in the cluster, as in a kubelet.
 const (
-	spread     = 5 * time.Minute  // spreads the renewals of pods that started at the same time
-	overdue    = 10 * time.Minute // after beginRefreshAt
-	checkEvery = 10 * time.Minute // maximum sleep, because the clock may jump
-	retryMin   = time.Second      // window of the first retry
-	retryMax   = time.Minute
+	renewalSpread = 5 * time.Minute  // spreads the renewals of pods that started at the same time
+	overdueAfter  = 10 * time.Minute // after beginRefreshAt
+	checkEvery    = 10 * time.Minute // maximum sleep, because the clock may jump
+	retryMin      = time.Second      // window of the first retry
+	retryMax      = time.Minute
 )
 
 // state is the stored part of a projection.
@@ -54,7 +54,7 @@ type projection struct {
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
 	return &projection{
-		CertificateKey: k, state: s, pod: pod, want: want, early: retry.Within(spread),
+		CertificateKey: k, state: s, pod: pod, want: want, early: retry.RandomWait(renewalSpread),
 		asked: make(chan struct{}, 1), attempt: make(chan struct{}),
 	}
 }
@@ -88,7 +88,7 @@ func (p *projection) stateName(now time.Time) string {
 		return "not_yet_issued"
 	case now.After(p.NotAfter):
 		return "expired"
-	case now.After(p.BeginRefreshAt.Add(overdue)):
+	case now.After(p.BeginRefreshAt.Add(overdueAfter)):
 		return "overdue_for_refresh"
 	}
 	return "fresh"
@@ -96,7 +96,7 @@ func (p *projection) stateName(now time.Time) string {
 
 // follow obtains and renews a certificate until ctx ends or the signer refuses.
 func (c *Certificates) follow(ctx context.Context, p *projection) {
-	again := retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
+	again := retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 	for {
 		err := c.step(ctx, p)
 		if ctx.Err() != nil {
@@ -154,8 +154,8 @@ func (c *Certificates) step(ctx context.Context, p *projection) error {
 	return c.await(ctx, p, true)
 }
 
-// settle applies the result of an open request. It returns false if there is no result yet.
-func (c *Certificates) settle(ctx context.Context, p *projection, r *certificatesv1.PodCertificateRequest) (done bool) {
+// applyResult applies the result of an open request. It returns false if there is no result yet.
+func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certificatesv1.PodCertificateRequest) (done bool) {
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
@@ -210,7 +210,7 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	issued := next.Request == "" && next.Key != nil
 	p.state = next
 	if issued {
-		p.early, p.reportedLate, p.reportedExpired = retry.Within(spread), false, false
+		p.early, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
 		p.finishAttempt()
 	}
 }
@@ -222,7 +222,7 @@ func (c *Certificates) reportExpiry(p *projection) {
 		return
 	}
 	now := c.cfg.Now()
-	if now.After(p.BeginRefreshAt.Add(overdue)) && !p.reportedLate {
+	if now.After(p.BeginRefreshAt.Add(overdueAfter)) && !p.reportedLate {
 		p.reportedLate = true
 		c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}

@@ -103,7 +103,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if r == nil {
 		return errDeleted
 	}
-	if c.settle(ctx, p, r) {
+	if c.applyResult(ctx, p, r) {
 		return nil
 	}
 	soon, stop := context.WithTimeout(ctx, checkEvery) // follow checks the expiry after this time
@@ -121,7 +121,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 		case !ok || r.Name != p.Request:
 		case e.Type == watch.Deleted:
 			return errDeleted
-		case c.settle(ctx, p, r):
+		case c.applyResult(ctx, p, r):
 			return nil
 		}
 	}

@@ -1,8 +1,8 @@
 // Package resourceslice deletes the ResourceSlices of drivers for dynamic resource allocation that have disappeared from this node.
 // Otherwise the scheduler would assign pods to this node that cannot start. When a driver registers again, it publishes its slices again.
 //
-//	driver is unreachable --Gone--> 30 s --> its ResourceSlices of this node are deleted
-//	driver is reachable ----Here--> '-- they are kept
+//	driver is unreachable --DriverGone--> 30 s --> its ResourceSlices of this node are deleted
+//	driver is reachable ----DriverConnected--> '-- they are kept
 //	the agent starts ------> 30 s --> slices of drivers that have not registered since are deleted
 //
 // A deletion waits for the link and is retried until it succeeds. The package lists no slices: a deletion is one request with a selector.

@@ -52,16 +52,16 @@ func New(c Config) (*Sweeper, error) {
 	}, nil
 }
 
-// Here records that a driver is reachable.
-func (s *Sweeper) Here(driver string) {
+// DriverConnected records that a driver is reachable.
+func (s *Sweeper) DriverConnected(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.here[driver] = true
 	delete(s.gone, driver)
 }
 
-// Gone records that a driver has become unreachable.
-func (s *Sweeper) Gone(driver string) {
+// DriverGone records that a driver has become unreachable.
+func (s *Sweeper) DriverGone(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.here[driver] {
@@ -77,7 +77,7 @@ func (s *Sweeper) Gone(driver string) {
 
 // Run deletes slices until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) error {
-	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
+	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 30 * time.Second, MaxWindow: 5 * time.Minute}
 	failing := false // true during an outage, which is logged once
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -99,7 +99,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 				failing = true
 				s.Log.Warn("the ResourceSlices of missing drivers cannot be deleted; the deletion is retried", "node", s.Node, "error", err)
 			}
-			if _, ended := kube.Wait(ctx, &again, err, s.Retry); ended != nil {
+			if _, ended := kube.WaitForRetry(ctx, &again, err, s.Retry); ended != nil {
 				return nil
 			}
 		}
@@ -141,7 +141,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	s.mu.Unlock()
 	slices.Sort(due)
 	for _, driver := range due {
-		if s.returned(driver) {
+		if s.hasReturned(driver) {
 			continue
 		}
 		if err := s.delete(ctx, selection.Equals, driver); err != nil {
@@ -165,9 +165,9 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// returned reports whether the slices of a driver are no longer due, because the driver registered again. It may have disappeared again
+// hasReturned reports whether the slices of a driver are no longer due, because the driver registered again. It may have disappeared again
 // since.
-func (s *Sweeper) returned(driver string) bool {
+func (s *Sweeper) hasReturned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, gone := s.gone[driver]

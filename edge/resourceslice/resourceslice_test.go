@@ -85,15 +85,15 @@ func TestStart(t *testing.T) {
 		s.wants(time.Hour, []string{}...)
 	})
 	in(t, func(s *scene) {
-		s.Here("b")
-		s.Here("a")
+		s.DriverConnected("b")
+		s.DriverConnected("a")
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
 		s.wants(time.Hour, []string{}...)
 	})
 	in(t, func(s *scene) { // the driver disappeared just before, and has its own time of deletion
-		s.Here("a")
+		s.DriverConnected("a")
 		time.Sleep(20 * time.Second)
-		s.Gone("a")
+		s.DriverGone("a")
 		s.wants(11*time.Second, "spec.nodeName=n,spec.driver!=a")
 		s.wants(20*time.Second, "spec.nodeName=n,spec.driver=a")
 	})
@@ -102,20 +102,20 @@ func TestStart(t *testing.T) {
 // TestGone checks that the slices of a missing driver are deleted. The slices of a driver that returns or is replaced are kept.
 func TestGone(t *testing.T) {
 	in(t, func(s *scene) {
-		s.Here("a")
-		s.Here("b")
+		s.DriverConnected("a")
+		s.DriverConnected("b")
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
-		s.Gone("a")
-		s.Gone("never")
+		s.DriverGone("a")
+		s.DriverGone("never")
 		s.wants(29*time.Second, []string{}...)
-		s.Here("a")
+		s.DriverConnected("a")
 		s.wants(time.Hour, []string{}...)
-		s.Gone("b")
-		s.Gone("b") // the driver is still missing
+		s.DriverGone("b")
+		s.DriverGone("b") // the driver is still missing
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
 		s.wants(time.Hour, []string{}...)
-		s.Here("b")
-		s.Gone("b")
+		s.DriverConnected("b")
+		s.DriverGone("b")
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
 	})
 }
@@ -124,15 +124,15 @@ func TestGone(t *testing.T) {
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")
-		s.Here("a")
-		s.Here("b")
+		s.DriverConnected("a")
+		s.DriverConnected("b")
 		s.mu.Lock()
 		s.down = true
 		s.mu.Unlock()
-		s.Gone("a")
-		s.Gone("b")
+		s.DriverGone("a")
+		s.DriverGone("b")
 		s.wants(time.Hour, []string{}...)
-		s.Here("b")
+		s.DriverConnected("b")
 		s.mu.Lock()
 		s.down = false
 		s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 type Access struct {
 	client          *kube.Client
 	allowed, denied time.Duration
-	answers         *answers[authorizationv1.SubjectAccessReviewStatus]
+	answers         *answerCache[authorizationv1.SubjectAccessReviewStatus]
 }
 
 // NewAccess returns an Access. It caches positive answers for the duration allowed (authorization.webhook.cacheAuthorizedTTL) and
@@ -29,7 +29,7 @@ func (a *Access) Authorize(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {
 	return a.answers.get(ctx, spec, func(ctx context.Context) (authorizationv1.SubjectAccessReviewStatus, time.Duration, error) {
-		r, err := kube.Ask(ctx, a.client, &authorizationv1.SubjectAccessReview{Spec: spec})
+		r, err := kube.PostReview(ctx, a.client, &authorizationv1.SubjectAccessReview{Spec: spec})
 		if err != nil {
 			return authorizationv1.SubjectAccessReviewStatus{}, 0, fmt.Errorf("review the access of %s: %w", spec.User, err)
 		}

@@ -20,31 +20,31 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answers is a cache of the API server's answers. Its times are monotonic, so a step of the wall clock does not change the lifetime of
-// an answer.
-type answers[V any] struct {
+// An answerCache is a cache of the API server's answers. Its times are monotonic, so a step of the wall clock does not change the lifetime
+// of an answer.
+type answerCache[V any] struct {
 	salt    [32]byte // conceals tokens from readers of the memory and from timing attacks
 	flights singleflight.Group
 	slots   *semaphore.Weighted
 
 	mu   sync.Mutex
-	kept map[string]kept[V]
+	kept map[string]cachedAnswer[V]
 }
 
-type kept[V any] struct {
+type cachedAnswer[V any] struct {
 	value V
 	until time.Time
 }
 
-func newAnswers[V any]() *answers[V] {
-	a := &answers[V]{slots: semaphore.NewWeighted(maxConcurrent), kept: map[string]kept[V]{}}
+func newAnswers[V any]() *answerCache[V] {
+	a := &answerCache[V]{slots: semaphore.NewWeighted(maxConcurrent), kept: map[string]cachedAnswer[V]{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
 
 // get returns a cached answer, or calls ask. ask returns its answer with a TTL. ask continues after the end of the caller's context,
 // because other callers may wait for the result.
-func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
+func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.key(question)
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 	}
 }
 
-func (a *answers[V]) key(question any) (string, error) {
+func (a *answerCache[V]) key(question any) (string, error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return "", err
@@ -90,7 +90,7 @@ func (a *answers[V]) key(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answers[V]) cached(key string) (V, bool) {
+func (a *answerCache[V]) cached(key string) (V, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k, ok := a.kept[key]
@@ -103,7 +103,7 @@ func (a *answers[V]) cached(key string) (V, bool) {
 }
 
 // add stores an answer. If the cache is full, add removes the expired answers, or else the answer that expires next.
-func (a *answers[V]) add(key string, v V, ttl time.Duration) {
+func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,5 +120,5 @@ func (a *answers[V]) add(key string, v V, ttl time.Duration) {
 			delete(a.kept, next)
 		}
 	}
-	a.kept[key] = kept[V]{v, now.Add(ttl)}
+	a.kept[key] = cachedAnswer[V]{v, now.Add(ttl)}
 }

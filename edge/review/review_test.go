@@ -55,7 +55,7 @@ func serve(t *testing.T) (*server, *kube.Client) {
 			s.Write(w, r, http.StatusCreated, sar)
 		}
 	})
-	cfg := s.Rest()
+	cfg := s.RESTConfig()
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 type Tokens struct {
 	client  *kube.Client
 	ttl     time.Duration
-	answers *answers[*authenticationv1.UserInfo]
+	answers *answerCache[*authenticationv1.UserInfo]
 }
 
 // NewTokens returns a Tokens. It caches positive and negative answers for ttl
@@ -31,7 +31,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 		return nil, nil
 	}
 	return t.answers.get(ctx, token, func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
-		r, err := kube.Ask(ctx, t.client, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
+		r, err := kube.PostReview(ctx, t.client, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 		switch {
 		case err != nil:
 			return nil, 0, fmt.Errorf("review a token: %w", err)

@@ -31,38 +31,38 @@ const (
 type APISink interface {
 	Sink
 	// Update receives changes of the set of a source. If it returns an error, the source sends the full set with Set.
-	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
+	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error
 }
 
 // An Observer receives the server's versions of all pods of this node, including mirror pods. One goroutine calls it after the sink. It
 // must not retain its arguments.
 type Observer interface {
-	Listed(pods []v1.Pod) // all pods
-	Seen(pod *v1.Pod)     // a new or changed pod
-	Gone(pod *v1.Pod)     // a removed pod
+	PodsListed(pods []v1.Pod) // all pods
+	PodSeen(pod *v1.Pod)      // a new or changed pod
+	PodGone(pod *v1.Pod)      // a removed pod
 }
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	Doubt()                           // records the end of a watch, because the next answer may come from another server
-	Settle(ctx context.Context) error // must be called before a list or an earlier version is used
+	SuspectServer()                         // records the end of a watch, because the next answer may come from another server
+	VerifyServer(ctx context.Context) error // must be called before a list or an earlier version is used
 	// Resume must be called before a watch continues from a version.
 	Resume(ctx context.Context, version string) error
-	Seen(version string) // must be called before the sink receives an object of this version
-	// Listed compares the versions of two lists. It reports whether the second list is older.
-	Listed(ctx context.Context, before, now string) bool
-	Rewritten() <-chan struct{} // receives a value when all earlier versions are invalid
+	RecordVersion(version string) // must be called before the sink receives an object of this version
+	// CompareLists compares the versions of two lists. It reports whether the second list is older.
+	CompareLists(ctx context.Context, before, now string) bool
+	WatchEpoch() <-chan struct{} // receives a value when all earlier versions are invalid
 }
 
 // noHistory is a History that never detects a loss.
 type noHistory struct{}
 
-func (noHistory) Doubt()                                      {}
-func (noHistory) Settle(context.Context) error                { return nil }
-func (noHistory) Resume(context.Context, string) error        { return nil }
-func (noHistory) Seen(string)                                 {}
-func (noHistory) Listed(context.Context, string, string) bool { return false }
-func (noHistory) Rewritten() <-chan struct{}                  { return nil }
+func (noHistory) SuspectServer()                                    {}
+func (noHistory) VerifyServer(context.Context) error                { return nil }
+func (noHistory) Resume(context.Context, string) error              { return nil }
+func (noHistory) RecordVersion(string)                              {}
+func (noHistory) CompareLists(context.Context, string, string) bool { return false }
+func (noHistory) WatchEpoch() <-chan struct{}                       { return nil }
 
 // APIConfig contains the dependencies of an API.
 type APIConfig struct {
@@ -71,7 +71,7 @@ type APIConfig struct {
 	Sink     APISink         // receives the pods to run
 	Observer Observer        // may be nil
 	History  History         // nil if a loss of history is not detected
-	Again    <-chan struct{} // a value requests a new list; may be nil
+	Relist   <-chan struct{} // a value requests a new list; may be nil
 	Retry    <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log      *slog.Logger
 }
@@ -94,25 +94,25 @@ func NewAPI(c APIConfig) (*API, error) {
 	if c.History == nil {
 		c.History = noHistory{}
 	}
-	return &API{APIConfig: c, rewritten: c.History.Rewritten()}, nil
+	return &API{APIConfig: c, rewritten: c.History.WatchEpoch()}, nil
 }
 
 // Run delivers the pods to the sink until ctx ends. When a watch ends, the next watch continues from the last version. Run lists the pods
 // only if the server cannot continue from that version, or if the sink has returned an error.
 func (a *API) Run(ctx context.Context) error {
-	again := retry.Backoff{First: apiFirstRetry, Soon: apiLastRetry / 4, Most: apiLastRetry}
+	again := retry.Backoff{FirstWindow: apiFirstRetry, SecondWindow: apiLastRetry / 4, MaxWindow: apiLastRetry}
 	for {
 		began := time.Now()
 		err := a.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		a.History.Doubt()
+		a.History.SuspectServer()
 		a.report(err)
 		if time.Since(began) > apiSteady {
 			again.Reset()
 		}
-		if _, err := kube.Wait(ctx, &again, err, a.Retry); err != nil {
+		if _, err := kube.WaitForRetry(ctx, &again, err, a.Retry); err != nil {
 			return nil
 		}
 	}
@@ -132,7 +132,7 @@ func (a *API) report(err error) {
 
 // follow lists the pods if necessary, and watches them until the watch ends.
 func (a *API) follow(ctx context.Context) error {
-	if err := a.History.Settle(ctx); err != nil {
+	if err := a.History.VerifyServer(ctx); err != nil {
 		return err
 	}
 	a.dropVersion()
@@ -150,7 +150,7 @@ func (a *API) follow(ctx context.Context) error {
 	a.report(nil)
 	for {
 		batch, open := a.nextBatch(ctx, w.ResultChan())
-		if err := a.take(ctx, batch); err != nil {
+		if err := a.applyBatch(ctx, batch); err != nil {
 			return a.watchError(err)
 		}
 		if !open {
@@ -168,7 +168,7 @@ func (a *API) dropVersion() {
 	select {
 	case <-a.rewritten:
 		a.version, a.newest = "", ""
-	case <-a.Again:
+	case <-a.Relist:
 		a.version = ""
 	default:
 	}
@@ -196,7 +196,7 @@ func (a *API) nextBatch(ctx context.Context, events <-chan apiwatch.Event) (batc
 	case <-a.rewritten:
 		a.version, a.newest = "", ""
 		return nil, false
-	case <-a.Again:
+	case <-a.Relist:
 		a.version = ""
 		return nil, false
 	case e, ok := <-events:
@@ -219,8 +219,8 @@ func (a *API) nextBatch(ctx context.Context, events <-chan apiwatch.Event) (batc
 	return batch, true
 }
 
-// take applies a batch of events. It uses only the newest event of each pod.
-func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
+// applyBatch applies a batch of events. It uses only the newest event of each pod.
+func (a *API) applyBatch(ctx context.Context, batch []apiwatch.Event) error {
 	latest := map[types.UID]apiwatch.Event{}
 	version := a.version
 	var failed error
@@ -235,17 +235,17 @@ func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
 			latest[p.UID] = e
 		}
 	}
-	a.History.Seen(version)
-	if err := a.tell(ctx, latest); err != nil {
+	a.History.RecordVersion(version)
+	if err := a.notifyObserver(ctx, latest); err != nil {
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
 	a.version, a.newest = version, version
 	return failed
 }
 
-func (a *API) tell(ctx context.Context, latest map[types.UID]apiwatch.Event) error {
+func (a *API) notifyObserver(ctx context.Context, latest map[types.UID]apiwatch.Event) error {
 	var claims []desired.Claim
-	var gone []desired.Gone
+	var gone []desired.RemovedPod
 	uids := slices.Sorted(maps.Keys(latest))
 	for _, uid := range uids {
 		p := latest[uid].Object.(*v1.Pod)
@@ -253,7 +253,7 @@ func (a *API) tell(ctx context.Context, latest map[types.UID]apiwatch.Event) err
 		switch {
 		case !ours:
 		case latest[uid].Type == apiwatch.Deleted:
-			gone = append(gone, desired.Gone{UID: uid, Ending: endingOf(p)})
+			gone = append(gone, desired.RemovedPod{UID: uid, Ending: endingOf(p)})
 		default:
 			claims = append(claims, c)
 		}
@@ -269,9 +269,9 @@ func (a *API) tell(ctx context.Context, latest map[types.UID]apiwatch.Event) err
 	for _, uid := range uids {
 		p := latest[uid].Object.(*v1.Pod)
 		if latest[uid].Type == apiwatch.Deleted {
-			a.Observer.Gone(p)
+			a.Observer.PodGone(p)
 		} else {
-			a.Observer.Seen(p)
+			a.Observer.PodSeen(p)
 		}
 	}
 	return nil

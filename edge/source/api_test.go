@@ -92,14 +92,14 @@ func (c *cluster) poke(uid types.UID) {
 // The type seen is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
-func (s *seen) Listed(pods []v1.Pod) {
+func (s *seen) PodsListed(pods []v1.Pod) {
 	clear(s.pods)
 	for i := range pods {
-		s.Seen(&pods[i])
+		s.PodSeen(&pods[i])
 	}
 }
-func (s *seen) Seen(p *v1.Pod) { s.pods[p.UID] = p.ResourceVersion }
-func (s *seen) Gone(p *v1.Pod) { delete(s.pods, p.UID) }
+func (s *seen) PodSeen(p *v1.Pod) { s.pods[p.UID] = p.ResourceVersion }
+func (s *seen) PodGone(p *v1.Pod) { delete(s.pods, p.UID) }
 
 func bound(name string) *v1.Pod {
 	p := podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
@@ -131,7 +131,7 @@ func (c *cluster) settled(what, want string) {
 func (c *cluster) fail(err error) {
 	f := func(w http.ResponseWriter, r *http.Request) bool {
 		if err != nil {
-			c.Server.Fail(w, r, err)
+			c.Server.WriteError(w, r, err)
 		}
 		return err != nil
 	}
@@ -149,7 +149,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 		c.Put(mirror)
 		c.settled("listed", "a=a:1")
-		if !c.Spoken(desired.API) {
+		if !c.HasReported(desired.API) {
 			t.Error("Spoken returns false")
 		}
 		c.Put(bound("b"))
@@ -169,7 +169,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		a.Spec.Containers[0].Image = "a:2"
 		c.Put(a)
 		c.settled("another image", "a=a:2, b=a:1")
-		if p, _ := c.Get(a.UID); p.Deleting || p.Waiting != "" {
+		if p, _ := c.Get(a.UID); p.Deleting || p.Predecessor != "" {
 			t.Error("the pod must stay the same")
 		}
 		c.Terminate(a, 7)
@@ -215,13 +215,13 @@ func TestAPIWatchGoesOn(t *testing.T) {
 		c.Put(bound("a"))
 		c.settled("listed", "a=a:1")
 		for range 20 {
-			c.Down()
-			c.Cut()
+			c.Disconnect()
+			c.CloseConnections()
 			time.Sleep(time.Minute)
 			a := c.Pod("default", "a")
 			a.Labels = map[string]string{"at": time.Now().String()}
 			c.Put(a)
-			c.Up()
+			c.Reconnect()
 			time.Sleep(16 * time.Second)
 			if p, _ := c.Get(a.UID); p.Pod.Labels["at"] != a.Labels["at"] {
 				t.Fatal("the source has not recovered")
@@ -230,11 +230,11 @@ func TestAPIWatchGoesOn(t *testing.T) {
 		if l, w := c.Requests("LIST pods"), c.Requests("WATCH pods"); l != 1 || w != 21 {
 			t.Errorf("%d lists, %d watches", l, w)
 		}
-		c.Down()
-		c.Cut()
+		c.Disconnect()
+		c.CloseConnections()
 		time.Sleep(time.Hour)
 		c.Put(bound("b"))
-		c.Up()
+		c.Reconnect()
 		c.retry <- struct{}{}
 		c.settled("told that the link is back", "a=a:1, b=a:1")
 	})
@@ -246,12 +246,12 @@ func TestAPIListsAnewWhenItMust(t *testing.T) {
 		c.Put(bound("a"))
 		c.Put(bound("b"))
 		c.settled("listed", "a=a:1, b=a:1")
-		c.Down()
-		c.Cut()
+		c.Disconnect()
+		c.CloseConnections()
 		c.Remove(bound("a"))
 		c.Put(bound("c"))
 		c.Compact()
-		c.Up()
+		c.Reconnect()
 		time.Sleep(30 * time.Second)
 		c.settled("after 410", "a=a:1 ends in 30s, b=a:1, c=a:1")
 		if n := c.Requests("LIST pods"); n != 2 {
@@ -319,17 +319,17 @@ func (h *history) step() {
 		p.Status.Message = fmt.Sprint(h.r.IntN(3))
 		h.Put(p)
 	case n == 8:
-		h.Down()
-		h.Cut()
+		h.Disconnect()
+		h.CloseConnections()
 	case n == 9:
-		h.Up()
+		h.Reconnect()
 		h.fail(nil)
 	case n == 10:
 		h.Compact()
 	case n == 11:
 		h.fail([]error{apierrors.NewInternalError(fmt.Errorf("x")), apierrors.NewTooManyRequests("x", 1),
 			apierrors.NewTimeoutError("x", 1)}[h.r.IntN(3)])
-		h.Cut()
+		h.CloseConnections()
 	case n == 12:
 		h.end()
 		h.start()
@@ -366,7 +366,7 @@ func (h *history) check() {
 
 func (h *history) settle() {
 	h.Helper()
-	h.Up()
+	h.Reconnect()
 	h.fail(nil)
 	time.Sleep(45 * time.Second)
 	for range 20 {
@@ -381,7 +381,7 @@ func (h *history) settle() {
 	}
 	for _, p := range h.List() {
 		have[p.Pod.UID] = p.Pod.Spec.Containers[0].Image
-		if p.Deleting || p.Waiting != "" {
+		if p.Deleting || p.Predecessor != "" {
 			h.Errorf("pod %s never settles", p.Pod.Name)
 		}
 	}

@@ -32,7 +32,7 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 				c.Put(bound("a"))
 				c.settled("listed", "a=a:1")
 				c.fail(err)
-				c.Cut()
+				c.CloseConnections()
 				time.Sleep(time.Minute)
 				before := c.Total()
 				time.Sleep(10 * time.Minute)
@@ -57,8 +57,8 @@ func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 		var text strings.Builder
 		cfg := &rest.Config{Host: "http://127.0.0.1:1"}
 		client, err := kube.New(kube.Config{
-			Rest:   func() (*rest.Config, error) { return cfg, nil },
-			Before: func(context.Context) error { return fmt.Errorf("%w: Bootstrapping", kube.ErrNoLink) },
+			Rest:          func() (*rest.Config, error) { return cfg, nil },
+			BeforeRequest: func(context.Context) error { return fmt.Errorf("%w: Bootstrapping", kube.ErrNoLink) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -85,9 +85,9 @@ func TestAPISilentOrFlapping(t *testing.T) {
 		c := newCluster(t)
 		c.Put(bound("a"))
 		c.settled("listed", "a=a:1")
-		silent := apitest.Swallow
+		silent := apitest.NeverAnswer
 		c.Fault.Store(&silent)
-		c.Cut()
+		c.CloseConnections()
 		before := c.Total()
 		time.Sleep(10 * time.Minute)
 		if n := c.Total() - before; n < 10 || n > 40 {
@@ -97,7 +97,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 		time.Sleep(time.Minute)
 		before = c.Total()
 		for range 200 { // ten minutes
-			c.Cut()
+			c.CloseConnections()
 			select {
 			case c.retry <- struct{}{}:
 			default:
@@ -126,7 +126,7 @@ func TestAPIFlappingWatches(t *testing.T) {
 			return r.URL.Query().Get("watch") == "true"
 		}
 		c.Fault.Store(&drop)
-		c.Cut()
+		c.CloseConnections()
 		time.Sleep(10 * time.Minute)
 		if n := c.Requests("WATCH pods"); n > 100 {
 			t.Errorf("%d watches in ten minutes", n)
@@ -146,11 +146,11 @@ func TestAPIWithoutWatchList(t *testing.T) {
 		c.Put(bound("b"))
 		c.settled("watched", "a=a:1, b=a:1")
 		before := c.Requests("WATCH pods")
-		c.Down()
-		c.Cut()
+		c.Disconnect()
+		c.CloseConnections()
 		c.Remove(bound("a"))
 		c.Compact()
-		c.Up()
+		c.Reconnect()
 		time.Sleep(30 * time.Second)
 		c.settled("after 410", "a=a:1 ends in 30s, b=a:1")
 		if n := c.Requests("WATCH pods") - before; n != 2 { // the watch that ends with 410, and the watch after the list

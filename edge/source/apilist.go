@@ -17,7 +17,7 @@ func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error
 	if a.version == "" {
 		if w, err = a.list(ctx); err != nil {
 			if !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
-				a.Sink.Fail(desired.API, []desired.Problem{{Message: err.Error()}})
+				a.Sink.ReportFailure(desired.API, []desired.Problem{{Message: err.Error()}})
 			}
 			return nil, err
 		}
@@ -70,10 +70,10 @@ func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error 
 		return errors.New(
 			"list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
 	}
-	if a.History.Listed(ctx, a.newest, version) {
+	if a.History.CompareLists(ctx, a.newest, version) {
 		a.newest = ""
 	}
-	a.History.Seen(version)
+	a.History.RecordVersion(version)
 	var claims []desired.Claim
 	for i := range pods {
 		if c, ok := claimOf(&pods[i]); ok {
@@ -85,7 +85,7 @@ func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error 
 	}
 	a.version, a.newest = version, version
 	if a.Observer != nil {
-		a.Observer.Listed(pods)
+		a.Observer.PodsListed(pods)
 	}
 	return nil
 }

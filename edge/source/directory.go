@@ -64,7 +64,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	for {
 		w.follow() // called before files are read, so that no later change is missed
 		d.check(ctx)
-		if d.open() {
+		if d.hasOpenFile() {
 			read, since = time.After(maxDelay), time.Now()
 		}
 		for again := false; !again; {
@@ -92,8 +92,8 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 }
 
-// open reports whether a file was skipped because it was open for writing. Closing it causes no event.
-func (d *Directory) open() bool {
+// hasOpenFile reports whether a file was skipped because it was open for writing. Closing it causes no event.
+func (d *Directory) hasOpenFile() bool {
 	for _, f := range d.files {
 		if !f.open.IsZero() {
 			return true
@@ -126,7 +126,7 @@ func (d *Directory) check(ctx context.Context) {
 		files, changed, err = nil, len(d.files) > 0, nil
 	default:
 		d.delivered = false
-		d.Sink.Fail(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay unchanged: " + err.Error()}})
+		d.Sink.ReportFailure(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay unchanged: " + err.Error()}})
 		return
 	}
 	d.files = files

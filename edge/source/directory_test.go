@@ -431,7 +431,7 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
 		t.Error("the wait has started again")
 	}
-	first.open = first.open.Add(-patience)
+	first.open = first.open.Add(-openFileTimeout)
 	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
 		t.Error(rested)
 	}

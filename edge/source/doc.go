@@ -5,7 +5,7 @@
 //	inotify --events--> wait until quiet ----.
 //	          fileCheckFrequency ------------+--> Directory: scan --> changed? --.
 //	                                                                             +--> Sink.Set(claims, problems)
-//	          httpCheckFrequency, back-off ----> URL: GET, if changed -----------+    or Sink.Fail(problems)
+//	          httpCheckFrequency, back-off ----> URL: GET, if changed -----------+    or Sink.ReportFailure(problems)
 //	                                                                             |
 //	               list, once and after 410 ---> API: all pods bound to this node'
 //	               watch ----------------------> API: changes --> Sink.Update(claims, gone)

@@ -49,7 +49,7 @@ func TestHostileManifestsDisturbNone(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for _, p := range h.List() {
-			if p.Pod.UID == uid && !p.Deleting && p.Waiting == "" {
+			if p.Pod.UID == uid && !p.Deleting && p.Predecessor == "" {
 				return
 			}
 		}

@@ -20,12 +20,12 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// fresh is the age up to which a changed file is read at every check, because a second change within one tick of the file system's clock
+// freshAge is the age up to which a changed file is read at every check, because a second change within one tick of the file system's clock
 // is not visible.
-const fresh = 3 * time.Second
+const freshAge = 3 * time.Second
 
-// patience is the time after which an unchanged file is read although it is open for writing.
-const patience = 5 * time.Second
+// openFileTimeout is the time after which an unchanged file is read although it is open for writing.
+const openFileTimeout = 5 * time.Second
 
 // errOpen means that a file is open for writing.
 var errOpen = errors.New("is being written: it is read after that")
@@ -121,7 +121,7 @@ func readIfChanged(name string, before file, decode Decode) (f file, exists bool
 	case before.settled && before.id == identify(fi):
 		return before, true
 	}
-	data, fi, err := read(name, !before.open.IsZero() && before.id == identify(fi) && time.Since(before.open) > patience)
+	data, fi, err := read(name, !before.open.IsZero() && before.id == identify(fi) && time.Since(before.open) > openFileTimeout)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return file{}, false
@@ -134,7 +134,7 @@ func readIfChanged(name string, before file, decode Decode) (f file, exists bool
 	case err != nil:
 		return failedFile(name, err.Error()), true
 	}
-	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > fresh}
+	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > freshAge}
 	f.content, f.problems = parse(decode, data, name, name)
 	return f, true
 }

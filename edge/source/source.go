@@ -14,8 +14,8 @@ type Sink interface {
 	// Set receives the full set of a source, which replaces the former set. The pods of an origin with a problem are kept. If Set returns
 	// an error, the source calls it again.
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
-	// Fail receives the reason why a source cannot read its set. All pods of the source are kept.
-	Fail(source string, problems []desired.Problem)
+	// ReportFailure receives the reason why a source cannot read its set. All pods of the source are kept.
+	ReportFailure(source string, problems []desired.Problem)
 }
 
 // A ManifestSink receives the set of a source of manifests.
@@ -23,7 +23,7 @@ type ManifestSink interface {
 	Sink
 	// SetObjects receives the objects of a source that are not pods. It is called before Set, because the pods may use the objects. The
 	// objects of an origin with a problem are kept.
-	SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error
+	SetObjects(ctx context.Context, source string, objects []local.DefinedObject, problems []desired.Problem) error
 }
 
 // Decode decodes a manifest from a file or URL.
@@ -32,7 +32,7 @@ type Decode func(data []byte, origin string) (manifest.Set, error)
 // content is the decoded content of manifests.
 type content struct {
 	claims  []desired.Claim
-	objects []local.Claimed
+	objects []local.DefinedObject
 }
 
 // deliver delivers the set of a source. It delivers the objects before the pods that may use them.
@@ -57,13 +57,13 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 		parsed.claims = append(parsed.claims, desired.Claim{Pod: pod, Origin: shown})
 	}
 	for _, obj := range set.Objects {
-		parsed.objects = append(parsed.objects, local.Claimed{Object: obj, Origin: shown})
+		parsed.objects = append(parsed.objects, local.DefinedObject{Object: obj, Origin: shown})
 	}
 	return parsed, nil
 }
 
 func describe(err error, origin string) (problems []desired.Problem) {
-	for _, e := range manifest.All(err) {
+	for _, e := range manifest.ErrorsIn(err) {
 		message := e.Detail
 		if e.Pod != "" {
 			message = e.Pod + ": " + message

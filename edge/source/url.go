@@ -81,12 +81,12 @@ func NewURL(c URLConfig) (*URL, error) {
 // often comes up late after a boot.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
-	again := retry.Backoff{First: firstRetry, Most: s.Interval}
+	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: s.Interval}
 	for {
 		var wait time.Duration
 		if s.check(ctx) {
 			again.Reset()
-			wait = s.Interval - retry.Within(s.Interval/10) // spreads the requests of many nodes
+			wait = s.Interval - retry.RandomWait(s.Interval/10) // spreads the requests of many nodes
 		} else {
 			wait = again.Next(s.asked)
 		}
@@ -113,7 +113,7 @@ func (s *URL) check(ctx context.Context) bool {
 	}
 	if len(problems) > 0 {
 		s.delivered = false
-		s.Sink.Fail(desired.HTTP, problems)
+		s.Sink.ReportFailure(desired.HTTP, problems)
 		return false
 	}
 	s.content = all

@@ -47,7 +47,7 @@ func newNode(t testing.TB) *node {
 	return &node{TB: t, Desired: d, local: l, store: s, told: make(chan struct{}, 1)}
 }
 
-func (n *node) SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error {
+func (n *node) SetObjects(ctx context.Context, source string, objects []local.DefinedObject, problems []desired.Problem) error {
 	unsure := map[string]bool{}
 	for _, p := range problems {
 		unsure[p.Origin] = true
@@ -81,9 +81,9 @@ func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, p
 	return err
 }
 
-func (n *node) Fail(source string, problems []desired.Problem) {
+func (n *node) ReportFailure(source string, problems []desired.Problem) {
 	defer n.tell()
-	n.Desired.Fail(source, problems)
+	n.Desired.ReportFailure(source, problems)
 }
 
 func (n *node) tell() {

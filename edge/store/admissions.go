@@ -10,7 +10,7 @@ import (
 )
 
 // An Admission is the rejection of a pod, with the reason why it may not run on this node. It is stored
-// until the pod is removed or Admit is called.
+// until the pod is removed or RemoveRejection is called.
 type Admission struct {
 	Reason    string // as in PodStatus.Reason, for example OutOfcpu
 	Message   string
@@ -44,8 +44,8 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 	return nil
 }
 
-// Admit durably removes the rejection of a pod.
-func (s *Store) Admit(ctx context.Context, uid types.UID) error {
+// RemoveRejection durably removes the rejection of a pod.
+func (s *Store) RemoveRejection(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, table := range []string{"admissions", "evictions"} {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
@@ -60,8 +60,8 @@ func (s *Store) Admit(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Rejected returns the rejections of all pods.
-func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
+// Rejections returns the rejections of all pods.
+func (s *Store) Rejections(ctx context.Context) (map[types.UID]Admission, error) {
 	list := map[types.UID]Admission{}
 	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {
 		var uid string

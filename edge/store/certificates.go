@@ -60,8 +60,8 @@ func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
 // Certificates returns all rows. It logs and omits rows that cannot be decrypted because the key is lost.
 func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 	var list []Certificate
-	var lost unreadable
-	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	var lost unreadableRows
+	err := s.query(ctx, func() { list, lost = nil, unreadableRows{} }, func(rows *sql.Rows) error {
 		var c Certificate
 		var uid string
 		var sealed []byte
@@ -80,6 +80,6 @@ func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the stored certificates of pods: %w", err)
 	}
-	lost.tell(s, "certificates of pods", "new ones are requested")
+	lost.logCount(s, "certificates of pods", "new ones are requested")
 	return list, nil
 }

@@ -19,14 +19,14 @@ func TestEmpty(t *testing.T) {
 		s, err := Open(ctx, path, slog.New(slog.DiscardHandler))
 		must(t, err)
 		defer s.Close()
-		if got, err := s.Empty(ctx); got != empty || err != nil {
+		if got, err := s.IsNew(ctx); got != empty || err != nil {
 			t.Errorf("empty: %v, %v; want %v", got, err, empty)
 		}
 		if then != nil {
 			must(t, then(s))
 		}
 	}
-	fill := func(s *Store) error { return s.Filled(ctx) }
+	fill := func(s *Store) error { return s.MarkFilled(ctx) }
 	want(true, nil)
 	want(true, fill)
 	want(false, nil)
@@ -54,7 +54,7 @@ func TestEmptyAfterTheFirstTables(t *testing.T) {
 	s, err := Open(t.Context(), path, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer s.Close()
-	if empty, err := s.Empty(t.Context()); !empty || err != nil {
+	if empty, err := s.IsNew(t.Context()); !empty || err != nil {
 		t.Errorf("empty: %v, %v", empty, err)
 	}
 }

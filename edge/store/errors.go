@@ -82,5 +82,5 @@ func isFrozen(err error) bool {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:
 		return true
 	}
-	return readonly.Fault(err)
+	return readonly.IsDiskFault(err)
 }

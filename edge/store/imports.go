@@ -18,8 +18,8 @@ func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	return nil
 }
 
-// Imported reports whether the archive with the given digest was imported.
-func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
+// WasImported reports whether the archive with the given digest was imported.
+func (s *Store) WasImported(ctx context.Context, digest string) (bool, error) {
 	_, found, err := s.value(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
 	if err != nil {
 		return false, fmt.Errorf("look up the import of %s: %w", digest, err)

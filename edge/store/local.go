@@ -67,8 +67,8 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 // objects.
 func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	var list []Local
-	var lost unreadable
-	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	var lost unreadableRows
+	err := s.query(ctx, func() { list, lost = nil, unreadableRows{} }, func(rows *sql.Rows) error {
 		var o Local
 		var sealed []byte
 		if err := rows.Scan(&o.Source, &o.Kind, &o.Namespace, &o.Name, &o.Origin, &o.Gone, &sealed); err != nil {
@@ -85,7 +85,7 @@ func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the objects of manifests: %w", err)
 	}
-	lost.tell(s, "ConfigMaps, Secrets and claims of manifests",
+	lost.logCount(s, "ConfigMaps, Secrets and claims of manifests",
 		"they are read from the manifests again, and objects that were applied must be applied again")
 	return list, nil
 }

@@ -87,8 +87,8 @@ func (s *Store) VoidObjects(ctx context.Context) error {
 // objects.
 func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	var list []Object
-	var lost unreadable
-	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	var lost unreadableRows
+	err := s.query(ctx, func() { list, lost = nil, unreadableRows{} }, func(rows *sql.Rows) error {
 		var o Object
 		var sealed []byte
 		if err := rows.Scan(&o.Kind, &o.Namespace, &o.Name, &o.Version, &o.Gone, &sealed); err != nil {
@@ -105,22 +105,22 @@ func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the stored objects: %w", err)
 	}
-	lost.tell(s, "ConfigMaps, Secrets and Services", fetched)
+	lost.logCount(s, "ConfigMaps, Secrets and Services", fetchedAgain)
 	return list, nil
 }
 
-// unreadable counts rows that cannot be decrypted.
-type unreadable struct {
+// unreadableRows counts rows that cannot be decrypted.
+type unreadableRows struct {
 	n   int
 	why error
 }
 
-func (u *unreadable) add(err error) { u.n, u.why = u.n+1, err }
+func (u *unreadableRows) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetched is the consequence for objects that the API server still has.
-const fetched = "they are read from the API server again"
+// fetchedAgain is the consequence for objects that the API server still has.
+const fetchedAgain = "they are read from the API server again"
 
-func (u *unreadable) tell(s *Store, what, then string) {
+func (u *unreadableRows) logCount(s *Store, what, then string) {
 	if u.n > 0 {
 		s.log.Error("stored "+what+" cannot be decrypted, as the database was sealed with another key: "+then,
 			"rows", u.n, "key", s.seal.path, "error", u.why)

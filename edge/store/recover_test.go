@@ -291,7 +291,7 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 				(len(certs) != 1 || certs[0].Source != 1 || string(certs[0].State) != "{}") {
 				t.Error(certs, err)
 			}
-			if refused, err := s.Rejected(t.Context()); err != nil || version+1 >= 11 &&
+			if refused, err := s.Rejections(t.Context()); err != nil || version+1 >= 11 &&
 				(refused["uid-web"] != Admission{"OutOfcpu", "Node has no room", time.Second, true}) {
 				t.Error(refused, err)
 			}

@@ -22,8 +22,8 @@ type fileSet struct {
 	lastAttempt time.Time   // time of the last attempt to create the files again
 }
 
-// intact reports whether all files are still at their paths. It also records a new -wal.
-func (f *fileSet) intact(path string, s *seal) bool {
+// isIntact reports whether all files are still at their paths. It also records a new -wal.
+func (f *fileSet) isIntact(path string, s *seal) bool {
 	if now, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.db) {
 		return false
 	}
@@ -34,14 +34,14 @@ func (f *fileSet) intact(path string, s *seal) bool {
 	if f.wal != nil && (errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.wal)) {
 		return false
 	}
-	return !s.lost()
+	return !s.keyRemoved()
 }
 
 // restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes one attempt every
 // repairEvery. If last is set, it always makes an attempt. Only the writer may call it.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
-	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.intact(s.path, s.seal) {
+	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.isIntact(s.path, s.seal) {
 		return
 	}
 	f.lastAttempt = time.Now()

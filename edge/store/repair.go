@@ -42,7 +42,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 		}
 		return err
 	}
-	n, err := salvage(ctx, aside, s.db)
+	n, err := salvageRows(ctx, aside, s.db)
 	if err != nil {
 		s.log.Error("not all pages of the broken database could be read", "database", aside, "error", err)
 	}
@@ -61,7 +61,7 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	if err := s.openAt(ctx, memoryDSN()); err != nil {
 		return errors.Join(why, err)
 	}
-	n, err := salvage(ctx, from, s.db)
+	n, err := salvageRows(ctx, from, s.db)
 	if err != nil {
 		s.closeFiles()
 		return errors.Join(why, err)
@@ -129,7 +129,7 @@ func (s *Store) startEmpty(why error) bool {
 	return true
 }
 
-// signalRepaired signals Repaired.
+// signalRepaired signals WatchRepairs.
 func (s *Store) signalRepaired() {
 	select {
 	case s.again <- struct{}{}:

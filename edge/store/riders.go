@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// riders contains values of meta, by key, that are written in each transaction that writes pods. The zero value is ready for use.
-type riders struct {
+// metaValues contains values of meta, by key, that are written in each transaction that writes pods. The zero value is ready for use.
+type metaValues struct {
 	mu    sync.Mutex
 	value map[string]func() string
 }
 
-// Ride registers a value of meta. Each UpdatePods that changes rows stores the value in the same transaction. Use it for values that must
-// never be older than the pods and need no separate writes. UpdatePods blocks while value runs. value may be called more than once. It
-// must not use the store.
-func (s *Store) Ride(key string, value func() string) {
+// AddMetaValue registers a value of meta. Each UpdatePods that changes rows stores the value in the same transaction. Use it for values
+// that must never be older than the pods and need no separate writes. UpdatePods blocks while value runs. value may be called more than
+// once. It must not use the store.
+func (s *Store) AddMetaValue(key string, value func() string) {
 	s.riders.mu.Lock()
 	defer s.riders.mu.Unlock()
 	if s.riders.value == nil {
@@ -26,7 +26,7 @@ func (s *Store) Ride(key string, value func() string) {
 }
 
 // write stores all values in a transaction.
-func (r *riders) write(ctx context.Context, tx *sql.Tx) error {
+func (r *metaValues) write(ctx context.Context, tx *sql.Tx) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, value := range r.value {

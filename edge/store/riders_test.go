@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRide checks that the value of Ride is stored when pods are written or removed, and at no other time.
+// TestRide checks that the value of AddMetaValue is stored when pods are written or removed, and at no other time.
 func TestRide(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	ctx, now := context.Background(), "1"
-	s.Ride("rider", func() string { return now })
+	s.AddMetaValue("rider", func() string { return now })
 	want := func(value string, found bool) {
 		t.Helper()
 		if v, ok, err := s.Meta(ctx, "rider"); v != value || ok != found || err != nil {

@@ -18,19 +18,19 @@ const pageSize = 1024
 // maxSalvaged is the maximum size of a broken database that is read, in bytes. Real databases are far smaller.
 const maxSalvaged = 256 << 20
 
-// A shape identifies the rows of a table by the types of their columns in the stored order, which begins with the key columns. The
+// A rowShape identifies the rows of a table by the types of their columns in the stored order, which begins with the key columns. The
 // columns of a table are the same in all versions of the schema. No row matches two shapes, so the order of the shapes does not matter.
 // TestShapes compares the shapes with the schema.
-type shape struct {
+type rowShape struct {
 	table, columns string
 	types          string // t means text, i integer, b blob
 	check          func(v []any) bool
 }
 
-func shapes() []shape {
+func listShapes() []rowShape {
 	anyRow := func([]any) bool { return true }
 	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // the keys of meta contain no colon
-	return []shape{
+	return []rowShape{
 		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
 		{"objects", "kind, namespace, name, version, gone, data", "ttttib", anyRow},
 		{"volumes", "volume, pod, path, data", "tttb", anyRow},
@@ -52,7 +52,7 @@ func shapes() []shape {
 	}
 }
 
-func (s shape) matches(v []any) bool {
+func (s rowShape) matchesRow(v []any) bool {
 	if len(v) != len(s.types) {
 		return false
 	}
@@ -73,8 +73,8 @@ func (s shape) matches(v []any) bool {
 	return s.check(v)
 }
 
-// salvage copies all readable rows from the files of the database at path to an open database. It returns the number of rows.
-func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
+// salvageRows copies all readable rows from the files of the database at path to an open database. It returns the number of rows.
+func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
 	if err != nil {
 		return 0, err
@@ -88,10 +88,10 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 		return 0, err
 	}
 	defer tx.Rollback()
-	tableShapes := shapes()
+	tableShapes := listShapes()
 	for row := range pages.Open(db, wal, pageSize).Rows() {
 		for _, s := range tableShapes {
-			if !s.matches(row.Values) {
+			if !s.matchesRow(row.Values) {
 				continue
 			}
 			// If a row occurs twice, the second one is an old copy.

@@ -76,7 +76,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	t.Helper()
 	list := map[string]bool{}
-	for _, s := range shapes() {
+	for _, s := range listShapes() {
 		rows, err := db.Query("SELECT " + s.columns + " FROM " + s.table)
 		must(t, err)
 		for rows.Next() {
@@ -110,8 +110,8 @@ func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 func readByPages(db, wal []byte) map[string]bool {
 	list := map[string]bool{}
 	for row := range pages.Open(db, wal, pageSize).Rows() {
-		for _, s := range shapes() {
-			if s.matches(row.Values) {
+		for _, s := range listShapes() {
+			if s.matchesRow(row.Values) {
 				list[fmt.Sprintf("%s %q", s.table, row.Values)] = true
 				break
 			}
@@ -295,7 +295,7 @@ func TestSalvage(t *testing.T) {
 				t.Errorf("%d pods, %+v, %v", len(pods), h, err)
 			}
 			select {
-			case <-s.Repaired():
+			case <-s.WatchRepairs():
 			default:
 				t.Error("Repaired has no value")
 			}

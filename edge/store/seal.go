@@ -96,8 +96,8 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 	return s.aead, err
 }
 
-// lost reports whether the key file was removed after it was read.
-func (s *seal) lost() bool {
+// keyRemoved reports whether the key file was removed after it was read.
+func (s *seal) keyRemoved() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.key == nil {
@@ -109,7 +109,7 @@ func (s *seal) lost() bool {
 
 // restore creates the key file again if it was removed.
 func (s *seal) restore() error {
-	if !s.lost() {
+	if !s.keyRemoved() {
 		return nil
 	}
 	return durable.Write(s.path, s.key, 0o600)

@@ -12,7 +12,7 @@ import (
 func TestShapes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	columns, types := storedColumns(t, s)
-	list := shapes()
+	list := listShapes()
 	for _, a := range list {
 		if columns[a.table] != a.columns || types[a.table] != a.types {
 			t.Errorf("table %s has the columns %s (%s), its shape %s (%s)", a.table, columns[a.table], types[a.table], a.columns, a.types)
@@ -31,7 +31,7 @@ func TestShapes(t *testing.T) {
 	for _, a := range list {
 		for _, first := range []string{"", "name", "sha256:0"} {
 			v := row(a.types, first)
-			if n := len(slices.DeleteFunc(slices.Clone(list), func(b shape) bool { return !b.matches(v) })); n > 1 {
+			if n := len(slices.DeleteFunc(slices.Clone(list), func(b rowShape) bool { return !b.matchesRow(v) })); n > 1 {
 				t.Errorf("%d shapes match the row %q of %s", n, v, a.table)
 			}
 		}

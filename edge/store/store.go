@@ -48,7 +48,7 @@ type Store struct {
 	close   sync.Once
 	closed  error
 
-	riders riders
+	riders metaValues
 
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
@@ -111,9 +111,9 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// Repaired returns a channel that receives a value after the database was replaced during use. Receivers should write all their rows
+// WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should write all their rows
 // again, because some may be missing. Unchanged rows cause no write.
-func (s *Store) Repaired() <-chan struct{} { return s.again }
+func (s *Store) WatchRepairs() <-chan struct{} { return s.again }
 
 // Close writes pending statuses and closes the database.
 func (s *Store) Close() error {

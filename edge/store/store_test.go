@@ -88,7 +88,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	rejected, err := s.Rejected(ctx)
+	rejected, err := s.Rejections(ctx)
 	if diff := cmp.Diff(map[types.UID]Admission{"a": {"OutOfcpu", "too much", time.Second, true}}, rejected); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -96,10 +96,10 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 	if diff := cmp.Diff(map[types.UID]*v1.PodStatus{"a": status}, statuses); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if yes, err := s.Imported(ctx, "sha256:1"); err != nil || !yes {
+	if yes, err := s.WasImported(ctx, "sha256:1"); err != nil || !yes {
 		t.Error(yes, err)
 	}
-	if yes, err := s.Imported(ctx, "sha256:2"); err != nil || yes {
+	if yes, err := s.WasImported(ctx, "sha256:2"); err != nil || yes {
 		t.Error(yes, err)
 	}
 	if v, found, err := s.Meta(ctx, "key"); err != nil || !found || v != "value" {
@@ -121,7 +121,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 	}
 	pods, _ = s.Pods(ctx)
 	leases, _ = s.Leases(ctx)
-	rejected, _ = s.Rejected(ctx)
+	rejected, _ = s.Rejections(ctx)
 	statuses, _ = s.Statuses(ctx)
 	objects, _ = s.Objects(ctx)
 	tokens, _ = s.Tokens(ctx)

@@ -50,8 +50,8 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 // Tokens returns all rows. It logs and omits rows that cannot be decrypted because the key is lost.
 func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	var list []Token
-	var lost unreadable
-	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	var lost unreadableRows
+	err := s.query(ctx, func() { list, lost = nil, unreadableRows{} }, func(rows *sql.Rows) error {
 		var t Token
 		var uid string
 		var issued, expires int64
@@ -72,6 +72,6 @@ func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the stored tokens: %w", err)
 	}
-	lost.tell(s, "service account tokens", fetched)
+	lost.logCount(s, "service account tokens", fetchedAgain)
 	return list, nil
 }

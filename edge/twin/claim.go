@@ -38,8 +38,8 @@ func parseClaim(s string) (c claim, ok bool) {
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
-// outranks reports whether c has priority over o.
-func (c claim) outranks(o claim) bool {
+// hasPriorityOver reports whether c has priority over o.
+func (c claim) hasPriorityOver(o claim) bool {
 	if c.term != o.term {
 		return c.term > o.term
 	}

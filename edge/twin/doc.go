@@ -2,8 +2,8 @@
 // or a board that this one has replaced.
 //
 //	marks of the hardware, boot ID --hashed--> Twin <--record--> store
-//	link   --Admit, after each good probe-->     |  \--Held--> status, doctor
-//	lease  --Annotations, Renewed-->             |---Prepare--> pods with shared volumes wait
+//	link   --CheckOwner, after each good probe-->     |  \--HoldReason--> status, doctor
+//	lease  --Annotations, EvaluateLease-->             |---Prepare--> pods with shared volumes wait
 //	islet takeover --TakeOver-->                 '---Conditions, Changed--> Node, event, link
 //
 // # What is compared

@@ -14,8 +14,8 @@ import (
 // would write to the same volumes. It implements a hook of package agent/pod/hook.
 type Hold struct {
 	Twin *Twin // nil if the node has no cluster
-	// Running reports whether a pod is running. A running pod is not blocked, so its containers are restarted when they fail.
-	Running func(types.UID) bool
+	// IsRunning reports whether a pod is running. A running pod is not blocked, so its containers are restarted when they fail.
+	IsRunning func(types.UID) bool
 }
 
 // Name returns the name of the hook.
@@ -31,19 +31,19 @@ func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if name == "" {
 		return nil
 	}
-	why := h.Twin.Held()
-	if why == "" || h.Running(pod.UID) {
+	why := h.Twin.HoldReason()
+	if why == "" || h.IsRunning(pod.UID) {
 		return nil
 	}
 	return fmt.Errorf("volume %q is not mounted, because two machines would write to it: %s; islet takeover gives the name to this machine",
 		name, why)
 }
 
-// Held returns the reason why pods with shared volumes do not start, or "" if they do.
-func (t *Twin) Held() string {
+// HoldReason returns the reason why pods with shared volumes do not start, or "" if they do.
+func (t *Twin) HoldReason() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != barred {
+	if t.state != barredState {
 		return ""
 	}
 	return t.whyNotOwner()

@@ -44,8 +44,8 @@ func joined(t *testing.T, serial, boot string) memory {
 	m := memory{}
 	w := open(t, m, serial, boot)
 	w.claimName()
-	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
-	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
+	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
+	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
 	if m[metaTwin] == "" {
 		t.Fatal("no record was stored")
 	}
@@ -71,8 +71,8 @@ func TestMarksUnlocked(t *testing.T) {
 	if _, err := w.TakeOver(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "9"})
-	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "10", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
+	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "9"})
+	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "10", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
 	if read != 3 {
 		t.Errorf("the marks were read %d times", read)
 	}
@@ -106,11 +106,11 @@ func TestHold(t *testing.T) {
 		card := joined(t, "one", "b1")
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{keys.ConfigSource: c.source}},
 			Spec: v1.PodSpec{Volumes: c.volumes}}
-		h := Hold{Twin: open(t, card, "two", "b2"), Running: func(types.UID) bool { return c.running }}
+		h := Hold{Twin: open(t, card, "two", "b2"), IsRunning: func(types.UID) bool { return c.running }}
 		if err := h.Prepare(t.Context(), pod); (err != nil) != c.held || err != nil && !strings.Contains(err.Error(), "islet takeover") {
 			t.Errorf("%s in another machine: %v", name, err)
 		}
-		for what, h := range map[string]Hold{"its own machine": {Twin: open(t, card, "one", "b2"), Running: h.Running},
+		for what, h := range map[string]Hold{"its own machine": {Twin: open(t, card, "one", "b2"), IsRunning: h.IsRunning},
 			"a node without a cluster": {}} {
 			if err := h.Prepare(t.Context(), pod); err != nil {
 				t.Errorf("%s in %s: %v", name, what, err)
@@ -125,7 +125,7 @@ func TestRecord(t *testing.T) {
 	card := joined(t, "one", "b1")
 	w := open(t, card, "one", "b1")
 	for range 10 {
-		if w.Renewed(t.Context(), &metav1.ObjectMeta{Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}}) {
+		if w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}}) {
 			t.Error("its own claim is renewed again")
 		}
 		if a := w.Annotations(false); a != nil {
@@ -134,8 +134,8 @@ func TestRecord(t *testing.T) {
 	}
 	for name, m := range map[string]memory{"broken": {metaTwin: "{"},
 		"another node's": {metaTwin: strings.Replace(card[metaTwin], `"n"`, `"m"`, 1)}} {
-		if w := open(t, m, "two", "b2"); w.state != newcomer || w.Held() != "" {
-			t.Errorf("%s: state %d, %s", name, w.state, w.Held())
+		if w := open(t, m, "two", "b2"); w.state != newcomer || w.HoldReason() != "" {
+			t.Errorf("%s: state %d, %s", name, w.state, w.HoldReason())
 		}
 	}
 }
@@ -153,7 +153,7 @@ func FuzzClaim(f *testing.F) {
 		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > maxClaim {
 			t.Errorf("%q became %v, then %v", s, c, again)
 		}
-		if c.outranks(c) {
+		if c.hasPriorityOver(c) {
 			t.Errorf("%q is before itself", s)
 		}
 		if n, ok := parseNotice(s); ok && strings.Trim(n.hardware+n.boot, "-0123456789abcdef") != "" {

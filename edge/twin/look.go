@@ -30,13 +30,14 @@ type watch struct {
 	next    time.Time // time of the next read; zero means immediately
 }
 
-// Admit decides whether this machine may use the API server. If it may, why is empty. Otherwise wait is the time until Admit reads the
-// Lease again. An error means that the Lease could not be read. Only one goroutine may call Admit, and only while the API server answers.
-func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
+// CheckOwner decides whether this machine may use the API server. If it may, why is empty. Otherwise wait is the time until CheckOwner
+// reads the Lease again. An error means that the Lease could not be read. Only one goroutine may call CheckOwner, and only while the API
+// server answers.
+func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.checkName(); why == "" || wait > 0 {
 		return why, wait, nil
 	}
-	ctx = kube.Ungated(ctx)
+	ctx = kube.WithoutHooks(ctx)
 	lease, err := kube.Get[coordinationv1.Lease](ctx, c, v1.NamespaceNodeLease, t.cfg.Node)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // without a Lease, no other machine can be found
 		lease, err = &coordinationv1.Lease{}, nil
@@ -54,7 +55,7 @@ func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time
 // checkName returns the reason why this machine does not have the name, and the time until the next read of the Lease. It reads the
 // network cards again, because they may appear late.
 func (t *Twin) checkName() (why string, wait time.Duration) {
-	needsCard := func() bool { return t.state == barred && t.rec.Backed == "" }
+	needsCard := func() bool { return t.state == barredState && t.rec.Backed == "" }
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if needsCard() {
@@ -65,7 +66,7 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 			}
 		}
 	}
-	if t.state == standing {
+	if t.state == owningState {
 		return "", 0
 	}
 	return t.whyNotOwner(), max(0, time.Until(t.watch.next))
@@ -73,7 +74,7 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 
 // claimName sets the state in which this machine has the name.
 func (t *Twin) claimName() {
-	t.state, t.watch, t.claim.hardware = standing, watch{}, t.now.hardware()
+	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardware()
 	t.signal()
 }
 
@@ -119,11 +120,11 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	w.renewed = renewed
 	w.wait = min(max(2*w.wait, t.cfg.Renew), maxLookInterval)
 	w.next = time.Now().Add(w.wait)
-	return (t.state == barred || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.notice()
+	return (t.state == barredState || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.noticeValue()
 }
 
-// notice returns the value of the annotation that announces this machine to the other one.
-func (t *Twin) notice() string { return t.claim.hardware + "." + t.claim.boot }
+// noticeValue returns the value of the annotation that announces this machine to the other one.
+func (t *Twin) noticeValue() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o otherMachine, ok bool) {
 	o.hardware, o.boot, ok = strings.Cut(s, ".")
@@ -132,7 +133,7 @@ func parseNotice(s string) (o otherMachine, ok bool) {
 
 func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	t.mu.Lock()
-	notice := t.notice()
+	notice := t.noticeValue()
 	t.mu.Unlock()
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{keys.LeaseTwin: notice}}})
 	if err != nil {
@@ -149,7 +150,7 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err erro
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
 	switch {
-	case t.state == standing:
+	case t.state == owningState:
 		t.mu.Unlock()
 		return true, nil
 	case !force && (t.watch.alive || t.watch.looks == 1):

@@ -52,9 +52,9 @@ type record struct {
 type state int
 
 const (
-	standing state = iota // the machine uses the name and has not seen another machine with it
-	newcomer              // the machine never had the name, and reads the Lease before it claims the name
-	barred                // another machine has the name
+	owningState state = iota // the machine uses the name and has not seen another machine with it
+	newcomer                 // the machine never had the name, and reads the Lease before it claims the name
+	barredState              // another machine has the name
 )
 
 // A Twin decides whether this machine has the name of its node. It is safe for concurrent use.
@@ -108,7 +108,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	case !found || t.rec.Node != c.Node:
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
 	case t.rec.Backed != "" || t.rec.Marks.differsFrom(t.now):
-		t.state = barred
+		t.state = barredState
 		c.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover",
 			"error", t.whyNotOwner())
 	case t.rec.Boot == t.claim.boot && !t.rec.Taking:
@@ -133,7 +133,7 @@ func (t *Twin) signal() {
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != standing || !t.write && !t.clear && !created {
+	if t.state != owningState || !t.write && !t.clear && !created {
 		return nil
 	}
 	out := map[string]any{}
@@ -146,11 +146,11 @@ func (t *Twin) Annotations(created bool) map[string]any {
 	return out
 }
 
-// Renewed evaluates the Lease in the server's answer to a renewal. again reports whether to renew the Lease again immediately, to write
-// the claim.
-func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
+// EvaluateLease evaluates the Lease in the server's answer to a renewal. again reports whether to renew the Lease again immediately, to
+// write the claim.
+func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	t.mu.Lock()
-	if t.state != standing {
+	if t.state != owningState {
 		t.mu.Unlock()
 		return false
 	}
@@ -178,17 +178,17 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	default:
 		t.judgeLater(found)
 	}
-	again = foreign && t.state == standing && t.writes < 2
+	again = foreign && t.state == owningState && t.writes < 2
 	if foreign {
 		t.writes++
 	}
 	if keep {
 		now := t.readMarks()
-		if keep = t.state == standing; keep {
+		if keep = t.state == owningState; keep {
 			t.recordOwner(now)
 		}
 	}
-	rec, store := t.rec, keep || t.state == barred
+	rec, store := t.rec, keep || t.state == barredState
 	t.mu.Unlock()
 	if store {
 		t.storeRecord(ctx, rec)
@@ -212,7 +212,7 @@ func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 // judgeLater evaluates the claim of a running machine that has replaced the claim of this boot.
 func (t *Twin) judgeLater(found claim) {
 	t.quietRenewals, t.write = 0, true
-	if !found.outranks(t.claim) {
+	if !found.hasPriorityOver(t.claim) {
 		t.recordTwin(otherMachine{hardware: found.hardware, boot: found.boot})
 		return
 	}
@@ -241,7 +241,7 @@ func (t *Twin) backOffByTerm(found claim) {
 
 // backOff sets the state in which another machine has the name.
 func (t *Twin) backOff(why string) {
-	t.state, t.write, t.rec.Backed, t.watch = barred, false, why, watch{}
+	t.state, t.write, t.rec.Backed, t.watch = barredState, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
 	t.signal()
 }
@@ -280,7 +280,7 @@ func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.o
 func (t *Twin) Report() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != standing || !t.twinSeen() {
+	if t.state != owningState || !t.twinSeen() {
 		return ""
 	}
 	return fmt.Sprintf("another machine (hardware %s) runs with the name of this node and has backed off: "+

@@ -26,8 +26,8 @@ const (
 	boundRuntime = "the runtime that has the containers"
 )
 
-// Bound returns the fields that belong to the node.
-func Bound() []BoundField { return slices.Concat(localFields(), powerFields()) }
+// BoundFields returns the fields that belong to the node.
+func BoundFields() []BoundField { return slices.Concat(localFields(), powerFields()) }
 
 // localFields returns the fields that belong to the node because they depend on this machine.
 func localFields() []BoundField {
@@ -83,11 +83,11 @@ func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
 	changed := map[string]bool{} // fields whose value in next differs from that of the node's own files
 	if own != nil {
-		if err := visitChanges(own, next, Bound(), func(b BoundField, _ any) { changed[b.Field] = true }); err != nil {
+		if err := visitChanges(own, next, BoundFields(), func(b BoundField, _ any) { changed[b.Field] = true }); err != nil {
 			return []error{err}
 		}
 	}
-	err := visitChanges(current, next, Bound(), func(b BoundField, value any) {
+	err := visitChanges(current, next, BoundFields(), func(b BoundField, value any) {
 		restores := own != nil && !changed[b.Field]
 		if slices.Contains(consent, b.Field) || restores && givesPower(b.Field) {
 			return
@@ -143,5 +143,5 @@ func visitChanges(current, next *Config, fields []BoundField, visit func(BoundFi
 
 // IsBound reports whether a field belongs to the node.
 func IsBound(name string) bool {
-	return slices.ContainsFunc(Bound(), func(b BoundField) bool { return b.Field == name })
+	return slices.ContainsFunc(BoundFields(), func(b BoundField) bool { return b.Field == name })
 }

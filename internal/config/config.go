@@ -27,8 +27,8 @@ type Config struct {
 	// PodLogQuota limits the logs of a pod, and FlashBudget the bytes written per day, both in
 	// bytes. 0 means no limit.
 	PodLogQuota, FlashBudget int64
-	// Dead limits the exited containers that are kept.
-	Dead Dead
+	// DeadLimit limits the exited containers that are kept.
+	DeadLimit DeadLimit
 
 	// Kubeconfig and BootstrapKubeconfig are files with the address of the API server. Without
 	// either, the node stands alone.
@@ -80,8 +80,8 @@ func (c *Config) PollPeriod() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
 
-// Alone reports whether the node has no control plane.
-func (c *Config) Alone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+// Standalone reports whether the node has no control plane.
+func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
 // Dirs are the directories of one agent. Two agents with different directories do not interfere.
 type Dirs struct {
@@ -103,8 +103,8 @@ type Node struct {
 	CloudProvider string // "" or "external"
 }
 
-// Dead limits the exited containers that are kept.
-type Dead struct {
+// DeadLimit limits the exited containers that are kept.
+type DeadLimit struct {
 	MinAge          time.Duration
 	MaxPerContainer int32 // exited instances of each container of a pod
 	Max             int32 // exited containers on the whole node; negative for no limit
@@ -127,9 +127,9 @@ func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil)
 
 // LoadWith does the same as Load for a node that may have a sent configuration. It passes the directories of the
 // command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the
-// --config file, except for fields that belong to the node (see Bound). Its EdgeConfiguration replaces the
+// --config file, except for fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the
 // --edge-config file in the same way. Drop-in files and flags override both.
-func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
+func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
 		return nil, nil, err
@@ -156,7 +156,7 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	idle := unusedNotices(&s)
 	c, errs := derive(&s)
-	if c.Alone() && !isSet("failSwapOn", fs, docs) {
+	if c.Standalone() && !isSet("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
 	small := setMemoryDefaults(&c.Kubelet, totalMemory("/proc/meminfo"), func(field string) bool { return isSet(field, fs, docs) })
@@ -184,7 +184,7 @@ func isSet(path string, fs flagSet, docs []document) bool {
 
 // loadEdge returns the EdgeConfiguration and its document. The document is empty if neither a file nor a
 // sent configuration contains one.
-func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, document, error) {
+func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfiguration, document, error) {
 	var e EdgeConfiguration
 	var doc document
 	if file != "" {

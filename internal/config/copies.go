@@ -21,7 +21,7 @@ const (
 )
 
 // ownFiles reads the node's own configuration files for one call of Load. If the disk fails for a file (see
-// readonly.Fault), it uses the copy of the file from the last start, so that a damaged file does not prevent the
+// readonly.IsDiskFault), it uses the copy of the file from the last start, so that a damaged file does not prevent the
 // start. The copies are in the state directory.
 type ownFiles struct {
 	copies      string       // path of the copies
@@ -52,7 +52,7 @@ func newOwnFiles(flags *options) *ownFiles {
 // read returns the content of a file, or its copy if the disk fails.
 func (o *ownFiles) read(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
-	if readonly.Fault(err) {
+	if readonly.IsDiskFault(err) {
 		for _, c := range o.atLastStart {
 			if c.Name == name {
 				o.faults = append(o.faults, fmt.Sprintf("%v: using its content at the last start", err))
@@ -69,7 +69,7 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 // canOmit reports whether the node can start without a drop-in file that could not be read. It can if the error is a
 // disk fault and the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
-	if !readonly.Fault(err) || len(o.atLastStart) == 0 {
+	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return false
 	}
 	o.faults = append(o.faults, fmt.Sprintf("%v: ignored, because it was not there at the last start", err))
@@ -80,7 +80,7 @@ func (o *ownFiles) canOmit(err error) bool {
 // err is the error of reading the directory. The result ok is false if err is not a disk fault, or if this is the
 // first start.
 func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok bool) {
-	if !readonly.Fault(err) || len(o.atLastStart) == 0 {
+	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return nil, false
 	}
 	o.faults = append(o.faults, fmt.Sprintf("%v: using its files at the last start", err))

@@ -19,7 +19,7 @@ func makeFault(t *testing.T, file string) {
 	if err := errors.Join(os.Remove(file), os.Symlink("/proc/self/mem", file)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.ReadFile(file); !readonly.Fault(err) {
+	if _, err := os.ReadFile(file); !readonly.IsDiskFault(err) {
 		t.Fatalf("%s fails with %v", file, err)
 	}
 }
@@ -74,7 +74,7 @@ func TestCopies(t *testing.T) {
 	for _, f := range []string{main, first, second, edge} {
 		content[f], _ = os.ReadFile(f)
 		makeFault(t, f)
-		if _, err := load(); !readonly.Fault(err) || !strings.Contains(err.Error(), f) {
+		if _, err := load(); !readonly.IsDiskFault(err) || !strings.Contains(err.Error(), f) {
 			t.Errorf("%s without a copy: %v", f, err)
 		}
 		if err := errors.Join(os.Remove(f), os.WriteFile(f, content[f], 0o644)); err != nil {

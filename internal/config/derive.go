@@ -31,7 +31,7 @@ func derive(s *settings) (*Config, []error) {
 	k, o := &s.KubeletConfiguration, &s.Flags
 	c := &Config{
 		Node: Node{Labels: o.NodeLabels, CloudProvider: o.CloudProvider},
-		Dead: Dead{MinAge: o.MinimumContainerTTL.Duration, MaxPerContainer: o.MaxDeadPerContainer,
+		DeadLimit: DeadLimit{MinAge: o.MinimumContainerTTL.Duration, MaxPerContainer: o.MaxDeadPerContainer,
 			Max: o.MaxDeadContainers},
 		Kubeconfig:               o.Kubeconfig,
 		BootstrapKubeconfig:      o.BootstrapKubeconfig,

@@ -7,7 +7,7 @@
 // Flags are bound to fields by a table (flags_table.go). Another table (fields_table.go) lists what
 // each field does, or why it has no effect. docs/configuration.md is generated from both.
 //
-// A sent configuration (Sent) comes from a ConfigMap or a person and may be meant for many nodes. Bound lists the
+// A sent configuration (SentConfiguration) comes from a ConfigMap or a person and may be meant for many nodes. BoundFields lists the
 // fields that it cannot change without consent: fields that differ per machine (localFields in bound.go), and fields
-// that give power over the node (powerFields in power.go). Free lists all other fields, in groups.
+// that give power over the node (powerFields in power.go). FreeGroups lists all other fields, in groups.
 package config

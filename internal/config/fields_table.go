@@ -10,7 +10,7 @@ type fieldRow struct{ path, what, none string }
 const (
 	noRotation = "only with podLogQuota of the EdgeConfiguration or with an external runtime; otherwise the shims " +
 		"of islet's own runtime rotate the logs that they write"
-	paced = "minimum time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of " +
+	pacedReason = "minimum time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of " +
 		"the EdgeConfiguration or an external runtime also the period of checking log sizes"
 	asKubelet = "it has none in a kubelet either"
 )
@@ -133,7 +133,7 @@ func kubeletFields() []fieldRow {
 		{"containerLogMaxSize", "size at which a container's log is rotated, at most once per containerLogMonitorInterval", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
 		{"containerLogMaxWorkers", "maximum number of logs that the agent rotates at a time, " + noRotation, ""},
-		{"containerLogMonitorInterval", paced, ""},
+		{"containerLogMonitorInterval", pacedReason, ""},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
 		{"systemReserved", "resources reserved for the system: see [allocatable](resources.md#allocatable)", ""},
 		{"kubeReserved", "resources reserved for islet", ""},

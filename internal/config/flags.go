@@ -156,7 +156,7 @@ func (fs flagSet) parse(args []string) error {
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: the agent takes flags only", fs.Arg(0))
 	}
-	if text := ask.Value.(*versionValue).text(); text != "" {
+	if text := ask.Value.(*versionValue).output(); text != "" {
 		return &InfoRequest{Text: text, Version: true}
 	}
 	return nil
@@ -223,8 +223,8 @@ func (v *versionValue) Set(s string) error {
 	return nil
 }
 
-// text returns the output of --version. kubeadm parses the short form.
-func (v *versionValue) text() string {
+// output returns the output of --version. kubeadm parses the short form.
+func (v *versionValue) output() string {
 	switch v.form {
 	case "true":
 		return "Kubernetes " + KubernetesVersion + "\n"

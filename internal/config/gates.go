@@ -102,7 +102,7 @@ func supportedGates() []string {
 func (c *Config) VisitFeatures(f func(name, stage string, on bool)) {
 	known := knownGates()
 	for _, name := range supportedGates() {
-		f(name, strings.TrimPrefix(known[name].stage, "GA"), c.Gate(name))
+		f(name, strings.TrimPrefix(known[name].stage, "GA"), c.GateEnabled(name))
 	}
 }
 

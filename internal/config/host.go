@@ -77,7 +77,7 @@ func (c *Config) HostWarnings(host fs.FS) (out []string) {
 	if _, err := fs.Stat(host, unifiedControllers); err != nil && c.Kubelet.FeatureGates[gateMemoryQoS] {
 		out = append(out, "the feature MemoryQoS has no effect on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
 	}
-	if _, err := fs.Stat(host, unifiedControllers); err == nil && c.Kubelet.MemoryThrottlingFactor != nil && c.Gate(gateMemoryQoS) {
+	if _, err := fs.Stat(host, unifiedControllers); err == nil && c.Kubelet.MemoryThrottlingFactor != nil && c.GateEnabled(gateMemoryQoS) {
 		if release := oldThrottling(host); release != "" {
 			out = append(out,
 				"memoryThrottlingFactor is set, but processes that are throttled may hang on a kernel before 5.9: this is "+release)
@@ -125,8 +125,8 @@ func flexDrivers(host fs.FS, dir string) (out []string) {
 	return out
 }
 
-// Gate reports whether a feature gate that has an effect in islet is on.
-func (c *Config) Gate(name string) bool { return gateOn(c.Kubelet.FeatureGates, name) }
+// GateEnabled reports whether a feature gate that has an effect in islet is on.
+func (c *Config) GateEnabled(name string) bool { return gateOn(c.Kubelet.FeatureGates, name) }
 
 // unifiedControllers is a file that exists only on cgroup v2.
 const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"

@@ -27,12 +27,12 @@ func TestErrorsNameFiles(t *testing.T) {
 	bad := write("bad.yaml", kube+"serializeImagePulls: false\nmaxPods: -1\n")
 	drop := write("drop/1.conf", kube+"\nmaxPods: -2\n")
 	edgeFile := write("edge.yaml", edge+"shimPods: -3\n")
-	sent := func(Dirs) (*Sent, error) {
-		return &Sent{Name: "ConfigMap x", Kubelet: []byte(kube), Edge: []byte(edge + "shimPods: -4\n"), Binding: Binding}, nil
+	sent := func(Dirs) (*SentConfiguration, error) {
+		return &SentConfiguration{Name: "ConfigMap x", Kubelet: []byte(kube), Edge: []byte(edge + "shimPods: -4\n"), Binding: Binding}, nil
 	}
 	for name, tt := range map[string]struct {
 		args []string
-		sent func(Dirs) (*Sent, error)
+		sent func(Dirs) (*SentConfiguration, error)
 		want string
 	}{
 		"a file":               {[]string{"--config=" + bad}, nil, bad + ":4: maxPods: "},
@@ -55,8 +55,8 @@ func TestManyMistakes(t *testing.T) {
 	for range 1_000 {
 		b.WriteString("- {key: '', effect: x}\n")
 	}
-	_, _, err := LoadWith([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, func(Dirs) (*Sent, error) {
-		return &Sent{Name: "ConfigMap x", Kubelet: []byte(b.String()), Consent: []string{"registerWithTaints"}, Binding: Binding}, nil
+	_, _, err := LoadWith([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, func(Dirs) (*SentConfiguration, error) {
+		return &SentConfiguration{Name: "ConfigMap x", Kubelet: []byte(b.String()), Consent: []string{"registerWithTaints"}, Binding: Binding}, nil
 	})
 	if err == nil || strings.Count(err.Error(), "\n") != maxMistakes || !strings.Contains(err.Error(), " more mistakes") {
 		t.Errorf("%.300v", err)

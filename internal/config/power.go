@@ -17,7 +17,7 @@ const (
 )
 
 // Binding is the version of the list of fields that belong to the node. A configuration that was accepted under an
-// earlier version keeps its meaning: see Sent.Binding. Increase Binding when an existing field is added to the list. A
+// earlier version keeps its meaning: see SentConfiguration.Binding. Increase Binding when an existing field is added to the list. A
 // new field requires no increase, because no earlier configuration contains it.
 const Binding = 1
 
@@ -49,10 +49,10 @@ type FreeGroup struct {
 	Fields []string
 }
 
-// Free returns the fields that a sent configuration may change without the node's consent, grouped
+// FreeGroups returns the fields that a sent configuration may change without the node's consent, grouped
 // by the reason why these fields give no power over the node. A test checks that every field is
-// either here or in Bound.
-func Free() []FreeGroup {
+// either here or in BoundFields.
+func FreeGroups() []FreeGroup {
 	return []FreeGroup{
 		{"It is a period, a rate, or a limit of requests: the node becomes slower or faster.", []string{
 			"syncFrequency", "fileCheckFrequency", "httpCheckFrequency", "registryPullQPS", "registryBurst",

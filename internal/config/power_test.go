@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted checks that each field of both kinds of documents is in Bound or in Free.
+// TestEveryFieldIsSorted checks that each field of both kinds of documents is in BoundFields or in FreeGroups.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
-	for _, b := range Bound() {
+	for _, b := range BoundFields() {
 		sorted[b.Field]++
 	}
-	for _, g := range Free() {
+	for _, g := range FreeGroups() {
 		for _, f := range g.Fields {
 			sorted[f]++
 		}
@@ -117,8 +117,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 		if errs := CheckConsent(next, back, n.own, nil); len(errs) > 0 {
 			t.Errorf("%s: back to the node's own: %v", b.Field, errs)
 		}
-		old, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {
-			return &Sent{Name: "kept", Kubelet: []byte(kubelet), Edge: []byte(edge)}, nil
+		old, _, err := LoadWith(n.args, func(Dirs) (*SentConfiguration, error) {
+			return &SentConfiguration{Name: "kept", Kubelet: []byte(kubelet), Edge: []byte(edge)}, nil
 		})
 		if err != nil || !reflect.DeepEqual(old.Edge, next.Edge) || !reflect.DeepEqual(old.Kubelet, next.Kubelet) {
 			t.Errorf("%s: one that is kept since before: %v", b.Field, err)
@@ -145,7 +145,9 @@ func TestOwnPowerStays(t *testing.T) {
 	if k.Authorization.Mode != "AlwaysAllow" || k.Authentication.Webhook.CacheTTL.Minutes() != 7 || !slices.Equal(k.ClusterDNS, []string{"10.96.0.10"}) || !*k.SeccompDefault || k.ReadOnlyPort != 10255 || k.MaxPods != 7 {
 		t.Errorf("the node's own does not count: %+v", k)
 	}
-	old, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) { return &Sent{Name: "kept", Kubelet: []byte(sent)}, nil })
+	old, _, err := LoadWith(n.args, func(Dirs) (*SentConfiguration, error) {
+		return &SentConfiguration{Name: "kept", Kubelet: []byte(sent)}, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +166,7 @@ func TestSecurityNamesTheRest(t *testing.T) {
 	}
 	const head = "| What a configuration may change without consent | Why it gives no power |\n| --- | --- |\n"
 	want := head
-	for _, g := range Free() {
+	for _, g := range FreeGroups() {
 		want += "| " + strings.Join(g.Fields, ", ") + " | " + g.Why + " |\n"
 	}
 	before, rest, ok := strings.Cut(string(have), head)

@@ -79,7 +79,7 @@ It may change all other fields, in a trial.
 | Field | Why |
 | --- | --- |
 `)
-	for _, f := range Bound() {
+	for _, f := range BoundFields() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}
 	b.WriteString("\nEven with consent, these change only while the node has no pods:\n\n" +

@@ -21,21 +21,21 @@ import (
 // MaxSent is the maximum size of a sent document in bytes. It is the size limit of a ConfigMap.
 const MaxSent = 1 << 20
 
-// Sent is a configuration that was sent to the running node.
-type Sent struct {
+// SentConfiguration is a configuration that was sent to the running node.
+type SentConfiguration struct {
 	Name          string // the name of the configuration's source, for messages
 	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
 	// Consent lists the fields of the node that the configuration may change. It may also set them
 	// to the empty value.
 	Consent []string
-	// Binding is the version of Bound under which the configuration was accepted. In version 0, fields that give power
+	// Binding is the version of BoundFields under which the configuration was accepted. In version 0, fields that give power
 	// did not belong to the node, so their values are not those of the node's own files.
 	Binding int
 }
 
 // loadSent calls readSent with the directories of the command line and returns its result. It returns nil if
 // readSent is nil.
-func loadSent(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
+func loadSent(o *options, readSent func(Dirs) (*SentConfiguration, error)) (*SentConfiguration, error) {
 	if readSent == nil {
 		return nil, nil
 	}
@@ -49,7 +49,7 @@ func loadSent(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
 // decodeOver decodes a document strictly into v and returns the document. If the document does not set a field
 // that belongs to the node, v gets the value of own. An empty value counts as not set, because tools such as
 // kubeadm write complete configurations, with empty values for settings that differ per node.
-func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
+func (s *SentConfiguration) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
 		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, but at most %d are allowed", len(data), MaxSent)}
@@ -83,7 +83,7 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 		return out, err
 	}
 	kept := map[string]any{}
-	bound := Bound()
+	bound := BoundFields()
 	if s.Binding < Binding {
 		bound = localFields()
 	}

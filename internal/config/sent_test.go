@@ -40,8 +40,8 @@ func newSentNode(t *testing.T) *sentNode {
 }
 
 func (n *sentNode) load(kubelet, edge string, consent ...string) (*Config, error) {
-	next, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {
-		return &Sent{Name: "sent", Kubelet: []byte(kubelet), Edge: []byte(edge), Consent: consent, Binding: Binding}, nil
+	next, _, err := LoadWith(n.args, func(Dirs) (*SentConfiguration, error) {
+		return &SentConfiguration{Name: "sent", Kubelet: []byte(kubelet), Edge: []byte(edge), Consent: consent, Binding: Binding}, nil
 	})
 	return next, err
 }
@@ -314,7 +314,7 @@ func TestHostile(t *testing.T) {
 // TestBoundFieldsAreFields checks that the fields that belong to the node are in the tables of fields.
 func TestBoundFieldsAreFields(t *testing.T) {
 	known := fieldRows()
-	for _, b := range Bound() {
+	for _, b := range BoundFields() {
 		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" {
 			t.Errorf("%s is no field", b.Field)
 		}

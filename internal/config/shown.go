@@ -6,9 +6,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Shown returns a copy of a kubelet's configuration for logs and /configz. The values of staticPodURLHeader are masked,
+// Redacted returns a copy of a kubelet's configuration for logs and /configz. The values of staticPodURLHeader are masked,
 // because they may contain credentials.
-func Shown(k *kubelet.KubeletConfiguration) kubelet.KubeletConfiguration {
+func Redacted(k *kubelet.KubeletConfiguration) kubelet.KubeletConfiguration {
 	c := *k
 	c.APIVersion, c.Kind = kubelet.SchemeGroupVersion.String(), "KubeletConfiguration"
 	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)

@@ -34,8 +34,8 @@ func (s *Set[K]) Add(k K) {
 // receive from it.
 func (s *Set[K]) Wake() <-chan struct{} { return s.wake }
 
-// Take empties the set and returns its keys in no particular order.
-func (s *Set[K]) Take() []K {
+// TakeAll empties the set and returns its keys in no particular order.
+func (s *Set[K]) TakeAll() []K {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys := slices.Collect(maps.Keys(s.keys))

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// TestNothingIsLost checks that concurrent calls of Take lose no added key, and that a key that was added twice is returned once.
+// TestNothingIsLost checks that concurrent calls of TakeAll lose no added key, and that a key that was added twice is returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()
 	s.Add(1)
 	s.Add(1)
 	<-s.Wake()
-	if got := s.Take(); !slices.Equal(got, []int{1}) {
+	if got := s.TakeAll(); !slices.Equal(got, []int{1}) {
 		t.Errorf("got %v", got)
 	}
 	select {
@@ -27,12 +27,12 @@ func TestNothingIsLost(t *testing.T) {
 	seen := map[int]bool{}
 	for len(seen) < 100 {
 		<-s.Wake()
-		for _, i := range s.Take() {
+		for _, i := range s.TakeAll() {
 			seen[i] = true
 		}
 	}
 	writers.Wait()
-	if got := s.Take(); len(got) > 0 {
+	if got := s.TakeAll(); len(got) > 0 {
 		t.Errorf("still there: %v", got)
 	}
 }

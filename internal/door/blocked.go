@@ -68,7 +68,7 @@ func (c *conn) checkWrites() {
 	case w.writes == 0:
 	case pulse.IsLost(c.Conn, c.l.c.Silence):
 		w.lost = true
-		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.What, "from", c.from.Addr())
+		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.PortName, "from", c.from.Addr())
 		if t, ok := c.Conn.(*net.TCPConn); ok {
 			t.SetLinger(0) // send RST, because a peer that is reachable again would read a FIN as the end of the data
 		}

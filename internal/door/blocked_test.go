@@ -25,7 +25,7 @@ func serveWriter(t *testing.T, overTLS bool) (addr string, ended chan error) {
 		c.Close()
 		ended <- err
 	}))
-	l := Listen(srv.Listener, Config{What: "a test", Most: 4, Sessions: 4, Silence: 2 * time.Second, Log: quiet})
+	l := Listen(srv.Listener, Config{PortName: "a test", MaxConnections: 4, Sessions: 4, Silence: 2 * time.Second, Log: quiet})
 	srv.Listener = l
 	Watch(srv.Config)
 	if overTLS {
@@ -72,7 +72,7 @@ func TestVanished(t *testing.T) {
 			addr, ended := serveWriter(t, overTLS)
 			c := dial(t, addr)
 			sendRequest(t, c, overTLS)
-			if err := pulsetest.Cut(c); err != nil {
+			if err := pulsetest.CutLink(c); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; !errors.Is(err, errLost) {

@@ -25,9 +25,9 @@ const (
 
 // Config is the configuration of a Listener.
 type Config struct {
-	What     string // the port's name in the log
-	Most     int    // maximum number of connections at a time, without sessions
-	Sessions int    // maximum number of hijacked connections at a time
+	PortName       string // the port's name in the log
+	MaxConnections int    // maximum number of connections at a time, without sessions
+	Sessions       int    // maximum number of hijacked connections at a time
 	// Reserved lists addresses that have reserved places from the start, such as the API server's.
 	Reserved []netip.Addr
 	// Silence is the time without an acknowledgement after which the peer of a blocked write counts
@@ -134,16 +134,16 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 		}
 	}
 	switch {
-	case c.state == authenticated || len(l.conns) < l.c.Most && count < l.c.Most/2:
+	case c.state == authenticated || len(l.conns) < l.c.MaxConnections && count < l.c.MaxConnections/2:
 		return nil, true
-	case l.closing >= l.c.Most: // the server has not closed the earlier victims yet
-	case len(l.conns) < l.c.Most: // a network may have at most half of the places
+	case l.closing >= l.c.MaxConnections: // the server has not closed the earlier victims yet
+	case len(l.conns) < l.c.MaxConnections: // a network may have at most half of the places
 		victim = l.selectVictim(&own)
 	default:
 		victim = l.selectVictim(nil)
 	}
 	if !l.fullLogged {
-		l.c.Log.Warn("a port has too many connections: unauthenticated connections are closed", "port", l.c.What,
+		l.c.Log.Warn("a port has too many connections: unauthenticated connections are closed", "port", l.c.PortName,
 			"connections", len(l.conns), "authenticated", l.authenticated, "from", c.from.Addr())
 	}
 	l.fullLogged = true
@@ -218,13 +218,13 @@ func (l *Listener) freePlace(c *conn) {
 	if len(l.conns) == 0 {
 		l.conns = nil
 	}
-	l.fullLogged = l.fullLogged && len(l.conns) > l.c.Most/4 // log the next lack of places again
+	l.fullLogged = l.fullLogged && len(l.conns) > l.c.MaxConnections/4 // log the next lack of places again
 }
 
-// Expect reserves a place for a connection from this process to the listener, so that the agent can
+// Reserve reserves a place for a connection from this process to the listener, so that the agent can
 // connect to itself while the port is full. The parameter local is the connection's local address.
 // The caller must call end after it has closed the connection.
-func (l *Listener) Expect(local net.Addr) (end func()) {
+func (l *Listener) Reserve(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
 		return func() {}
@@ -293,7 +293,7 @@ func (c *conn) setAuthenticated() {
 		}
 	}
 	c.resetUnanswered()
-	if count < l.c.Most/2 && l.authenticated < l.c.Most*3/4 {
+	if count < l.c.MaxConnections/2 && l.authenticated < l.c.MaxConnections*3/4 {
 		c.state = authenticated
 		c.uncounted.Store(true)
 		l.authenticated++

@@ -32,7 +32,7 @@ type testListener struct {
 }
 
 func newHouse(t *testing.T, most int) *testListener {
-	return &testListener{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
+	return &testListener{T: t, Listener: Listen(nil, Config{PortName: "a test", MaxConnections: most, Sessions: 2, Log: quiet})}
 }
 
 // connect adds a connection from an address. It returns nil if the connection is rejected.
@@ -182,7 +182,7 @@ func TestTooManyFriends(t *testing.T) {
 		c.setAuthenticated()
 		c.Close()
 	}
-	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.Most/2 {
+	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.MaxConnections/2 {
 		t.Errorf("%d addresses keep places", len(h.remembered))
 	}
 	for i := range 100 {
@@ -194,12 +194,12 @@ func TestTooManyFriends(t *testing.T) {
 	}
 }
 
-// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Expect.
+// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Reserve.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.connect("127.0.0.1")
-	h.Expect(net.TCPAddrFromAddrPort(early.from))()
-	end := h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(h.port) + 1})
+	h.Reserve(net.TCPAddrFromAddrPort(early.from))()
+	end := h.Reserve(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(h.port) + 1})
 	late := h.connect("127.0.0.1")
 	for range 50 {
 		h.connect("127.0.0.1")
@@ -210,7 +210,7 @@ func TestExpect(t *testing.T) {
 		t.Error("a connection of the agent to itself was closed")
 	}
 	for i := range 100 {
-		defer h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
+		defer h.Reserve(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
 	}
 	if len(h.calls) > maxCalls {
 		t.Errorf("%d calls are expected", len(h.calls))

@@ -145,7 +145,7 @@ func TestFloods(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	l := Listen(ln, Config{What: "a test", Most: 256, Sessions: 16, Log: quiet})
+	l := Listen(ln, Config{PortName: "a test", MaxConnections: 256, Sessions: 16, Log: quiet})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "admin" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -208,7 +208,7 @@ func TestHijacked(t *testing.T) {
 		io.Copy(io.Discard, c) // until the client disconnects
 		c.Close()
 	}))
-	l := Listen(srv.Listener, Config{What: "a test", Most: 4, Sessions: 64, Log: quiet})
+	l := Listen(srv.Listener, Config{PortName: "a test", MaxConnections: 4, Sessions: 64, Log: quiet})
 	srv.Listener = l
 	Watch(srv.Config)
 	srv.StartTLS()

@@ -36,7 +36,7 @@ func (l *Listener) countUnanswered(c *conn, n int) (victim *conn) {
 	}
 	if !l.overLogged {
 		l.c.Log.Warn("unauthenticated clients sent too much: the connection that sent the most is closed",
-			"port", l.c.What, "bytes", maxUnanswered, "from", victim.from.Addr(), "sent", victim.unanswered)
+			"port", l.c.PortName, "bytes", maxUnanswered, "from", victim.from.Addr(), "sent", victim.unanswered)
 	}
 	l.overLogged = true
 	l.freePlace(victim)

@@ -63,7 +63,7 @@ func TestReadsWithoutLock(t *testing.T) {
 	friend, exec, own := h.connect("192.0.2.11"), h.connect("192.0.2.12"), h.connect("127.0.0.1")
 	friend.setAuthenticated()
 	exec.setHijacked()
-	h.Expect(net.TCPAddrFromAddrPort(own.from))
+	h.Reserve(net.TCPAddrFromAddrPort(own.from))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range []*conn{friend, exec, own} {
@@ -103,7 +103,7 @@ func TestHeaderBombs(t *testing.T) {
 	const most = 64 << 10
 	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: discardLog(), ReadHeaderTimeout: time.Minute}
 	Watch(hs)
-	go hs.Serve(Listen(ln, Config{What: "a test", Most: 256, Log: quiet}))
+	go hs.Serve(Listen(ln, Config{PortName: "a test", MaxConnections: 256, Log: quiet}))
 	defer hs.Close()
 	before := live()
 	bomb := headerBomb(most)

@@ -20,15 +20,15 @@ type row struct {
 }
 
 var (
-	mu    sync.Mutex
-	noted = map[[3]string]bool{}
+	mu          sync.Mutex
+	notedEvents = map[[3]string]bool{}
 )
 
-// Note records an event that a test received. It is safe for concurrent use.
-func Note(eventType, reason, message string) {
+// RecordEvent records an event that a test received. It is safe for concurrent use.
+func RecordEvent(eventType, reason, message string) {
 	mu.Lock()
 	defer mu.Unlock()
-	noted[[3]string{eventType, reason, message}] = true
+	notedEvents[[3]string{eventType, reason, message}] = true
 }
 
 // Main runs the tests of a package and then compares their events with docs/events.md. It returns
@@ -45,7 +45,7 @@ func Main(m *testing.M, room string) int {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	wrong := compare(rows, room, noted, allTestsRan())
+	wrong := compare(rows, room, notedEvents, allTestsRan())
 	for _, w := range wrong {
 		fmt.Println(w)
 	}

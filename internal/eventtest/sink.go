@@ -17,12 +17,12 @@ type Sink func(Event)
 
 // Pod implements event.Sink.
 func (s Sink) Pod(p *v1.Pod, container, eventType, reason, message string) {
-	Note(eventType, reason, message)
+	RecordEvent(eventType, reason, message)
 	s(Event{Pod: p, Container: container, Type: eventType, Reason: reason, Message: message})
 }
 
 // Node implements event.Sink.
 func (s Sink) Node(eventType, reason, message string) {
-	Note(eventType, reason, message)
+	RecordEvent(eventType, reason, message)
 	s(Event{Type: eventType, Reason: reason, Message: message})
 }

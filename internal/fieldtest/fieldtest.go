@@ -26,7 +26,7 @@ func (r Row) Note() string { return r[2] }
 
 // A Table has a row for each field of a type.
 type Table struct {
-	Of    reflect.Type
+	Type  reflect.Type
 	Title string
 	Rows  []Row
 }
@@ -44,8 +44,8 @@ func Check(t *testing.T, file, head string, tables []Table, update bool) {
 			have = append(have, r.Name())
 			fmt.Fprintf(&page, "| %s | %s | %s |\n", r.Name(), r.Verdict(), r.Note())
 		}
-		if want := Names(table.Of); !slices.Equal(have, want) {
-			t.Errorf("%s: rows %v\nwant %v", table.Of.Name(), have, want)
+		if want := Names(table.Type); !slices.Equal(have, want) {
+			t.Errorf("%s: rows %v\nwant %v", table.Type.Name(), have, want)
 		}
 	}
 	if update {

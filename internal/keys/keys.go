@@ -30,12 +30,12 @@ const (
 // The planner stores state, and passes options that have no field in CRI, in these annotations of sandboxes and
 // containers.
 const (
-	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
-	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
-	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
-	Streak   = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
-	Round    = "islet.dev/round"     // of a container: the number of restarts of all containers before it
-	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that can change only by creating a new container
+	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
+	Started          = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
+	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
+	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
+	Round            = "islet.dev/round"     // of a container: the number of restarts of all containers before it
+	RestartResources = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that can change only by creating a new container
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"

@@ -65,16 +65,16 @@ func Phase(phase v1.PodPhase) Option { return func(p *v1.Pod) { p.Status.Phase =
 func Containers(all ...v1.Container) Option { return func(p *v1.Pod) { p.Spec.Containers = all } }
 
 // Image sets the image of the last container.
-func Image(ref string) Option { return func(p *v1.Pod) { last(p).Image = ref } }
+func Image(ref string) Option { return func(p *v1.Pod) { lastContainer(p).Image = ref } }
 
 // Requests sets the requests of the last container.
 func Requests(list v1.ResourceList) Option {
-	return func(p *v1.Pod) { last(p).Resources.Requests = list }
+	return func(p *v1.Pod) { lastContainer(p).Resources.Requests = list }
 }
 
 // Limits sets the limits of the last container.
 func Limits(list v1.ResourceList) Option {
-	return func(p *v1.Pod) { last(p).Resources.Limits = list }
+	return func(p *v1.Pod) { lastContainer(p).Resources.Limits = list }
 }
 
 // Volumes adds volumes.
@@ -119,4 +119,4 @@ func CPUAndMemory(cpu, memory string) v1.ResourceList {
 	return List(map[v1.ResourceName]string{v1.ResourceCPU: cpu, v1.ResourceMemory: memory})
 }
 
-func last(p *v1.Pod) *v1.Container { return &p.Spec.Containers[len(p.Spec.Containers)-1] }
+func lastContainer(p *v1.Pod) *v1.Container { return &p.Spec.Containers[len(p.Spec.Containers)-1] }

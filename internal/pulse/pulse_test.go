@@ -30,7 +30,7 @@ func newPair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
 
 func cut(t *testing.T, c *net.TCPConn) {
 	t.Helper()
-	if err := pulsetest.Cut(c); err != nil {
+	if err := pulsetest.CutLink(c); err != nil {
 		t.Fatal(err)
 	}
 }

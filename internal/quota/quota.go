@@ -67,7 +67,7 @@ type Projects struct {
 
 // Supported reports whether the file system of a directory enforces project quotas.
 func Supported(dir string) bool {
-	f, err := open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return false
 	}
@@ -75,7 +75,7 @@ func Supported(dir string) bool {
 	return isEnforced(f)
 }
 
-func open(dir string) (*os.File, error) {
+func openDir(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
@@ -92,7 +92,7 @@ func isEnforced(f *os.File) bool {
 // afterwards, so the directory must be empty, unless it already has a project. The result enforced is false if the
 // file system does not enforce project quotas, or if the directory has files and no project.
 func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
-	f, err := open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return false, err
 	}
@@ -155,7 +155,7 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 // Usage returns the number of bytes below a directory that has a limit. The result limited is false
 // if the directory has no limit.
 func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
-	f, err := open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return 0, false
 	}
@@ -171,10 +171,10 @@ func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
 	return int64(l.used), true
 }
 
-// Forget removes the limit of a directory before the directory is removed. It succeeds if the
+// RemoveLimit removes the limit of a directory before the directory is removed. It succeeds if the
 // directory has no limit or does not exist.
-func (p *Projects) Forget(dir string) error {
-	f, err := open(dir)
+func (p *Projects) RemoveLimit(dir string) error {
+	f, err := openDir(dir)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			return nil

@@ -152,7 +152,7 @@ func TestLimit(t *testing.T) {
 			if n := fill(t, filepath.Join(a, "more"), 32<<20); n < 10<<20 || n > 13<<20 {
 				t.Errorf("wrote %d bytes more", n)
 			}
-			if err := p.Forget(a); err != nil {
+			if err := p.RemoveLimit(a); err != nil {
 				t.Error(err)
 			}
 			if n, known := p.Usage(a); known {
@@ -176,7 +176,7 @@ func TestNotEmpty(t *testing.T) {
 	if kept, err := p.Limit(dir, 1<<20); kept || err != nil {
 		t.Error(kept, err)
 	}
-	if err := p.Forget(dir); err != nil {
+	if err := p.RemoveLimit(dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -194,7 +194,7 @@ func TestUnsupported(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := p.Limit(dir, 1<<20)
-		if _, known := p.Usage(dir); kept || err != nil || known || p.Forget(dir) != nil || Supported(dir) {
+		if _, known := p.Usage(dir); kept || err != nil || known || p.RemoveLimit(dir) != nil || Supported(dir) {
 			t.Error(at, kept, err, known)
 		}
 	}

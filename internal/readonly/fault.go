@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault reports whether an error is a disk fault: a read or write failed (EIO), the file system is
+// IsDiskFault reports whether an error is a disk fault: a read or write failed (EIO), the file system is
 // damaged (EBADMSG and EUCLEAN, the EFSBADCRC and EFSCORRUPTED of ext4 and xfs), or the file system
 // is read-only (EROFS). A full disk is not a fault.
 //
 // The fault may affect a single file or directory. A caller that processes many of them should report the error and
 // continue with the next one.
-func Fault(err error) bool {
+func IsDiskFault(err error) bool {
 	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
 		if errors.Is(err, e) {
 			return true
@@ -24,7 +24,7 @@ func Fault(err error) bool {
 
 // MkdirAll does the same as os.MkdirAll, but with another error for a directory that exists and
 // cannot be read. For such a directory os.MkdirAll returns "file exists". MkdirAll returns the
-// error of the disk, which Fault recognizes.
+// error of the disk, which IsDiskFault recognizes.
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)
 	if errors.Is(err, os.ErrExist) {

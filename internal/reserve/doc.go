@@ -3,7 +3,7 @@
 //
 //	kubeReserved, systemReserved, reservedSystemCPUs ---+
 //	evictionHard --------------------------------------+--> Allocatable: for the Node and for admission
-//	capacity, huge pages, process IDs ------------------+--> Enforced: the limits of the kubepods cgroup
+//	capacity, huge pages, process IDs ------------------+--> EnforcedLimits: the limits of the kubepods cgroup
 //
 // By default only the thresholds of evictionHard are reserved, as with a kubelet.
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/

@@ -173,10 +173,10 @@ func (s Share) Allocatable() v1.ResourceList {
 	return out
 }
 
-// Enforced returns the limits of all pods together. It does not subtract the reservation for evictions, because pods
+// EnforcedLimits returns the limits of all pods together. It does not subtract the reservation for evictions, because pods
 // may use it until they are evicted. It includes PIDs if the kernel's limit is known. If enforceNodeAllocatable does
 // not contain "pods", it returns the capacity.
-func (s Share) Enforced(enforce []string) v1.ResourceList {
+func (s Share) EnforcedLimits(enforce []string) v1.ResourceList {
 	out := maps.Clone(s.Capacity)
 	if s.pids > 0 {
 		out[PIDs] = *resource.NewQuantity(s.pids, resource.DecimalSI)

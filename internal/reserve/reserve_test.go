@@ -51,7 +51,7 @@ func TestShare(t *testing.T) {
 				}
 			}
 			compare("allocatable", s.Allocatable(), tt.allocatable)
-			compare("enforced", s.Enforced(tt.k.EnforceNodeAllocatable), tt.enforced)
+			compare("enforced", s.EnforcedLimits(tt.k.EnforceNodeAllocatable), tt.enforced)
 			if q := s.Allocatable()["hugepages-2Mi"]; q.String() != "512Mi" {
 				t.Errorf("huge pages: %s", q.String())
 			}

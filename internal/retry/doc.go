@@ -1,8 +1,8 @@
 // Package retry computes the wait before the next attempt at an operation that failed because of
 // another machine.
 //
-//	failed attempts --doubling, up to Soon------.
-//	length of the outage / 32 -----------------+-- larger, up to Most --> window --.
+//	failed attempts --doubling, up to SecondWindow------.
+//	length of the outage / 32 -----------------+-- larger, up to MaxWindow --> window --.
 //	Retry-After, doubling with each ----------'                                    |
 //	Retry-After -----------------------------------------------------------------> + --> wait
 //

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// soon is the default of Backoff.Soon.
-	soon = 5 * time.Second
+	// defaultSecondWindow is the default of Backoff.SecondWindow.
+	defaultSecondWindow = 5 * time.Second
 	// outageRatio is the ratio of an outage's length to the window after it.
 	outageRatio = 32
 	// maxDoublings is the maximum number of doublings of a window. It prevents an overflow.
@@ -19,11 +19,11 @@ const (
 // A Backoff counts the failed attempts at one operation and computes the waits between them. It is
 // not safe for concurrent use.
 type Backoff struct {
-	// A wait is a random time within a window. The window of the first wait is First. It doubles with each failure
-	// until it reaches Soon, the maximum in a short outage. In a long outage it grows up to Most. The default of Soon
+	// A wait is a random time within a window. The window of the first wait is FirstWindow. It doubles with each failure
+	// until it reaches SecondWindow, the maximum in a short outage. In a long outage it grows up to MaxWindow. The default of SecondWindow
 	// is 5 s. A caller that is notified of the end of an outage may set a larger value. A server's Retry-After is
 	// added to the wait.
-	First, Soon, Most time.Duration
+	FirstWindow, SecondWindow, MaxWindow time.Duration
 
 	began time.Time // the start of the outage; zero if there is no outage
 	tries int
@@ -36,13 +36,14 @@ func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	if b.tries == 0 {
 		b.began = time.Now()
 	}
-	window := max(min(b.First<<min(b.tries, maxDoublings), max(cmp.Or(b.Soon, soon), b.First)), time.Since(b.began)/outageRatio)
+	doubled := min(b.FirstWindow<<min(b.tries, maxDoublings), max(cmp.Or(b.SecondWindow, defaultSecondWindow), b.FirstWindow))
+	window := max(doubled, time.Since(b.began)/outageRatio)
 	if retryAfter > 0 {
 		window = max(window, retryAfter<<min(b.asked, maxDoublings))
 		b.asked++
 	}
 	b.tries++
-	return retryAfter + Within(min(window, b.Most))
+	return retryAfter + RandomWait(min(window, b.MaxWindow))
 }
 
 // Wait counts a failure and waits for the time that Next returns. A value on the channel wake signals that an
@@ -67,20 +68,22 @@ func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-cha
 }
 
 // Reset ends the outage. The next failure counts as the first one.
-func (b *Backoff) Reset() { *b = Backoff{First: b.First, Soon: b.Soon, Most: b.Most} }
+func (b *Backoff) Reset() {
+	*b = Backoff{FirstWindow: b.FirstWindow, SecondWindow: b.SecondWindow, MaxWindow: b.MaxWindow}
+}
 
-// Failing reports whether there were failures since the last Reset.
-func (b *Backoff) Failing() bool { return b.tries > 0 }
+// HasFailed reports whether there were failures since the last Reset.
+func (b *Backoff) HasFailed() bool { return b.tries > 0 }
 
-// Within returns a random time between a sixteenth of the window and the whole window.
-func Within(window time.Duration) time.Duration {
+// RandomWait returns a random time between a sixteenth of the window and the whole window.
+func RandomWait(window time.Duration) time.Duration {
 	if window <= 0 {
 		return 0
 	}
 	return window/16 + rand.N(window-window/16)
 }
 
-// Around returns a random time that differs from d by at most a fifth of d, for periodic work.
-func Around(d time.Duration) time.Duration {
+// Jitter returns a random time that differs from d by at most a fifth of d, for periodic work.
+func Jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(max(d*2/5, 1))
 }

@@ -12,10 +12,10 @@ import (
 func TestShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {
-			b := Backoff{First: time.Second / 2, Most: 2 * time.Minute}
+			b := Backoff{FirstWindow: time.Second / 2, MaxWindow: 2 * time.Minute}
 			for began := time.Now(); time.Since(began) < time.Minute; {
 				wait := b.Next(0)
-				if wait <= 0 || wait > soon {
+				if wait <= 0 || wait > defaultSecondWindow {
 					t.Fatalf("after %s the next try is %s away", time.Since(began), wait)
 				}
 				time.Sleep(wait)
@@ -34,7 +34,7 @@ func TestReturnOfMany(t *testing.T) {
 		const machines, outage = 20000, time.Hour
 		var back []time.Duration
 		for range machines {
-			b, at := Backoff{First: time.Second, Most: 2 * time.Minute}, time.Duration(0)
+			b, at := Backoff{FirstWindow: time.Second, MaxWindow: 2 * time.Minute}, time.Duration(0)
 			for at < outage {
 				b.began = time.Now().Add(-at) // the outage has lasted for this time
 				b.tries = max(b.tries, 1)
@@ -61,7 +61,7 @@ func TestRetryAfter(t *testing.T) {
 	const least = 3 * time.Second
 	widest := func(refusals int) (most time.Duration) {
 		for range 300 {
-			b := Backoff{First: time.Second / 2, Most: time.Minute}
+			b := Backoff{FirstWindow: time.Second / 2, MaxWindow: time.Minute}
 			var wait time.Duration
 			for range refusals {
 				wait = b.Next(least)
@@ -70,7 +70,7 @@ func TestRetryAfter(t *testing.T) {
 				t.Fatalf("the wait is %s", wait)
 			}
 			most = max(most, wait)
-			if b.Reset(); b.Failing() || b.Next(0) > time.Second/2 {
+			if b.Reset(); b.HasFailed() || b.Next(0) > time.Second/2 {
 				t.Fatal("not reset")
 			}
 		}
@@ -87,11 +87,11 @@ func TestRetryAfter(t *testing.T) {
 // TestWait checks that a signal ends the wait, but not before the server's Retry-After is over.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := Backoff{First: time.Minute, Most: time.Hour}
+		b := Backoff{FirstWindow: time.Minute, MaxWindow: time.Hour}
 		again := make(chan struct{}, 1)
 		again <- struct{}{}
 		began := time.Now()
-		if woken, err := b.Wait(t.Context(), 0, again); !woken || err != nil || time.Since(began) != 0 || b.Failing() {
+		if woken, err := b.Wait(t.Context(), 0, again); !woken || err != nil || time.Since(began) != 0 || b.HasFailed() {
 			t.Errorf("woken %v after %s: %v", woken, time.Since(began), err)
 		}
 		again <- struct{}{}
@@ -103,7 +103,7 @@ func TestWait(t *testing.T) {
 		if _, err := b.Wait(ctx, time.Minute, again); err == nil {
 			t.Error("the end of its context does not end it")
 		}
-		if woken, err := b.Wait(t.Context(), 0, nil); woken || err != nil || !b.Failing() {
+		if woken, err := b.Wait(t.Context(), 0, nil); woken || err != nil || !b.HasFailed() {
 			t.Errorf("woken %v: %v", woken, err)
 		}
 	})
@@ -112,10 +112,10 @@ func TestWait(t *testing.T) {
 func TestJitter(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, time.Nanosecond * 20, time.Minute} {
 		for range 100 {
-			if w := Within(d); w < 0 || w > d {
+			if w := RandomWait(d); w < 0 || w > d {
 				t.Errorf("%s within %s", w, d)
 			}
-			if a := Around(d); a < d*4/5 || a > d*6/5+1 {
+			if a := Jitter(d); a < d*4/5 || a > d*6/5+1 {
 				t.Errorf("%s around %s", a, d)
 			}
 		}

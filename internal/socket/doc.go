@@ -4,7 +4,7 @@
 //
 //	Listen(path) --> Accept, Accept ...      from the present socket at the path
 //	                   ^
-//	Run: inotify, mountinfo --> check: does it exist? --no--> Lost, then a new socket
+//	Run: inotify, mountinfo --> check: does it exist? --no--> OnLost, then a new socket
 //
 // Run waits for events of the kernel. It uses no CPU while nothing is removed or mounted.
 //

@@ -31,7 +31,7 @@ type Listener struct {
 }
 
 // Listen creates a socket and its parent directories. It replaces a socket that a killed agent has
-// left. If the disk fails (see readonly.Fault) or is full, it logs the error and returns a Listener
+// left. If the disk fails (see readonly.IsDiskFault) or is full, it logs the error and returns a Listener
 // whose socket Run creates later. So an unreadable directory does not prevent the start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
 	l := &Listener{path: path, sockets: s, ready: make(chan struct{})}
@@ -39,7 +39,7 @@ func (s *Sockets) Listen(path string) (*Listener, error) {
 	switch {
 	case err == nil:
 		l.setSocket(current, file)
-	case readonly.Fault(err), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case readonly.IsDiskFault(err), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		s.Log.Error("cannot create a socket of islet yet", "error", err)
 	default:
 		return nil, err

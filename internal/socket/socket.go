@@ -25,9 +25,9 @@ const maxPause = time.Minute
 
 // Config is the configuration of Sockets.
 type Config struct {
-	// Lost, if it is not nil, is called before a socket is created again, so that the caller can
+	// OnLost, if it is not nil, is called before a socket is created again, so that the caller can
 	// restore other files that were lost with the directory.
-	Lost func() error
+	OnLost func() error
 	// Dirs are directories of islet, such as the run directory. Run watches every directory between one of them
 	// and a socket, so that it notices a rename. Dirs may be empty.
 	Dirs []string
@@ -44,8 +44,8 @@ type Sockets struct {
 
 // New returns Sockets without listeners.
 func New(c Config) *Sockets {
-	if c.Lost == nil {
-		c.Lost = func() error { return nil }
+	if c.OnLost == nil {
+		c.OnLost = func() error { return nil }
 	}
 	return &Sockets{Config: c}
 }
@@ -74,7 +74,7 @@ func (s *Sockets) Run(ctx context.Context) error {
 }
 
 func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan struct{}) {
-	backoff, logged := retry.Backoff{First: time.Second, Most: maxPause}, ""
+	backoff, logged := retry.Backoff{FirstWindow: time.Second, MaxWindow: maxPause}, ""
 	watched := map[string]bool{}
 	check, pending := time.NewTimer(0), true // the first check finds a socket that was removed before the watches existed
 	defer check.Stop()
@@ -174,7 +174,7 @@ func (s *Sockets) list() []*Listener {
 func (s *Sockets) restoreAll(w *fsnotify.Watcher, watched map[string]bool) (errs []error) {
 	listeners := s.list()
 	for _, l := range listeners {
-		made, err := l.restore(s.Lost)
+		made, err := l.restore(s.OnLost)
 		if err != nil {
 			errs = append(errs, err)
 		}

@@ -73,7 +73,7 @@ func serve(t *testing.T) *site {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &site{dir: dir, log: &logLines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
-	s.Sockets = New(Config{Lost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	s.Sockets = New(Config{OnLost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	var wg sync.WaitGroup
 	for _, name := range []string{"run/islet/a.sock", "root/b.sock"} {
 		path := filepath.Join(dir, name)

@@ -36,8 +36,8 @@ var (
 	anyType     = reflect.TypeFor[any]()
 )
 
-// discarded is the type of a value that the decoder discards.
-var discarded = reflect.TypeFor[struct{}]()
+// discardedType is the type of a value that the decoder discards.
+var discardedType = reflect.TypeFor[struct{}]()
 
 // peek skips white space and returns the first byte of the next token, or 0 at the end. It does not
 // consume the token.
@@ -73,8 +73,8 @@ func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 		t = anyType
 	}
 	c, begin := w.peek(), w.at
-	if t != discarded && t != anyType && reflect.PointerTo(t).Implements(unmarshaler) {
-		if err := w.addValue(discarded, depth); err != nil {
+	if t != discardedType && t != anyType && reflect.PointerTo(t).Implements(unmarshaler) {
+		if err := w.addValue(discardedType, depth); err != nil {
 			return err
 		}
 		return w.add(2*(w.at-begin) + growth*int(t.Size()))
@@ -98,7 +98,7 @@ func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 		return w.addArray(t, depth)
 	case '"':
 		n := len(w.readString())
-		if t == discarded {
+		if t == discardedType {
 			return nil
 		}
 		return w.add(n)
@@ -110,7 +110,7 @@ func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 }
 
 func (w *jsonReader) addArray(t reflect.Type, depth int) error {
-	e, price := discarded, 0
+	e, price := discardedType, 0
 	switch {
 	case t.Kind() == reflect.Slice:
 		e, price = t.Elem(), elementWeight(t.Elem())
@@ -137,9 +137,9 @@ func (w *jsonReader) addArray(t reflect.Type, depth int) error {
 
 func (w *jsonReader) addObject(t reflect.Type, depth int) error {
 	var names *members
-	value, price := discarded, 0
+	value, price := discardedType, 0
 	switch {
-	case t == discarded:
+	case t == discardedType:
 	case t.Kind() == reflect.Struct:
 		names = membersOf(t)
 	case t.Kind() == reflect.Map:
@@ -188,7 +188,7 @@ func (m *members) find(quoted []byte) reflect.Type {
 	}
 	name := string(quoted[1 : len(quoted)-1])
 	if strings.IndexByte(name, '\\') >= 0 && json.Unmarshal(quoted, &name) != nil {
-		return discarded
+		return discardedType
 	}
 	if t, ok := m.types[name]; ok {
 		return t
@@ -198,7 +198,7 @@ func (m *members) find(quoted []byte) reflect.Type {
 			return m.types[n]
 		}
 	}
-	return discarded
+	return discardedType
 }
 
 func membersOf(t reflect.Type) *members {

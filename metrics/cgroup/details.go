@@ -102,7 +102,7 @@ func (d *Details) setCreated(fd int) {
 // PID in each line.
 func (d *Details) countProcesses(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
-	d.First, _ = strconv.Atoi(kernfile.View(first))
+	d.First, _ = strconv.Atoi(kernfile.StringView(first))
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
@@ -224,11 +224,11 @@ func parseDevice(line []byte) (io IO, ok bool) {
 	if len(rest) == 0 {
 		return io, false
 	}
-	io.Device = kernfile.View(device)
+	io.Device = kernfile.StringView(device)
 	for kv := range bytes.FieldsSeq(rest) {
 		k, v, _ := bytes.Cut(kv, []byte("="))
-		n, err := strconv.ParseUint(kernfile.View(v), 10, 64)
-		if at := io.field(kernfile.View(k)); at != nil && err == nil {
+		n, err := strconv.ParseUint(kernfile.StringView(v), 10, 64)
+		if at := io.field(kernfile.StringView(k)); at != nil && err == nil {
 			*at = n
 		}
 	}

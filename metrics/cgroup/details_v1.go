@@ -107,7 +107,7 @@ func (d *Details) ioV1(blkio *dir) {
 			text = blkio.readText(file)
 		}
 		for line := range bytes.Lines(text) {
-			device, rest, _ := strings.Cut(strings.TrimSpace(kernfile.View(line)), " ")
+			device, rest, _ := strings.Cut(strings.TrimSpace(kernfile.StringView(line)), " ")
 			op, v, ok := strings.Cut(rest, " ")
 			if n, err := strconv.ParseUint(v, 10, 64); ok && err == nil {
 				each(at(device), op, n)

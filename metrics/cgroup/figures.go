@@ -137,7 +137,7 @@ func (r Reader) CPUTime(path string) (time.Duration, bool) {
 	text, _ := b.File(maxFile, r.root, path, "/cpu.stat") // on error the text is empty
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
-			n, err := strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
+			n, err := strconv.ParseUint(kernfile.StringView(bytes.TrimSpace(v)), 10, 64)
 			return micros(n), err == nil
 		}
 	}

@@ -115,7 +115,7 @@ func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, in
 	if err != nil {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(kernfile.View(bytes.TrimSpace(text)), 10, 64)
+	n, err := strconv.ParseUint(kernfile.StringView(bytes.TrimSpace(text)), 10, 64)
 	return n, err == nil
 }
 
@@ -160,7 +160,7 @@ func (d *dir) readNumbers(file string) (first, second uint64) {
 }
 
 func (d *dir) parse(file string, s []byte) uint64 {
-	if text := kernfile.View(s); text != "max" && text != "-1" {
+	if text := kernfile.StringView(s); text != "max" && text != "-1" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			d.addError(d.name, file, fmt.Errorf("not a number: %.40q", s))
@@ -175,8 +175,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 func (d *dir) visitPairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.readText(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if n, err := strconv.ParseUint(kernfile.View(v), 10, 64); ok && err == nil {
-			f(kernfile.View(k), n)
+		if n, err := strconv.ParseUint(kernfile.StringView(v), 10, 64); ok && err == nil {
+			f(kernfile.StringView(k), n)
 		}
 	}
 }

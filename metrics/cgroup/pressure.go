@@ -70,14 +70,14 @@ func parsePressure(text []byte) (p Pressure, found bool) {
 			k, v, _ := bytes.Cut(kv, []byte("="))
 			switch string(k) {
 			case "total":
-				n, _ := strconv.ParseUint(kernfile.View(v), 10, 64)
+				n, _ := strconv.ParseUint(kernfile.StringView(v), 10, 64)
 				s.Total = micros(n)
 			case "avg10":
-				s.Avg10, _ = strconv.ParseFloat(kernfile.View(v), 64)
+				s.Avg10, _ = strconv.ParseFloat(kernfile.StringView(v), 64)
 			case "avg60":
-				s.Avg60, _ = strconv.ParseFloat(kernfile.View(v), 64)
+				s.Avg60, _ = strconv.ParseFloat(kernfile.StringView(v), 64)
 			case "avg300":
-				s.Avg300, _ = strconv.ParseFloat(kernfile.View(v), 64)
+				s.Avg300, _ = strconv.ParseFloat(kernfile.StringView(v), 64)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // maxIdle is the maximum age of a reading of an idle cgroup, that is, a cgroup none of whose processes has run since.
 // The limits in the reading have the same maximum age. The reading may be outdated meanwhile, because another program
-// may change a limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls Recent.Forget.
+// may change a limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls CachedReader.Forget.
 const maxIdle = 4 * time.Minute
 
 // maxLimits is the maximum age of the limits of a cgroup whose processes run.

@@ -43,9 +43,9 @@ func TestQuiet(t *testing.T) {
 					time.Sleep(2 * time.Second)
 					d, err := r.ReadShared("/a")
 					was := last
-					last = d.Ran
-					if err != nil || (d.Ran == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
-						t.Errorf("%s: quiet %v, %d kills, limit %d, %v; want %v, %d, %d", what, d.Ran == was, d.OOMKills, d.Limit, err, quiet, kills, limit)
+					last = d.UsageTurn
+					if err != nil || (d.UsageTurn == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
+						t.Errorf("%s: quiet %v, %d kills, limit %d, %v; want %v, %d, %d", what, d.UsageTurn == was, d.OOMKills, d.Limit, err, quiet, kills, limit)
 					}
 				}
 				see("first", false, 0, 100)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Recent reads each cgroup once for all callers within a short time, such as a scrape of several pages, calls of the
+// CachedReader reads each cgroup once for all callers within a short time, such as a scrape of several pages, calls of the
 // CRI and the eviction thresholds. It reads cgroups only during a call. It keeps the readings for some time, so that
 // the next scrape only has to check idle cgroups for changes. Its methods are safe for concurrent use.
-type Recent struct {
+type CachedReader struct {
 	Reader
 	age time.Duration
 
@@ -31,11 +31,11 @@ const keepTime = 2 * time.Minute
 // caller does not see every reading. By comparing turns, a caller detects whether a figure has changed between two
 // readings.
 type Reading struct {
-	*Details // immutable
-	At       time.Time
-	Ran      uint64 // the turn in which this CPU and memory usage was read first. While it is the same, no process has run
-	changed  uint64 // the turn of the last change of any figure, including those that change while no process runs
-	seen     uint64 // the turn of the last check
+	*Details  // immutable
+	At        time.Time
+	UsageTurn uint64 // the turn in which this CPU and memory usage was read first. While it is the same, no process has run
+	changed   uint64 // the turn of the last change of any figure, including those that change while no process runs
+	seen      uint64 // the turn of the last check
 }
 
 // provesUnchanged reports whether r proves that no descendant of the cgroup has changed since the given turn. The
@@ -60,11 +60,11 @@ type storedReading struct {
 	listed   uint64   // the turn in which the children were last checked
 }
 
-// NewRecent returns a Recent that reads with r. The maximum age of a returned reading is age.
-func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, age: age} }
+// NewRecent returns a CachedReader that reads with r. The maximum age of a returned reading is age.
+func NewRecent(r Reader, age time.Duration) *CachedReader { return &CachedReader{Reader: r, age: age} }
 
 // ReadDetails is like Reader.ReadDetails. The reading is at most age old.
-func (r *Recent) ReadDetails(path string) (Details, error) {
+func (r *CachedReader) ReadDetails(path string) (Details, error) {
 	now, err := r.ReadShared(path)
 	d := *now.Details
 	d.At = now.At
@@ -73,7 +73,7 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 
 // ReadShared is like ReadDetails, but it does not copy the Details. With an error, it also returns the
 // Details that could be read.
-func (r *Recent) ReadShared(path string) (Reading, error) {
+func (r *CachedReader) ReadShared(path string) (Reading, error) {
 	last, known := r.findStored(path)
 	if known && time.Since(last.At) < r.age {
 		return last.Reading, nil
@@ -85,10 +85,10 @@ func (r *Recent) ReadShared(path string) (Reading, error) {
 	} else {
 		now.Details, err = r.Reader.readAll(path, nil)
 	}
-	now.Ran = r.turns.Add(1)
-	now.changed = now.Ran
+	now.UsageTurn = r.turns.Add(1)
+	now.changed = now.UsageTurn
 	if quiet {
-		now.Ran = last.Ran
+		now.UsageTurn = last.UsageTurn
 	}
 	if known && now.Details == last.Details {
 		now.changed = last.changed
@@ -112,9 +112,9 @@ func (r *Recent) ReadShared(path string) (Reading, error) {
 	return now, nil
 }
 
-// Unchanged returns the stored reading of a cgroup if a newer reading of an ancestor proves that it is still valid.
+// UnchangedReading returns the stored reading of a cgroup if a newer reading of an ancestor proves that it is still valid.
 // If the second result is false, the cgroup must be read.
-func (r *Recent) Unchanged(path string, ancestor Reading) (Reading, bool) {
+func (r *CachedReader) UnchangedReading(path string, ancestor Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.stored[path]
@@ -130,7 +130,7 @@ func (r *Recent) Unchanged(path string, ancestor Reading) (Reading, bool) {
 // StoredChildren returns the stored paths of a cgroup's direct children. The parameter ancestor is a
 // reading of the cgroup or of an ancestor. The second result is false if no paths are stored, or if this
 // reading does not prove that they are still valid.
-func (r *Recent) StoredChildren(path string, ancestor Reading) ([]string, bool) {
+func (r *CachedReader) StoredChildren(path string, ancestor Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.stored[path]
@@ -141,7 +141,7 @@ func (r *Recent) StoredChildren(path string, ancestor Reading) ([]string, bool) 
 }
 
 // findStored returns the stored reading of a cgroup.
-func (r *Recent) findStored(path string) (storedReading, bool) {
+func (r *CachedReader) findStored(path string) (storedReading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.stored[path]; k != nil {
@@ -152,7 +152,7 @@ func (r *Recent) findStored(path string) (storedReading, bool) {
 
 // Forget discards the stored reading of a cgroup. Call it after a change of the cgroup's limits, so that
 // they are read again.
-func (r *Recent) Forget(path string) {
+func (r *CachedReader) Forget(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stored, path)
@@ -161,7 +161,7 @@ func (r *Recent) Forget(path string) {
 // Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. Children
 // returns a stored list while the number of children is the same. If a child in the list does not exist, the caller
 // should call Forget and then Children again.
-func (r *Recent) Children(path string) ([]string, error) {
+func (r *CachedReader) Children(path string) ([]string, error) {
 	turn, links := r.turns.Add(1), linkCount(r.dir("memory", path))
 	if list, ok := r.checkChildren(path, links, turn); ok {
 		return list, nil
@@ -183,7 +183,7 @@ func (r *Recent) Children(path string) ([]string, error) {
 }
 
 // checkChildren returns the stored children of a cgroup. It returns false if their number has changed.
-func (r *Recent) checkChildren(path string, links, turn uint64) ([]string, bool) {
+func (r *CachedReader) checkChildren(path string, links, turn uint64) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.stored[path]
@@ -196,7 +196,7 @@ func (r *Recent) checkChildren(path string, links, turn uint64) ([]string, bool)
 
 // dropUnused removes readings that were not used recently. While readings are left, it schedules its next
 // call.
-func (r *Recent) dropUnused() {
+func (r *CachedReader) dropUnused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for path, d := range r.stored {
@@ -213,7 +213,7 @@ func (r *Recent) dropUnused() {
 }
 
 // Read is like Reader.Read. The reading is at most age old.
-func (r *Recent) Read(path string) (Figures, error) {
+func (r *CachedReader) Read(path string) (Figures, error) {
 	now, err := r.ReadShared(path)
 	f := now.Figures
 	f.At = now.At

@@ -22,7 +22,7 @@ import (
 type Usage struct {
 	At            time.Time
 	Bytes, Inodes uint64
-	Cut           bool // true if not all files were counted
+	Incomplete    bool // true if not all files were counted
 }
 
 // Trees measures the disk usage of directories. Its methods are safe for concurrent use. A
@@ -94,7 +94,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 		select {
 		case mine <- struct{}{}:
 		case <-ctx.Done():
-			return Usage{At: time.Now(), Cut: true}
+			return Usage{At: time.Now(), Incomplete: true}
 		}
 	}
 	defer func() { <-mine }()
@@ -117,7 +117,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 // usableResult returns the last result if it is complete, or if its limit was at least the given limit. Otherwise it
 // returns nil.
 func (d *tree) usableResult(limit uint64) *measurement {
-	if m := d.last.Load(); m != nil && (!m.Cut || m.limit >= limit) {
+	if m := d.last.Load(); m != nil && (!m.Incomplete || m.limit >= limit) {
 		return m
 	}
 	return nil
@@ -181,7 +181,7 @@ func (w *walk) count(at int, name string, st *unix.Stat_t, depth int) bool {
 		return true
 	}
 	if w.Inodes >= w.limit || w.ctx.Err() != nil {
-		w.Cut = true
+		w.Incomplete = true
 		return false
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
@@ -195,12 +195,12 @@ func (w *walk) count(at int, name string, st *unix.Stat_t, depth int) bool {
 	}
 	w.Inodes++
 	w.Bytes += uint64(st.Blocks) * 512
-	return !isDir || w.below(at, name, depth)
+	return !isDir || w.countBelow(at, name, depth)
 }
 
-func (w *walk) below(at int, name string, depth int) bool {
+func (w *walk) countBelow(at int, name string, depth int) bool {
 	if depth == maxDepth {
-		w.Cut = true
+		w.Incomplete = true
 		return true
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -39,7 +39,7 @@ func TestTrees(t *testing.T) {
 		see := func(inodes uint64) Usage {
 			t.Helper()
 			u := trees.Usage(t.Context(), dir)
-			if u.Inodes != inodes || u.Bytes < 10_000 || u.Bytes > 100_000 || u.Cut {
+			if u.Inodes != inodes || u.Bytes < 10_000 || u.Bytes > 100_000 || u.Incomplete {
 				t.Errorf("got %+v, want %d inodes", u, inodes)
 			}
 			return u
@@ -67,18 +67,18 @@ func TestWhole(t *testing.T) {
 		write(t, filepath.Join(dir, strconv.Itoa(i)), 10_000)
 	}
 	trees := Trees{Age: time.Hour}
-	if u := trees.get(t.Context(), dir, time.Hour, 5); !u.Cut || u.Inodes != 5 {
+	if u := trees.get(t.Context(), dir, time.Hour, 5); !u.Incomplete || u.Inodes != 5 {
 		t.Errorf("bounded: %+v", u)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if u := trees.UsageOfAll(stopped, dir, time.Hour); !u.Cut {
+	if u := trees.UsageOfAll(stopped, dir, time.Hour); !u.Incomplete {
 		t.Errorf("stopped: %+v", u)
 	}
-	if u := trees.UsageOfAll(t.Context(), dir, time.Hour); u.Cut || u.Inodes != 11 || u.Bytes < 100_000 {
+	if u := trees.UsageOfAll(t.Context(), dir, time.Hour); u.Incomplete || u.Inodes != 11 || u.Bytes < 100_000 {
 		t.Errorf("whole: %+v", u)
 	}
-	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Cut || u.Inodes != 11 {
+	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Incomplete || u.Inodes != 11 {
 		t.Errorf("a call with a smaller limit got %+v", u)
 	}
 }
@@ -140,7 +140,7 @@ func TestFirstAsker(t *testing.T) {
 				t.Errorf("%s: walked twice at once", name)
 			}
 			leave()
-			if u := <-got; !u.Cut {
+			if u := <-got; !u.Incomplete {
 				t.Errorf("%s: the caller whose context ended got %+v", name, u)
 			}
 			<-x.walking
@@ -248,11 +248,11 @@ func TestHostileTree(t *testing.T) {
 
 	long := t.TempDir()
 	deepen(t, long, 100, strings.Repeat("d", 200))
-	if u := measure(t.Context(), long, maxFiles); u.Cut || u.Inodes != 102 || u.Bytes < payload {
+	if u := measure(t.Context(), long, maxFiles); u.Incomplete || u.Inodes != 102 || u.Bytes < payload {
 		t.Errorf("of a path longer than any name: %+v", u)
 	}
 	deepen(t, dir, maxDepth+50, "d")
-	if u := measure(t.Context(), dir, maxFiles); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
+	if u := measure(t.Context(), dir, maxFiles); !u.Incomplete || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
 		t.Errorf("figures of a deep directory: %+v", u)
 	}
 }
@@ -304,7 +304,7 @@ func TestChurn(t *testing.T) {
 		}
 	}()
 	for range 200 {
-		if u := measure(t.Context(), dir, maxFiles); u.Cut || u.Inodes < 3 || u.Bytes < payload {
+		if u := measure(t.Context(), dir, maxFiles); u.Incomplete || u.Inodes < 3 || u.Bytes < payload {
 			t.Errorf("counted %+v", u)
 			break
 		}

@@ -185,7 +185,7 @@ type Description struct {
 	Labels     []string
 }
 
-func plain(get func(*Subject) uint64) func(*emitter) {
+func subjectValue(get func(*Subject) uint64) func(*emitter) {
 	return func(e *emitter) { e.add(float64(get(e.s))) }
 }
 

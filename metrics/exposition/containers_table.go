@@ -94,26 +94,26 @@ var containerFamilies = []family{
 		e.add(float64(t.Unix()))
 	}},
 	{"container_creation_time_seconds", "creation time of the cgroup, in seconds since 1970", Gauge, true, nil,
-		plain(func(s *Subject) uint64 { return uint64(s.Created.Unix()) })},
+		subjectValue(func(s *Subject) uint64 { return uint64(s.Created.Unix()) })},
 	{"container_last_seen", "time of the last reading, in seconds since 1970", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return uint64(s.At.Unix()) })},
+		subjectValue(func(s *Subject) uint64 { return uint64(s.At.Unix()) })},
 	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", Gauge, true, nil, func(e *emitter) {
 		if e.s.Period > 0 {
 			e.add(float64(e.s.Period))
 		}
 	}},
 	{"container_spec_cpu_quota", "CPU time allowed in each period, in microseconds", Gauge, true, nil,
-		ifLimited(plain(func(s *Subject) uint64 { return s.Quota }))},
+		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Quota }))},
 	{"container_spec_cpu_shares", "relative weight of CPU time", Gauge, true, nil, func(e *emitter) {
 		if e.s.Shares > 0 {
 			e.add(float64(e.s.Shares))
 		}
 	}},
-	{"container_spec_memory_limit_bytes", "memory limit; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.Limit })},
+	{"container_spec_memory_limit_bytes", "memory limit; 0: none", Gauge, true, nil, subjectValue(func(s *Subject) uint64 { return s.Limit })},
 	{"container_spec_memory_swap_limit_bytes", "limit of swap; with cgroup v1, of memory and swap together; 0: none", Gauge,
-		true, nil, plain(func(s *Subject) uint64 { return s.SwapLimit })},
+		true, nil, subjectValue(func(s *Subject) uint64 { return s.SwapLimit })},
 	{"container_spec_memory_reservation_limit_bytes", "memory that is protected when memory is scarce; 0: none", Gauge,
-		true, nil, plain(func(s *Subject) uint64 { return s.Reservation })},
+		true, nil, subjectValue(func(s *Subject) uint64 { return s.Reservation })},
 
 	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", Counter, false, []string{"cpu"},
 		func(e *emitter) { e.addTime(e.s.CPU, "cpu", "total") }},
@@ -122,33 +122,33 @@ var containerFamilies = []family{
 	{"container_cpu_system_seconds_total", "CPU time used in kernel mode, in seconds of one core", Counter, false, nil,
 		seconds(func(s *Subject) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods with a CPU limit", Counter, false, nil,
-		ifLimited(plain(func(s *Subject) uint64 { return s.Periods }))},
+		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Periods }))},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which the CPU limit was exhausted", Counter, false, nil,
-		ifLimited(plain(func(s *Subject) uint64 { return s.Throttled }))},
+		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Throttled }))},
 	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled", Counter, false, nil,
 		ifLimited(seconds(func(s *Subject) time.Duration { return s.ThrottledTime }))},
 	{"container_cpu_cfs_burst_periods_total", "periods with more CPU time than the limit", Counter, false, nil,
-		ifLimited(plain(func(s *Subject) uint64 { return s.Bursts }))},
+		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Bursts }))},
 	{"container_cpu_cfs_burst_seconds_total", "CPU time used beyond the limit", Counter, false, nil,
 		ifLimited(seconds(func(s *Subject) time.Duration { return s.BurstTime }))},
 
 	{"container_memory_usage_bytes", "memory in use, including the page cache", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.Memory })},
+		subjectValue(func(s *Subject) uint64 { return s.Memory })},
 	{"container_memory_working_set_bytes", "working set: memory in use without inactive page cache", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.WorkingSet })},
+		subjectValue(func(s *Subject) uint64 { return s.WorkingSet })},
 	{"container_memory_max_usage_bytes", "maximum memory that was in use", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.Peak })},
-	{"container_memory_rss", "anonymous memory", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.RSS })},
-	{"container_memory_cache", "page cache", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.Cache })},
-	{"container_memory_mapped_file", "mapped page cache", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.Mapped })},
-	{"container_memory_kernel_usage", "kernel memory", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.Kernel })},
-	{"container_memory_swap", "swapped memory", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.Swap })},
+		subjectValue(func(s *Subject) uint64 { return s.Peak })},
+	{"container_memory_rss", "anonymous memory", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.RSS })},
+	{"container_memory_cache", "page cache", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Cache })},
+	{"container_memory_mapped_file", "mapped page cache", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Mapped })},
+	{"container_memory_kernel_usage", "kernel memory", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Kernel })},
+	{"container_memory_swap", "swapped memory", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Swap })},
 	{"container_memory_total_active_file_bytes", "recently used page cache", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.ActiveFile })},
+		subjectValue(func(s *Subject) uint64 { return s.ActiveFile })},
 	{"container_memory_total_inactive_file_bytes", "page cache that was not used recently", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.InactiveFile })},
+		subjectValue(func(s *Subject) uint64 { return s.InactiveFile })},
 	{"container_memory_failcnt", "how often the memory limit was reached", Counter, false, nil,
-		plain(func(s *Subject) uint64 { return s.LimitHits })},
+		subjectValue(func(s *Subject) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", Counter, false, []string{"failure_type", "scope"}, func(e *emitter) {
 		e.add(float64(e.s.OwnFaults), "failure_type", "pgfault", "scope", "container")
 		e.add(float64(e.s.OwnMajor), "failure_type", "pgmajfault", "scope", "container")
@@ -156,7 +156,7 @@ var containerFamilies = []family{
 		e.add(float64(e.s.MajorFault), "failure_type", "pgmajfault", "scope", "hierarchy")
 	}},
 	{"container_oom_events_total", "processes that the kernel killed at the memory limit", Counter, false, nil,
-		plain(func(s *Subject) uint64 { return s.OOMKills })},
+		subjectValue(func(s *Subject) uint64 { return s.OOMKills })},
 
 	{"container_memory_events_high_total", "how often processes were throttled at memory.high", Counter, false, nil,
 		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Throttles })},
@@ -226,13 +226,13 @@ var containerFamilies = []family{
 	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", Counter, false, onInterface,
 		networks(func(i process.Interface) uint64 { return i.DropsOut })},
 
-	{"container_processes", "processes", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.Processes })},
-	{"container_threads", "threads", Gauge, false, nil, plain(func(s *Subject) uint64 { return s.PIDs })},
+	{"container_processes", "processes", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Processes })},
+	{"container_threads", "threads", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.PIDs })},
 	{"container_threads_max", "maximum number of threads; 0: no limit", Gauge, false, nil,
-		plain(func(s *Subject) uint64 { return s.MaxPIDs })},
+		subjectValue(func(s *Subject) uint64 { return s.MaxPIDs })},
 	{"container_file_descriptors",
-		"open files", Gauge, false, nil, ifOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Descriptors }))},
-	{"container_sockets", "open sockets", Gauge, false, nil, ifOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Sockets }))},
+		"open files", Gauge, false, nil, ifOpenFiles(subjectValue(func(s *Subject) uint64 { return s.Open.Descriptors }))},
+	{"container_sockets", "open sockets", Gauge, false, nil, ifOpenFiles(subjectValue(func(s *Subject) uint64 { return s.Open.Sockets }))},
 	{"container_ulimits_soft", "limit of open files of the first process", Gauge, false, []string{"ulimit"}, func(e *emitter) {
 		if e.s.OpenLimit > 0 {
 			e.add(float64(e.s.OpenLimit), "ulimit", "max_open_files")

@@ -69,7 +69,7 @@ type userTable struct {
 }
 
 // userTables keeps the memory of the last page for reuse.
-var userTables spare[userTable]
+var userTables spareObject[userTable]
 
 // clear removes all users and keeps their memory.
 func (u *userTable) clear() {

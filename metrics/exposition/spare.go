@@ -9,15 +9,15 @@ import (
 // would release the object at every second garbage collection, and would keep an object for each core.
 const spareTime = 2 * time.Minute
 
-// A spare keeps an unused object with its memory, so that the next page can reuse it.
-type spare[T any] struct {
+// A spareObject keeps an unused object with its memory, so that the next page can reuse it.
+type spareObject[T any] struct {
 	mu     sync.Mutex
 	object *T          // nil while the object is in use, and before the first put
 	forget *time.Timer // calls release; nil before the first put
 }
 
 // get returns the kept object, or a new object if there is none.
-func (s *spare[T]) get() *T {
+func (s *spareObject[T]) get() *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.object == nil {
@@ -29,7 +29,7 @@ func (s *spare[T]) get() *T {
 }
 
 // put keeps an object for the next get.
-func (s *spare[T]) put(one *T) {
+func (s *spareObject[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.object = one
@@ -41,7 +41,7 @@ func (s *spare[T]) put(one *T) {
 }
 
 // release drops the object, because it was not used for spareTime.
-func (s *spare[T]) release() {
+func (s *spareObject[T]) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.object = nil

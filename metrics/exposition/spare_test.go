@@ -10,7 +10,7 @@ import (
 // object is released.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s spare[page]
+		var s spareObject[page]
 		first := s.get()
 		if s.get() == first {
 			t.Error("two have the same")

@@ -35,7 +35,7 @@ func ServeSummary(w http.ResponseWriter, s *Summary) {
 }
 
 // summaryBuffers keeps the memory of the last page for reuse.
-var summaryBuffers spare[[]byte]
+var summaryBuffers spareObject[[]byte]
 
 // An object writes a JSON object.
 type object struct {

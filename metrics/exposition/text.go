@@ -30,8 +30,8 @@ type page struct {
 
 // pages and packers keep the memory of the last page for reuse.
 var (
-	pages   spare[page]
-	packers spare[packer]
+	pages   spareObject[page]
+	packers spareObject[packer]
 )
 
 // partSize is the number of bytes of a page that are buffered before they are sent.

@@ -48,11 +48,11 @@ func (h *Host) Board() (b Board) {
 		}
 	}
 	b.readPower(h)
-	b.MHz, b.MaxMHz = h.mega("scaling_cur_freq"), h.mega("cpuinfo_max_freq")
+	b.MHz, b.MaxMHz = h.readMega("scaling_cur_freq"), h.readMega("cpuinfo_max_freq")
 	return b
 }
 
-func (h *Host) mega(file string) float64 {
+func (h *Host) readMega(file string) float64 {
 	n, err := strconv.ParseUint(h.readLine("sys/devices/system/cpu/cpu0/cpufreq/"+file), 10, 32)
 	if err != nil {
 		return 0

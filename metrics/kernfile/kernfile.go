@@ -108,6 +108,6 @@ func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	return b.Read(fd, limit)
 }
 
-// View returns a string that shares the memory of b. The caller must not change b while the string
+// StringView returns a string that shares the memory of b. The caller must not change b while the string
 // is in use.
-func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func StringView(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -102,7 +102,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		if n == len(figures) {
 			break
 		}
-		v, err := strconv.ParseUint(kernfile.View(f), 10, 64)
+		v, err := strconv.ParseUint(kernfile.StringView(f), 10, 64)
 		if err != nil {
 			return i, false
 		}

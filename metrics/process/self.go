@@ -58,9 +58,9 @@ func (s *Self) parseStat(text []byte) {
 		field++
 		switch field {
 		case fieldVsize:
-			s.Virtual, _ = strconv.ParseUint(kernfile.View(v), 10, 64) // always a number
+			s.Virtual, _ = strconv.ParseUint(kernfile.StringView(v), 10, 64) // always a number
 		case fieldRSS:
-			pages, _ := strconv.ParseUint(kernfile.View(v), 10, 64)
+			pages, _ := strconv.ParseUint(kernfile.StringView(v), 10, 64)
 			s.Resident = pages * uint64(os.Getpagesize())
 			return
 		}
@@ -78,7 +78,7 @@ func (s *Self) parseNetstat(text []byte) {
 		case names == nil:
 			names = rest
 		default:
-			s.Received, s.Sent = nth(rest, index(names, "InOctets")), nth(rest, index(names, "OutOctets"))
+			s.Received, s.Sent = nthNumber(rest, index(names, "InOctets")), nthNumber(rest, index(names, "OutOctets"))
 			return
 		}
 	}
@@ -97,11 +97,11 @@ func index(line []byte, word string) int {
 	return -1
 }
 
-func nth(line []byte, at int) (n uint64) {
+func nthNumber(line []byte, at int) (n uint64) {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
 		if i == at {
-			n, _ = strconv.ParseUint(kernfile.View(w), 10, 64)
+			n, _ = strconv.ParseUint(kernfile.StringView(w), 10, 64)
 			break
 		}
 		i++

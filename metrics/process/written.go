@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Written returns the number of bytes that a process has caused to be written to block devices. It includes the
+// WrittenBytes returns the number of bytes that a process has caused to be written to block devices. It includes the
 // bytes of the child processes for which it has waited. It also includes data that was deleted before it was
 // written to the device, because the kernel subtracts such data from the figures of the deleting process. A pid of
 // 0 means this process. The result is 0 if the process has ended or its figures are not readable. See
 // https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
-func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
+func (r Reader) WrittenBytes(pid int) uint64 { return writtenBytes(r.path(pid, "io")) }
 
-// SelfWritten is like Written for this process, but without its child processes. A child process may write more
+// SelfWritten is like WrittenBytes for this process, but without its child processes. A child process may write more
 // than this process, for example when it creates a file system on another disk.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
@@ -31,7 +31,7 @@ func SelfWritten() uint64 {
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &before) != nil {
 			return 0
 		}
-		all = Reader{}.Written(0)
+		all = Reader{}.WrittenBytes(0)
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &after) == nil && after.Oublock == before.Oublock {
 			break
 		}
@@ -39,7 +39,7 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is like Written, but only for the present threads of a process, without its child
+// OwnWritten is like WrittenBytes, but only for the present threads of a process, without its child
 // processes.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
@@ -47,18 +47,18 @@ func (r Reader) OwnWritten(pid int) (sum uint64) {
 		return 0
 	}
 	for _, t := range tasks {
-		sum += written(r.path(pid, filepath.Join("task", t.Name(), "io")))
+		sum += writtenBytes(r.path(pid, filepath.Join("task", t.Name(), "io")))
 	}
 	return sum
 }
 
-func written(path string) (wrote uint64) {
+func writtenBytes(path string) (wrote uint64) {
 	b := kernfile.Get()
 	defer b.Put()
 	text, _ := b.File(maxText, path) // after an error the text is empty
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
-			wrote, _ = strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
+			wrote, _ = strconv.ParseUint(kernfile.StringView(bytes.TrimSpace(v)), 10, 64)
 		}
 	}
 	return wrote

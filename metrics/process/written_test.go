@@ -27,7 +27,7 @@ func TestWritten(t *testing.T) {
 	write(root, "7/task/7/io", "write_bytes: 300\ncancelled_write_bytes: 0\n")
 	write(root, "7/task/8/io", "write_bytes: 5\ncancelled_write_bytes: 50\n")
 	r := Reader{Root: root}
-	if all, own, none := r.Written(7), r.OwnWritten(7), r.Written(8); all != 1000 || own != 305 || none != 0 {
+	if all, own, none := r.WrittenBytes(7), r.OwnWritten(7), r.WrittenBytes(8); all != 1000 || own != 305 || none != 0 {
 		t.Errorf("%d, own %d, of none %d", all, own, none)
 	}
 }
@@ -36,13 +36,13 @@ func TestWritten(t *testing.T) {
 func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
-	self, all := SelfWritten(), Reader{}.Written(0)
+	self, all := SelfWritten(), Reader{}.WrittenBytes(0)
 	cmd := exec.Command("sh", "-c", "sh -c 'head -c 8388608 /dev/zero > child'; exit 0")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if grew := (Reader{}).Written(0) - all; grew < size {
+	if grew := (Reader{}).WrittenBytes(0) - all; grew < size {
 		t.Skipf("this file system counts %d bytes of %d", grew, size)
 	}
 	if grew := SelfWritten() - self; grew > size/8 {

@@ -7,7 +7,7 @@
 //	                        |
 //	walk: /  kubepods  its classes  pods  containers  and other configured cgroups
 //	                        |
-//	    cgroup.Recent (shared with the CRI)   process (network, open files)
+//	    cgroup.CachedReader (shared with the CRI)   process (network, open files)
 //
 // The package reads files only during a call. A call during a reading waits for it and shares its result. A sample is
 // released some time after its last use. Only the counters from which the next rates are computed are kept. A cgroup,

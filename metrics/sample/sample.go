@@ -60,7 +60,7 @@ func (s *Sample) Find(path string) *Group {
 
 // Config is the configuration of a Sampler.
 type Config struct {
-	Cgroups *cgroup.Recent
+	Cgroups *cgroup.CachedReader
 	Process process.Reader
 	Pods    string   // path of kubepods
 	Others  []string // paths of additional cgroups
@@ -171,7 +171,7 @@ func (s *Sampler) setRates(now *Sample) {
 		if g.someone > 0 {
 			r.network = g.Network
 		}
-		r.ran, r.first, r.ownNet, r.open, r.openLimit, r.seen = g.Ran, g.First, g.ownNet, g.Open, g.OpenLimit, now.At
+		r.ran, r.first, r.ownNet, r.open, r.openLimit, r.seen = g.UsageTurn, g.First, g.ownNet, g.Open, g.OpenLimit, now.At
 		s.rates[g.Path] = r
 	}
 	if len(s.rates) > len(now.Groups) {
@@ -194,7 +194,7 @@ var noProof cgroup.Reading
 // add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that it
 // is unchanged. It returns false if the cgroup does not exist.
 func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
-	if d, ok := w.c.Cgroups.Unchanged(g.Path, ancestor); ok {
+	if d, ok := w.c.Cgroups.UnchangedReading(g.Path, ancestor); ok {
 		g.Reading = d
 		w.sample.Groups = append(w.sample.Groups, g)
 		return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
@@ -332,7 +332,7 @@ func (w *walk) readNetwork(pod *Group, someone int) {
 		last = rate{}
 	}
 	pod.someone = someone
-	if pod.Ran == last.ran && w.links.IsSame(last.way) {
+	if pod.UsageTurn == last.ran && w.links.IsSame(last.way) {
 		pod.Network, pod.way = last.network, last.way
 		return
 	}
@@ -346,7 +346,7 @@ func (w *walk) readNetwork(pod *Group, someone int) {
 const maxProcesses = 256
 
 func (w *walk) readProcesses(g *Group) {
-	if last, ok := w.before[g.Path]; ok && g.Ran == last.ran && last.first == g.First && last.open.Known {
+	if last, ok := w.before[g.Path]; ok && g.UsageTurn == last.ran && last.first == g.First && last.open.Known {
 		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
 		return
 	}

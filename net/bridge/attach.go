@@ -84,7 +84,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
 		return err
 	}
-	return w.wait(p.Addresses)
+	return w.waitUsable(p.Addresses)
 }
 
 // ip6 returns the sysctls that enable or disable IPv6 on the pod's interface.
@@ -168,8 +168,8 @@ func configure(h *netlink.Handle, p Port) error {
 	return nil
 }
 
-// Loopback brings up the loopback interface of a namespace.
-func Loopback(ns netns.NS) error {
+// SetLoopbackUp brings up the loopback interface of a namespace.
+func SetLoopbackUp(ns netns.NS) error {
 	h, err := ns.Netlink()
 	if err != nil {
 		return err
@@ -213,8 +213,8 @@ func Detach(ns netns.NS, name string) error {
 	return nil
 }
 
-// Attached reports whether the pod has the interface with all addresses, and whether the interface's peer is a port of the bridge.
-func Attached(host, pod netns.NS, p Port) (bool, error) {
+// IsAttached reports whether the pod has the interface with all addresses, and whether the interface's peer is a port of the bridge.
+func IsAttached(host, pod netns.NS, p Port) (bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
 		return false, err

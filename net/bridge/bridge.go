@@ -188,11 +188,11 @@ func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) e
 			}
 		}
 	}
-	return w.wait(missing)
+	return w.waitUsable(missing)
 }
 
-// Obstacle returns an error if Ensure would fail because of an existing interface. It changes nothing.
-func Obstacle(ns netns.NS, c Config) error {
+// FindObstacle returns an error if Ensure would fail because of an existing interface. It changes nothing.
+func FindObstacle(ns netns.NS, c Config) error {
 	h, err := ns.Netlink()
 	if err != nil {
 		return err

@@ -28,8 +28,8 @@ type Fault struct {
 	Name string // the name of the link, address, route or sysctl
 }
 
-// Damage returns the faults that Ensure would repair. It changes nothing.
-func Damage(ns netns.NS, c Config) ([]Fault, error) {
+// FindDamage returns the faults that Ensure would repair. It changes nothing.
+func FindDamage(ns netns.NS, c Config) ([]Fault, error) {
 	h, err := ns.Netlink()
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	if link.Attrs().Flags&net.FlagUp == 0 {
 		out = append(out, Fault{FaultBridge, c.Name})
 	}
-	differing, err := ns.Differing(Sysctls(c)...)
+	differing, err := ns.DifferingSysctls(Sysctls(c)...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +166,8 @@ func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// Unplugged returns those of the given interfaces that are missing, down, or not ports of the bridge.
-func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
+// MissingPorts returns those of the given interfaces that are missing, down, or not ports of the bridge.
+func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil
 	}
@@ -198,9 +198,9 @@ func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// Replug makes the veth end on the node a port of its bridge again and sets it up. The error wraps fs.ErrNotExist if the pair is gone, or
-// if its peer is not in the pod's namespace.
-func Replug(host, pod netns.NS, p Port) error {
+// ReattachPort makes the veth end on the node a port of its bridge again and sets it up. The error wraps fs.ErrNotExist if the pair is
+// gone, or if its peer is not in the pod's namespace.
+func ReattachPort(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()
 	if err != nil {
 		return err

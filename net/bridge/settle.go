@@ -44,8 +44,8 @@ func (w watch) close() {
 	}
 }
 
-// wait returns when the addresses are usable, or after addressTime.
-func (w watch) wait(addrs []netip.Prefix) error {
+// waitUsable returns when the addresses are usable, or after addressTime.
+func (w watch) waitUsable(addrs []netip.Prefix) error {
 	if w.socket == nil {
 		return nil
 	}

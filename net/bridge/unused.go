@@ -18,8 +18,8 @@ type Interface struct {
 	Port      bool // whether the interface is a port of another one
 }
 
-// Survey lists the interfaces of a namespace. It changes nothing.
-func Survey(ns netns.NS) ([]Interface, error) {
+// ListInterfaces lists the interfaces of a namespace. It changes nothing.
+func ListInterfaces(ns netns.NS) ([]Interface, error) {
 	h, err := ns.Netlink()
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that Survey returned. It returns an error if name and index no longer match, or if the interface is
-// in use: it has ports or child interfaces, or is a port.
+// RemoveUnused removes an interface that ListInterfaces returned. It returns an error if name and index no longer match, or if the
+// interface is in use: it has ports or child interfaces, or is a port.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {

@@ -57,7 +57,7 @@ func index(t *testing.T, h *netlink.Handle, name string) int {
 
 func surveyed(t *testing.T, ns netns.NS) map[string]bridge.Interface {
 	t.Helper()
-	list, err := bridge.Survey(ns)
+	list, err := bridge.ListInterfaces(ns)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 			var used, usedBare time.Duration
 			rounds := 0
 			for b.Loop() {
-				_, path, end := netnstest.Make(b)
+				_, path, end := netnstest.NewUntilEnd(b)
 				start, busy := time.Now(), cpu(b)
 				_, err := n.Setup(b.Context(), "pod", path, cfg)
 				check(b, err)
@@ -62,7 +62,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 				used += cpu(b) - busy
 				end()
 
-				_, path, end = netnstest.Make(b)
+				_, path, end = netnstest.NewUntilEnd(b)
 				start, busy = time.Now(), cpu(b)
 				w.bareVeth(b, path)
 				bare += time.Since(start)

@@ -41,7 +41,7 @@ func newPlugins(cfg Config) *plugins {
 	exec := &plugin.Exec{Host: cfg.Host}
 	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
 	p := &plugins{
-		confs: confs{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Alone && cfg.Mode == Auto},
+		confs: confs{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Standalone && cfg.Mode == Auto},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
 		exec:  exec, paths: paths,
 		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
@@ -72,7 +72,7 @@ func (p *plugins) setup(
 			return nil, err
 		}
 	}
-	if err := bridge.Loopback(netns.At(path)); err != nil {
+	if err := bridge.SetLoopbackUp(netns.At(path)); err != nil {
 		return nil, err
 	}
 	a, err := newAttachment(list, id, path, cfg)

@@ -234,7 +234,7 @@ func TestFirstConfigurationIsBroken(t *testing.T) {
 		n := w.network(t, w.conf(t, "1.conflist", content))
 		check(t, n.Reconcile(t.Context(), nil))
 		_, path := netnstest.New(t)
-		if _, err := n.Setup(t.Context(), "pod", path, nil); err == nil || n.Ready() == nil || n.Admit() == nil {
+		if _, err := n.Setup(t.Context(), "pod", path, nil); err == nil || n.Ready() == nil || n.CheckPodNetwork() == nil {
 			t.Errorf("%q: a pod gets a network (%v)", content, err)
 		}
 		w.pristine(t)

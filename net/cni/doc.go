@@ -47,7 +47,7 @@
 // # Firewalls
 //
 // The node forwards packets (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). If the policy of a firewall chain on nftables, including
-// iptables-nft, is to drop forwarded packets, islet inserts rules that accept the packets of pods (nft.Admit). If a rule drops them, as
-// in firewalld, an administrator must make the bridge trusted (firewall-cmd --permanent --zone=trusted --add-interface=islet0).
+// iptables-nft, is to drop forwarded packets, islet inserts rules that accept the packets of pods (nft.AllowForwarding). If a rule drops
+// them, as in firewalld, an administrator must make the bridge trusted (firewall-cmd --permanent --zone=trusted --add-interface=islet0).
 // iptables-legacy with the policy drop requires iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
 package cni

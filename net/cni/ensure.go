@@ -37,7 +37,7 @@ func (n *Network) Ready() error {
 	if list != nil || err != nil {
 		return err
 	}
-	what := partSysctls | n.tracker.failing()
+	what := partSysctls | n.tracker.failedParts()
 	if !n.tracker.listens.Load() {
 		what = allParts
 	}
@@ -56,7 +56,7 @@ func (n *Network) Ready() error {
 func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.Uses(p.Masked()) })
+	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.UsesPrefix(p.Masked()) })
 }
 
 // ensureRecent returns the bridge. It calls ensure if the last successful call is older than ensureFresh or the bridge has changed.
@@ -84,7 +84,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	c.Routes = routes
 	former := slices.Clone(c.Addresses[len(n.cidrs):])
 	c.Foreign = func(p netip.Prefix) bool { // p is an address in a former pod CIDR
-		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
+		if n.addresses != nil && !n.addresses.UsesPrefix(p.Masked()) {
 			return true
 		}
 		former = append(former, p)
@@ -121,7 +121,7 @@ func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()
 	n.mu.Unlock()
-	return bridge.Obstacle(n.cfg.Host, c)
+	return bridge.FindObstacle(n.cfg.Host, c)
 }
 
 // bridge returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the addresses in
@@ -133,7 +133,7 @@ func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
 		ipv4, ipv6 = ipv4 || p.Addr().Is4(), ipv6 || p.Addr().Is6()
 	}
 	for _, p := range n.former {
-		if n.addresses != nil && n.addresses.Uses(p.Masked()) && !slices.Contains(c.Addresses, p) {
+		if n.addresses != nil && n.addresses.UsesPrefix(p.Masked()) && !slices.Contains(c.Addresses, p) {
 			c.Addresses = append(c.Addresses, p)
 		}
 	}

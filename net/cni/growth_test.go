@@ -27,7 +27,7 @@ func BenchmarkGrowth(b *testing.B) {
 				}
 				var setup, teardown time.Duration
 				for b.Loop() {
-					_, path, end := netnstest.Make(b)
+					_, path, end := netnstest.NewUntilEnd(b)
 					start := cpu(b)
 					_, err := n.Setup(b.Context(), "pod", path, cfg)
 					check(b, err)

@@ -97,7 +97,7 @@ func TestSetupAgain(t *testing.T) {
 func TestTeardownOfWhatIsGone(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
-	ns, path, end := netnstest.Make(t)
+	ns, path, end := netnstest.NewUntilEnd(t)
 	_ = ns
 	_, err := n.Setup(t.Context(), "pod", path, nil)
 	check(t, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // IsPlugin reports whether a program name is the name of a built-in CNI plugin.
-func IsPlugin(name string) bool { return plugin.Has(name) }
+func IsPlugin(name string) bool { return plugin.IsBuiltIn(name) }
 
 // Main runs a built-in plugin as an executable, and returns the exit code. The program's name is the plugin type, and the request is in
 // CNI_ variables and on stdin. args are the process's arguments, including the name.
@@ -23,9 +23,9 @@ func Main(name string, args []string) int {
 	return plugin.Main(name)
 }
 
-// Has reports whether a plugin of the given type is built in or in one of the directories.
-func Has(binDirs []string, kind string) bool {
-	if plugin.Has(kind) {
+// HasPlugin reports whether a plugin of the given type is built in or in one of the directories.
+func HasPlugin(binDirs []string, kind string) bool {
+	if plugin.IsBuiltIn(kind) {
 		return true
 	}
 	return slices.ContainsFunc(binDirs, func(dir string) bool {

@@ -71,8 +71,9 @@ func (m *missingFiles) note(err error) {
 	}
 }
 
-// take removes existing and expired files from the list. It returns the number of existing files, and the files that are still missing.
-func (m *missingFiles) take() (appeared int, waiting []missingFile) {
+// removeAppeared removes existing and expired files from the list. It returns the number of existing files, and the files that are still
+// missing.
+func (m *missingFiles) removeAppeared() (appeared int, waiting []missingFile) {
 	m.mu.Lock()
 	paths := slices.Clone(m.paths)
 	m.mu.Unlock()
@@ -130,7 +131,7 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 		case <-watcher.Errors: // events were lost
 		case <-check.C:
 			pending, wait = false, settleTime
-			n, waiting := m.take()
+			n, waiting := m.removeAppeared()
 			if n > 0 {
 				appeared()
 				wait = wakePause
@@ -156,7 +157,7 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 func watchNearest(watcher *fsnotify.Watcher, files []missingFile) (changed bool, err error) {
 	dirs := map[string]bool{}
 	for _, f := range files {
-		dirs[nearest(filepath.Dir(f.path))] = true
+		dirs[nearestExisting(filepath.Dir(f.path))] = true
 	}
 	for _, old := range watcher.WatchList() {
 		if !dirs[old] {

@@ -37,7 +37,7 @@ func TestMissingFileAppears(t *testing.T) {
 			case <-time.After(missingTime / 2):
 				t.Fatal("appeared was not called")
 			}
-			if _, waiting := m.take(); len(waiting) != 0 {
+			if _, waiting := m.removeAppeared(); len(waiting) != 0 {
 				t.Error(waiting)
 			}
 			cancel()

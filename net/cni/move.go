@@ -100,9 +100,9 @@ func (n *Network) poke() {
 	}
 }
 
-// Stale reports whether a sandbox needs to be replaced, because its connection cannot be repaired or because a CNI configuration has
+// IsStale reports whether a sandbox needs to be replaced, because its connection cannot be repaired or because a CNI configuration has
 // taken over from the built-in network.
-func (n *Network) Stale(id string) bool {
+func (n *Network) IsStale(id string) bool {
 	if n.tracker.isLost(id) {
 		return true
 	}
@@ -115,18 +115,18 @@ func (n *Network) Stale(id string) bool {
 // isBuiltIn reports whether a sandbox is on the built-in network. A lease alone is no proof: after a loss of the lease store, an address
 // may be leased to a sandbox that is on another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
-	if !addresses.Has(id) {
+	if !addresses.HasAddress(id) {
 		return false
 	}
 	a, err := n.plugins.attachments.read(id)
 	return a == nil && err == nil
 }
 
-// Admit returns the reason why no pod can get a network now, or nil. Its result differs from Ready only while pods move from the built-in
-// network to another one.
-func (n *Network) Admit() error {
+// CheckPodNetwork returns the reason why no pod can get a network now, or nil. Its result differs from Ready only while pods move from the
+// built-in network to another one.
+func (n *Network) CheckPodNetwork() error {
 	list, err := n.checkDirectory()
-	if err == nil && list != nil && n.currentPhase().moving() {
+	if err == nil && list != nil && n.currentPhase().isMoving() {
 		err = fmt.Errorf("pods are still on the built-in network, which CNI network %s replaces", list.Name)
 	}
 	return err
@@ -138,7 +138,7 @@ type phase struct {
 	moved     bool // a CNI configuration has taken over, permanently
 }
 
-func (p phase) moving() bool { return p.installed && p.moved }
+func (p phase) isMoving() bool { return p.installed && p.moved }
 
 func (n *Network) currentPhase() phase {
 	n.mu.Lock()
@@ -156,7 +156,7 @@ func (n *Network) setInstalled(yes bool) {
 // finishMove removes the built-in network if another one has taken over and no pod is left on the built-in network. With force, it does
 // not wait for the pods. It reports whether the built-in network is gone.
 func (n *Network) finishMove(force bool) (gone bool) {
-	if !n.currentPhase().moving() {
+	if !n.currentPhase().isMoving() {
 		return false
 	}
 	left, err := n.withdraw(force)
@@ -203,7 +203,7 @@ func (n *Network) remove() error {
 			errs = append(errs, bridge.Detach(n.cfg.Host, name))
 		}
 	}
-	errs = append(errs, n.ports.Clean(), nft.Dismiss(n.cfg.Host))
+	errs = append(errs, n.ports.Clean(), nft.RemoveForwarding(n.cfg.Host))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

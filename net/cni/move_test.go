@@ -65,7 +65,7 @@ func TestBuiltInNetworkIsLaidWhenItIsUsed(t *testing.T) {
 	check(t, n.Reconcile(t.Context(), nil))
 	check(t, n.Ready())
 	check(t, n.SetPodCIDRs(t.Context(), []netip.Prefix{netip.MustParsePrefix("10.43.0.0/24")}))
-	check(t, n.Admit())
+	check(t, n.CheckPodNetwork())
 	w.pristine(t)
 	forwards := func() string {
 		var is []byte
@@ -90,27 +90,27 @@ func TestConflistTakesOver(t *testing.T) {
 	n, news := w.run(t, func(c *Config) { c.ConfDir = dir })
 	check(t, n.Reconcile(t.Context(), nil))
 	web, other := w.pod(t, n, "web", tcp(8080, 80)), w.pod(t, n, "other")
-	if n.Stale(web.id) {
+	if n.IsStale(web.id) {
 		t.Error("stale without a configuration")
 	}
 	check(t, os.MkdirAll(dir, 0o755))
 	conf := filepath.Join(dir, "10-flannel.conflist")
 	check(t, os.WriteFile(conf, []byte(w.flannel()), 0o600))
-	until(t, news, "the pods are stale", func() bool { return n.Stale(web.id) && n.Stale(other.id) })
+	until(t, news, "the pods are stale", func() bool { return n.IsStale(web.id) && n.IsStale(other.id) })
 	check(t, n.Ready())
 	serve(t, web.ns, "web", 80)
 	wantAnswer(t, w.outside, "tcp", nodeAddrs[0], 8080, "web sees 192.0.2.2") // the pod keeps its host port while it runs
 
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 	_, path := netnstest.New(t)
-	if _, err := n.Setup(t.Context(), "early", path, nil); err == nil || n.Admit() == nil {
+	if _, err := n.Setup(t.Context(), "early", path, nil); err == nil || n.CheckPodNetwork() == nil {
 		t.Errorf("a pod starts on the new network while another is on the old one (%v)", err)
 	}
 	check(t, n.Teardown(t.Context(), other.id, other.path, other.cfg))
-	until(t, news, "pods are admitted", func() bool { return n.Admit() == nil })
+	until(t, news, "pods are admitted", func() bool { return n.CheckPodNetwork() == nil })
 	w.pristine(t)
 	web, other = w.pod(t, n, "web2", tcp(8080, 80)), w.pod(t, n, "other2")
-	if fmt.Sprint(web.addrs, other.addrs) != "[10.42.0.2] [10.42.0.3]" || n.Stale(web.id) {
+	if fmt.Sprint(web.addrs, other.addrs) != "[10.42.0.2] [10.42.0.3]" || n.IsStale(web.id) {
 		t.Errorf("on the new network: %v %v", web.addrs, other.addrs)
 	}
 	serve(t, web.ns, "web", 80)
@@ -155,7 +155,7 @@ func TestBusyDirectory(t *testing.T) {
 	}()
 	<-began
 	w.conf(t, "10-flannel.conflist", w.flannel())
-	until(t, news, "the pod is stale", func() bool { return n.Stale(web.id) })
+	until(t, news, "the pod is stale", func() bool { return n.IsStale(web.id) })
 	close(stop)
 	check(t, <-writing)
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
@@ -170,7 +170,7 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	check(t, n.Ready())
 	n.finishMove(true)
 	w.pristine(t)
-	if !n.Stale(slow.id) {
+	if !n.IsStale(slow.id) {
 		t.Error("the pod whose network is gone is not stale")
 	}
 	fresh := w.pod(t, n, "fresh", tcp(8080, 80))
@@ -195,13 +195,13 @@ func TestConflistComesWhileTheAgentIsDown(t *testing.T) {
 			if !live {
 				check(t, n.Reconcile(t.Context(), nil))
 				w.pristine(t)
-				check(t, n.Admit())
+				check(t, n.CheckPodNetwork())
 				return
 			}
 			check(t, n.Reconcile(t.Context(), []string{p.id}))
-			until(t, news, "the pod is stale", func() bool { return n.Stale(p.id) })
+			until(t, news, "the pod is stale", func() bool { return n.IsStale(p.id) })
 			check(t, n.Teardown(t.Context(), p.id, p.path, p.cfg))
-			until(t, news, "pods are admitted", func() bool { return n.Admit() == nil })
+			until(t, news, "pods are admitted", func() bool { return n.CheckPodNetwork() == nil })
 			w.pristine(t)
 		})
 	}
@@ -213,7 +213,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 	check(t, n.Reconcile(t.Context(), nil))
 	_, path := netnstest.New(t)
 	_, err := n.Setup(t.Context(), "pod", path, nil)
-	for what, err := range map[string]error{"Ready": n.Ready(), "Admit": n.Admit(), "Setup": err} {
+	for what, err := range map[string]error{"Ready": n.Ready(), "Admit": n.CheckPodNetwork(), "Setup": err} {
 		if err == nil || !strings.HasSuffix(err.Error(), "cni plugin not initialized") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -222,7 +222,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 		t.Errorf("configuration: %s", got)
 	}
 	w.conf(t, "10-flannel.conflist", w.flannel())
-	until(t, news, "pods are admitted", func() bool { return n.Admit() == nil })
+	until(t, news, "pods are admitted", func() bool { return n.CheckPodNetwork() == nil })
 	check(t, n.Ready())
 	if p := w.pod(t, n, "pod"); p.addrs[0].String() != "10.42.0.2" {
 		t.Errorf("addresses are %v", p.addrs)
@@ -245,7 +245,7 @@ func TestBrokenConfigurationGoes(t *testing.T) {
 	hear("the file is broken")
 	check(t, os.Remove(filepath.Join(w.dir, "net.d", "1.conflist")))
 	hear("the file is gone")
-	until(t, news, "pods are admitted", func() bool { return n.Admit() == nil })
+	until(t, news, "pods are admitted", func() bool { return n.CheckPodNetwork() == nil })
 }
 
 func TestBuiltInNetworkOnly(t *testing.T) {
@@ -254,7 +254,7 @@ func TestBuiltInNetworkOnly(t *testing.T) {
 	check(t, n.Reconcile(t.Context(), nil))
 	check(t, n.Ready())
 	p := w.pod(t, n, "pod")
-	if n.Stale(p.id) || n.Config() != BuiltIn || len(w.links(t)) != 1 || !vethPattern.MatchString(w.links(t)[0]) {
+	if n.IsStale(p.id) || n.Config() != BuiltIn || len(w.links(t)) != 1 || !vethPattern.MatchString(w.links(t)[0]) {
 		t.Errorf("links are %v, configuration %s", w.links(t), n.Config())
 	}
 }

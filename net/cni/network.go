@@ -34,27 +34,27 @@ const undoTime = 10 * time.Second
 
 // Config is the configuration of a Network.
 type Config struct {
-	Mode     Mode           // default Auto
-	Alone    bool           // the node belongs to no cluster; in mode Auto, configurations that cannot be used are skipped
-	ConfDir  string         // directory of CNI configurations
-	BinDirs  []string       // directories of CNI plugins
-	PodCIDRs []netip.Prefix // at most one for each IP family; the default is 10.42.0.0/24
-	Bridge   string         // default islet0
-	Hairpin  bool           // the bridge may send a frame back to the pod that sent it
-	DataDir  string         // directory of the host ports, the CNI cache and the links to plugins
-	Leases   ipam.Store
-	Log      *slog.Logger
-	Host     netns.NS // the node's network namespace; the default is the process's own
+	Mode       Mode           // default Auto
+	Standalone bool           // the node belongs to no cluster; in mode Auto, configurations that cannot be used are skipped
+	ConfDir    string         // directory of CNI configurations
+	BinDirs    []string       // directories of CNI plugins
+	PodCIDRs   []netip.Prefix // at most one for each IP family; the default is 10.42.0.0/24
+	Bridge     string         // default islet0
+	Hairpin    bool           // the bridge may send a frame back to the pod that sent it
+	DataDir    string         // directory of the host ports, the CNI cache and the links to plugins
+	Leases     ipam.Store
+	Log        *slog.Logger
+	Host       netns.NS // the node's network namespace; the default is the process's own
 	// Run calls Changed when sandboxes may be stale, or when waiting pods may be able to get a network. Changed may be nil, and must not
 	// block.
 	Changed func()
-	// Tell is called for each event about the node. Repaired is called with the kind of each repaired item. Both may be
+	// RecordEvent is called for each event about the node. OnRepair is called with the kind of each repaired item. Both may be
 	// nil, and must not block.
-	Tell func(warning bool, reason, message string)
+	RecordEvent func(warning bool, reason, message string)
 	// Hold disables the repair of sandboxes' ports. It is set during the trial of a new version of the agent, because an agent in a wrong
 	// network namespace would move the veths of pods there.
 	Hold     bool
-	Repaired func(kind string)
+	OnRepair func(kind string)
 	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process created. It is nil if there are no
 	// such sandboxes.
 	Sandbox func(id string) (path, pod string)
@@ -151,7 +151,7 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 		return nil, err
 	}
 	isBuiltIn := n.isBuiltIn(addresses, id)
-	if isBuiltIn && !n.Stale(id) {
+	if isBuiltIn && !n.IsStale(id) {
 		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
 	list, err := n.activeList(n.plugins.confs.current())
@@ -166,7 +166,7 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 			return nil, err
 		}
 	}
-	if err := n.Admit(); err != nil {
+	if err := n.CheckPodNetwork(); err != nil {
 		return nil, err
 	}
 	addrs, err := n.plugins.setup(ctx, list, id, path, cfg)
@@ -208,7 +208,7 @@ func attach(host, pod netns.NS, p bridge.Port) error {
 	if !errors.Is(err, errExist) {
 		return err
 	}
-	if right, err := bridge.Attached(host, pod, p); right || err != nil {
+	if right, err := bridge.IsAttached(host, pod, p); right || err != nil {
 		return err
 	}
 	if err := errors.Join(bridge.Detach(host, p.Host), bridge.Detach(pod, p.Interface)); err != nil {
@@ -242,7 +242,7 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	if err := n.plugins.teardown(ctx, id); err != nil {
 		return err
 	}
-	if !addresses.Has(id) {
+	if !addresses.HasAddress(id) {
 		n.tracker.forget(id)
 		return nil
 	}
@@ -253,7 +253,7 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 		return err
 	}
 	n.tracker.forget(id)
-	if n.currentPhase().moving() {
+	if n.currentPhase().isMoving() {
 		n.poke() // this may have been the last pod on the built-in network
 	}
 	return nil

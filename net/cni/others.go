@@ -50,9 +50,9 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// Broken returns the error of an invalid configuration file, or nil if the file is valid. It does not check whether the plugins exist;
-// use Has for that.
-func Broken(path string) error {
+// CheckFile returns the error of an invalid configuration file, or nil if the file is valid. It does not check whether the plugins exist;
+// use HasPlugin for that.
+func CheckFile(path string) error {
 	_, err := load(path)
 	return err
 }

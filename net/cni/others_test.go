@@ -59,9 +59,10 @@ func TestMissingPluginAlone(t *testing.T) {
 	if _, err := n.Setup(t.Context(), "joined", path, nil); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("in a cluster: %v", err)
 	}
-	n = w.network(t, conf, func(c *Config) { c.Alone = true })
+	n = w.network(t, conf, func(c *Config) { c.Standalone = true })
 	check(t, n.Reconcile(t.Context(), nil))
-	if addrs := w.pod(t, n, "pod").addrs; addrs[0].String() != "10.42.0.2" || n.Ready() != nil || n.Admit() != nil || n.Config() != BuiltIn {
+	addrs := w.pod(t, n, "pod").addrs
+	if addrs[0].String() != "10.42.0.2" || n.Ready() != nil || n.CheckPodNetwork() != nil || n.Config() != BuiltIn {
 		t.Errorf("alone: %v, %v, %s", addrs, n.Ready(), n.Config())
 	}
 	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {
@@ -69,15 +70,15 @@ func TestMissingPluginAlone(t *testing.T) {
 	}
 	// When the plugins are installed, the node uses the configuration.
 	w.conf(t, "1.conflist", w.chained("1.0.0"))
-	if err := n.Ready(); err != nil || !n.Stale("pod") || n.Problem() != nil {
-		t.Errorf("with the plugins: %v, stale %t, %v", err, n.Stale("pod"), n.Problem())
+	if err := n.Ready(); err != nil || !n.IsStale("pod") || n.Problem() != nil {
+		t.Errorf("with the plugins: %v, stale %t, %v", err, n.IsStale("pod"), n.Problem())
 	}
 }
 
 // TestBrokenFileAlone checks a file that cannot be used. A node without a cluster skips it and reports this. Pods get the network of the
 // next file, or the built-in network. A node in a cluster waits for a valid file, as containerd does.
 func TestBrokenFileAlone(t *testing.T) {
-	alone := func(c *Config) { c.Alone = true }
+	alone := func(c *Config) { c.Standalone = true }
 	for name, put := range map[string]func(file string) error{
 		"half":      func(file string) error { return os.WriteFile(file, []byte(`{"name": "half`), 0o600) },
 		"empty":     func(file string) error { return os.WriteFile(file, nil, 0o600) },

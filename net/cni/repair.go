@@ -27,8 +27,8 @@ const lostAfter = 3
 // maxNamed is the maximum number of items that one event names.
 const maxNamed = 3
 
-// A pass checks parts of the built-in network and repairs damaged ones.
-type pass struct {
+// A repairPass checks parts of the built-in network and repairs damaged ones.
+type repairPass struct {
 	n     *Network
 	now   time.Time
 	retry bool      // retry failed repairs before the end of their pause
@@ -53,7 +53,7 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 			what |= partTable | partBridge
 		}
 	}
-	p := &pass{n: n, now: time.Now(), retry: retry}
+	p := &repairPass{n: n, now: time.Now(), retry: retry}
 	k.contest.forget(p.now)
 	for _, part := range []struct {
 		is     partSet
@@ -64,8 +64,8 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 			p.retryUnchecked(part.is)
 		}
 	}
-	p.tell()
-	contested := k.contest.contested()
+	p.logRepairs()
+	contested := k.contest.pausedItems()
 	k.mu.Lock()
 	k.contested = contested
 	k.mu.Unlock()
@@ -75,8 +75,8 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 	return p.wake, p.again, err
 }
 
-// failing returns the parts whose last repair failed.
-func (k *tracker) failing() (parts partSet) {
+// failedParts returns the parts whose last repair failed.
+func (k *tracker) failedParts() (parts partSet) {
 	k.repairMu.Lock()
 	defer k.repairMu.Unlock()
 	for part, err := range k.errs {
@@ -87,9 +87,9 @@ func (k *tracker) failing() (parts partSet) {
 	return parts
 }
 
-// held reports whether the repair of an item must wait. If so, it schedules the repair of the part.
-func (p *pass) held(i item, part partSet) bool {
-	until, held := p.n.tracker.contest.held(i, p.now)
+// isHeld reports whether the repair of an item must wait. If so, it schedules the repair of the part.
+func (p *repairPass) isHeld(i item, part partSet) bool {
+	until, held := p.n.tracker.contest.isHeld(i, p.now)
 	if held && p.retry && p.n.tracker.contest.failures(i) > 0 {
 		return false
 	}
@@ -99,7 +99,7 @@ func (p *pass) held(i item, part partSet) bool {
 	return held
 }
 
-func (p *pass) schedule(at time.Time, part partSet) {
+func (p *repairPass) schedule(at time.Time, part partSet) {
 	p.again |= part
 	if p.wake.IsZero() || at.Before(p.wake) {
 		p.wake = at
@@ -107,7 +107,7 @@ func (p *pass) schedule(at time.Time, part partSet) {
 }
 
 // retryUnchecked schedules another check of a part whose check failed. The kernel does not repeat its notice.
-func (p *pass) retryUnchecked(part partSet) {
+func (p *repairPass) retryUnchecked(part partSet) {
 	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
 		delete(k.failed, part)
@@ -118,33 +118,33 @@ func (p *pass) retryUnchecked(part partSet) {
 }
 
 // note records the result of a repair: success if err is nil, or else a failure.
-func (p *pass) note(i item, part partSet, err error) {
+func (p *repairPass) note(i item, part partSet, err error) {
 	k := p.n.tracker
 	tell := k.contest.repaired(i, err != nil, p.now)
 	switch {
 	case err != nil:
-		if until, held := k.contest.held(i, p.now); held {
+		if until, held := k.contest.isHeld(i, p.now); held {
 			p.schedule(until, part)
 		}
 		p.n.cfg.Log.Warn("cannot repair the pod network", "what", i.String(), "error", err)
 		if tell {
-			p.n.tell("PodNetworkNotRepaired", fmt.Sprintf(
+			p.n.recordEvent("PodNetworkNotRepaired", fmt.Sprintf(
 				"The %s of the pod network is missing or changed and cannot be repaired: %v", i, err))
 		}
 		return
 	case tell:
-		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program repeatedly removes or changes the %s of the pod network; "+
+		p.n.recordEvent("PodNetworkContested", fmt.Sprintf("Another program repeatedly removes or changes the %s of the pod network; "+
 			"it is repaired at growing intervals of up to %s", i, longestPause))
 	}
 	p.fixed = append(p.fixed, i)
 	k.count(i, p.now)
-	if p.n.cfg.Repaired != nil {
-		p.n.cfg.Repaired(i.kind)
+	if p.n.cfg.OnRepair != nil {
+		p.n.cfg.OnRepair(i.kind)
 	}
 }
 
-// tell logs the repaired items.
-func (p *pass) tell() {
+// logRepairs logs the repaired items.
+func (p *repairPass) logRepairs() {
 	if len(p.fixed) == 0 {
 		return
 	}
@@ -157,22 +157,22 @@ func (p *pass) tell() {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	p.n.cfg.Log.Warn("repaired the pod network, which another program had damaged", "what", text)
-	p.n.tell("PodNetworkRepaired", "The pod network was damaged by another program and has been repaired: "+text)
+	p.n.recordEvent("PodNetworkRepaired", "The pod network was damaged by another program and has been repaired: "+text)
 }
 
-func (n *Network) tell(reason, message string) {
-	if n.cfg.Tell != nil {
-		n.cfg.Tell(true, reason, message)
+func (n *Network) recordEvent(reason, message string) {
+	if n.cfg.RecordEvent != nil {
+		n.cfg.RecordEvent(true, reason, message)
 	}
 }
 
 // table checks the nftables table and route_localnet. It runs before the other checks, because it restores the rule that drops packets
 // from pods to the node's loopback addresses.
-func (p *pass) table(partSet) error {
+func (p *repairPass) table(partSet) error {
 	n := p.n
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	table, local, err := n.ports.Damage()
+	table, local, err := n.ports.FindDamage()
 	if err != nil || !table && !local {
 		return err
 	}
@@ -180,7 +180,7 @@ func (p *pass) table(partSet) error {
 	if !table {
 		i = item{bridge.FaultSysctl, "net.ipv4.conf." + n.cfg.Bridge + ".route_localnet"}
 	}
-	if p.held(i, partTable) {
+	if p.isHeld(i, partTable) {
 		err = cmp.Or(n.tracker.errs[partTable], fmt.Errorf("the %s of the pod network is damaged", i))
 	} else {
 		err = n.ports.Repair()
@@ -193,7 +193,7 @@ func (p *pass) table(partSet) error {
 }
 
 // bridge checks the bridge, its addresses, routes and sysctls.
-func (p *pass) bridge(what partSet) error {
+func (p *repairPass) bridge(what partSet) error {
 	n := p.n
 	n.operations.RLock()
 	defer n.operations.RUnlock()
@@ -201,13 +201,13 @@ func (p *pass) bridge(what partSet) error {
 	c, _, _ := n.bridge()
 	n.mu.Unlock()
 	c.Routes = what&partRoutes != 0
-	faults, err := bridge.Damage(n.cfg.Host, c)
+	faults, err := bridge.FindDamage(n.cfg.Host, c)
 	if err != nil {
 		return err
 	}
 	due := false
 	for _, f := range faults {
-		due = !p.held(item{f.Kind, f.Name}, what&(partBridge|partRoutes)) || due
+		due = !p.isHeld(item{f.Kind, f.Name}, what&(partBridge|partRoutes)) || due
 	}
 	if !due {
 		if len(faults) > 0 {
@@ -224,14 +224,14 @@ func (p *pass) bridge(what partSet) error {
 }
 
 // ports checks the ports of all sandboxes.
-func (p *pass) ports(partSet) error {
+func (p *repairPass) ports(partSet) error {
 	n := p.n
 	if n.cfg.Hold {
 		return nil
 	}
 	ends := n.tracker.copyWires()
 	n.operations.RLock()
-	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
+	out, err := bridge.MissingPorts(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.operations.RUnlock()
 	if err != nil {
 		if bridge.NotFound(err) { // the method bridge has already reported the failed or postponed repair
@@ -242,7 +242,7 @@ func (p *pass) ports(partSet) error {
 	}
 	for _, end := range out {
 		i := item{itemPort, ends[end].title()}
-		if p.held(i, partPorts) {
+		if p.isHeld(i, partPorts) {
 			continue
 		}
 		done, err := n.replug(ends[end])
@@ -267,7 +267,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	defer n.busy.Unlock(w.id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	if !n.tracker.has(w.id) {
+	if !n.tracker.hasSandbox(w.id) {
 		return false, nil
 	}
 	addresses, err := n.leases(context.Background())
@@ -289,7 +289,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 		return true, fmt.Errorf("%w: %w", errNamespaceGone, err)
 	}
 	f.Close()
-	err = bridge.Replug(n.cfg.Host, pod, port)
+	err = bridge.ReattachPort(n.cfg.Host, pod, port)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = attach(n.cfg.Host, pod, port)
 	}
@@ -332,7 +332,7 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 // markLost marks a sandbox as stale, so that the plan replaces it.
 func (n *Network) markLost(w wire, why error) {
 	n.tracker.markLost(w.id)
-	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be recreated, so its pod gets a new sandbox: %v",
+	n.recordEvent("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be recreated, so its pod gets a new sandbox: %v",
 		item{itemPort, w.title()}, why))
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
@@ -340,9 +340,9 @@ func (n *Network) markLost(w wire, why error) {
 }
 
 // firewall adds missing rules to firewalls that drop forwarded packets.
-func (p *pass) firewall(partSet) error {
+func (p *repairPass) firewall(partSet) error {
 	for _, chain := range p.n.tracker.admittedChains() {
-		if p.held(item{itemFirewall, chain}, partFirewall) {
+		if p.isHeld(item{itemFirewall, chain}, partFirewall) {
 			return nil
 		}
 	}
@@ -356,7 +356,7 @@ func (p *pass) firewall(partSet) error {
 // admit adds rules to firewalls that drop forwarded packets. It returns the chains that already had rules, which another program has
 // removed.
 func (n *Network) admit() (again []string, err error) {
-	changed, err := nft.Admit(n.cfg.Host, n.cfg.Bridge)
+	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {
 		if n.tracker.admit(chain) {
 			n.cfg.Log.Info("added rules for pods to a firewall that drops forwarded packets", "chain", chain)
@@ -372,6 +372,6 @@ func (n *Network) sysctlsRight() (bool, error) {
 	n.mu.Lock()
 	c, _, _ := n.bridge()
 	n.mu.Unlock()
-	differing, err := n.cfg.Host.Differing(append(bridge.Sysctls(c), n.ports.Sysctl())...)
+	differing, err := n.cfg.Host.DifferingSysctls(append(bridge.Sysctls(c), n.ports.Sysctl())...)
 	return len(differing) == 0, err
 }

@@ -51,8 +51,8 @@ type round struct {
 	reported      bool // an event has reported that the item is contested or cannot be repaired
 }
 
-// held reports whether the repair of an item must wait, and until when.
-func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
+// isHeld reports whether the repair of an item must wait, and until when.
+func (c *contest) isHeld(i item, now time.Time) (until time.Time, isHeld bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
 		return time.Time{}, false
@@ -104,9 +104,9 @@ func (c *contest) forget(now time.Time) {
 	}
 }
 
-// contested returns the items that are repaired only after a pause. The value is the end of the time in which the item counts as
+// pausedItems returns the items that are repaired only after a pause. The value is the end of the time in which the item counts as
 // contested.
-func (c *contest) contested() map[item]time.Time {
+func (c *contest) pausedItems() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {
 		if r.reported {

@@ -40,12 +40,12 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	t.Helper()
 	w := &keptNode{world: newWorld(t), repaired: make(chan string, 1000)}
 	w.n = w.network(t, append(change, func(c *Config) {
-		c.Repaired = func(kind string) { w.repaired <- kind }
-		c.Tell = func(warning bool, reason, message string) {
+		c.OnRepair = func(kind string) { w.repaired <- kind }
+		c.RecordEvent = func(warning bool, reason, message string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, reason+": "+message)
-			eventtest.Note("Warning", reason, message)
+			eventtest.RecordEvent("Warning", reason, message)
 		}
 	})...)
 	check(t, w.n.Reconcile(t.Context(), nil))
@@ -224,7 +224,7 @@ func TestRepair(t *testing.T) {
 		w.n.tracker.contest.items = nil // each case starts without a history
 		w.n.tracker.repairMu.Unlock()
 	}
-	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") ||
+	if r := w.n.Repairs(); r.Count < 36 || r.LastItem == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") ||
 		w.reported("PodNetworkLost") {
 		t.Errorf("%+v, events %q", r, w.events)
 	}
@@ -243,17 +243,17 @@ func (w *keptNode) settled(t *testing.T) {
 	late := time.After(repairTime)
 	for {
 		w.n.tracker.repairMu.Lock()
-		table, local, err := w.n.ports.Damage()
+		table, local, err := w.n.ports.FindDamage()
 		w.n.mu.Lock()
 		c, _, _ := w.n.bridge()
 		w.n.mu.Unlock()
 		c.Routes = true
-		faults, _ := bridge.Damage(w.node, c)
+		faults, _ := bridge.FindDamage(w.node, c)
 		var ends []string
 		for end := range w.n.tracker.copyWires() {
 			ends = append(ends, end)
 		}
-		out, _ := bridge.Unplugged(w.node, "islet0", ends)
+		out, _ := bridge.MissingPorts(w.node, "islet0", ends)
 		w.n.tracker.repairMu.Unlock()
 		if !table && !local && err == nil && len(faults)+len(out) == 0 {
 			return
@@ -307,15 +307,15 @@ func TestRepairAfterRestart(t *testing.T) {
 func TestLostSandbox(t *testing.T) {
 	changed := make(chan struct{}, 100)
 	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
-	_, path, end := netnstest.Make(t)
+	_, path, end := netnstest.NewUntilEnd(t)
 	_, err := w.n.Setup(t.Context(), "pod", path, nil)
 	check(t, err)
-	if w.n.Stale("pod") {
+	if w.n.IsStale("pod") {
 		t.Fatal("the sandbox is stale before the damage")
 	}
 	end()
 	late := time.After(10 * time.Second) // the kernel takes some time to remove a namespace
-	for !w.n.Stale("pod") {
+	for !w.n.IsStale("pod") {
 		select {
 		case <-changed:
 		case <-late:
@@ -326,7 +326,7 @@ func TestLostSandbox(t *testing.T) {
 		t.Errorf("events %q", w.events)
 	}
 	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
-	if w.n.Stale("pod") {
+	if w.n.IsStale("pod") {
 		t.Error("the sandbox is stale after Teardown")
 	}
 }
@@ -336,7 +336,7 @@ func TestNotRepaired(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
 	w.settled(t)
-	p := &pass{n: w.n, now: time.Now()}
+	p := &repairPass{n: w.n, now: time.Now()}
 	w.n.tracker.repairMu.Lock()
 	for range 3 {
 		p.note(item{itemTable, "other"}, partTable, errors.New("no such device"))
@@ -405,13 +405,13 @@ func TestContestGrows(t *testing.T) {
 		}
 		var pauses []time.Duration
 		for range 30 {
-			if _, held := c.held(i, now); held {
+			if _, held := c.isHeld(i, now); held {
 				t.Fatal("held although the repair is due")
 			}
 			if c.repaired(i, failed, now) {
 				reported++
 			}
-			until, held := c.held(i, now)
+			until, held := c.isHeld(i, now)
 			if held {
 				pauses = append(pauses, until.Sub(now))
 				now = until

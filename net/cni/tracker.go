@@ -86,7 +86,7 @@ func newTracker() *tracker {
 type Repairs struct {
 	Count     int
 	Last      time.Time
-	What      string   // the last repaired item
+	LastItem  string   // the last repaired item
 	Contested []string // items that another program removes again and again
 }
 
@@ -108,7 +108,7 @@ func (n *Network) Repairs() Repairs {
 func (k *tracker) count(i item, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stats.Count, k.stats.Last, k.stats.What = k.stats.Count+1, now, i.String()
+	k.stats.Count, k.stats.Last, k.stats.LastItem = k.stats.Count+1, now, i.String()
 }
 
 func (k *tracker) addWire(w wire) {
@@ -145,7 +145,7 @@ func (k *tracker) isLost(id string) bool {
 	return k.lost[id]
 }
 
-func (k *tracker) has(id string) bool {
+func (k *tracker) hasSandbox(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, found := k.wires[vethName(id)]
@@ -216,7 +216,7 @@ func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts
 func (n *Network) affectedParts(m notice.Notice) partSet {
 	index := int(n.tracker.index.Load())
 	switch m.Kind {
-	case notice.Lost:
+	case notice.NoticesLost:
 		return allParts
 	case notice.Link:
 		return n.affectedByLink(m)

@@ -42,7 +42,7 @@ func watchDir(dir string) (*dirWatch, error) {
 // because the creation of a directory just before the watch causes no event.
 func (w *dirWatch) follow() error {
 	for {
-		near := nearest(w.dir)
+		near := nearestExisting(w.dir)
 		if near == w.at {
 			return nil
 		}
@@ -58,8 +58,8 @@ func (w *dirWatch) follow() error {
 	}
 }
 
-// nearest returns the path, or the nearest parent directory that exists.
-func nearest(path string) string {
+// nearestExisting returns the path, or the nearestExisting parent directory that exists.
+func nearestExisting(path string) string {
 	for path != "/" && path != "." {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			return path
@@ -69,8 +69,8 @@ func nearest(path string) string {
 	return path
 }
 
-// concerns reports whether an event may be about the directory or a file in it.
-func (w *dirWatch) concerns(e fsnotify.Event) bool {
+// isRelevant reports whether an event may be about the directory or a file in it.
+func (w *dirWatch) isRelevant(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false
 	}
@@ -148,7 +148,7 @@ func (n *Network) followDir(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case e := <-watch.events():
-			if watch.concerns(e) {
+			if watch.isRelevant(e) {
 				changed()
 			}
 			continue
@@ -170,7 +170,7 @@ func (n *Network) followDir(ctx context.Context) error {
 		}
 		gone := n.finishMove(force)
 		now := n.currentPhase()
-		if now.moving() && (!last.moving() || force) {
+		if now.isMoving() && (!last.isMoving() || force) {
 			cut.Reset(moveTime)
 		}
 		if (gone || now != last || why != lastWhy) && n.cfg.Changed != nil {

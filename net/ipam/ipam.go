@@ -102,7 +102,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 			addrs[i] = existing[at]
 			continue
 		}
-		wg.Go(func() { addrs[i], errs[i] = a.take(ctx, r, owner) })
+		wg.Go(func() { addrs[i], errs[i] = a.leaseNext(ctx, r, owner) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -115,11 +115,11 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// take leases the next free address of a range. It marks the address as taken before the commit, and holds no mutex during the commit.
-func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
+// leaseNext leases the next free address of a range. It marks the address as taken before the commit, and holds no mutex during the commit.
+func (a *Allocator) leaseNext(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
 	for {
 		a.mu.Lock()
-		addr, ok := r.next(a.owner)
+		addr, ok := r.nextFree(a.owner)
 		if ok {
 			a.owner[addr] = owner
 		}
@@ -168,15 +168,15 @@ func (a *Allocator) Leases() map[string][]netip.Addr {
 	return out
 }
 
-// Has reports whether owner has an address.
-func (a *Allocator) Has(owner string) bool {
+// HasAddress reports whether owner has an address.
+func (a *Allocator) HasAddress(owner string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.leases[owner]) > 0
 }
 
-// Uses reports whether an address in a prefix is leased.
-func (a *Allocator) Uses(p netip.Prefix) bool {
+// UsesPrefix reports whether an address in a prefix is leased.
+func (a *Allocator) UsesPrefix(p netip.Prefix) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for addr := range a.owner {

@@ -45,8 +45,8 @@ func (r *addrRange) contains(addr netip.Addr) bool {
 	return r.prefix.Contains(addr) && !addr.Less(r.first) && !r.end.Less(addr)
 }
 
-// next returns the next free address in cyclic order.
-func (r *addrRange) next(taken map[netip.Addr]string) (netip.Addr, bool) {
+// nextFree returns the next free address in cyclic order.
+func (r *addrRange) nextFree(taken map[netip.Addr]string) (netip.Addr, bool) {
 	addr := r.after(r.last)
 	for start := addr; ; {
 		if _, used := taken[addr]; !used {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own is the path of the calling thread's namespace.
-const own = "/proc/thread-self/ns/net"
+// ownPath is the path of the calling thread's namespace.
+const ownPath = "/proc/thread-self/ns/net"
 
 // NS is a network namespace. The zero value is the process's own namespace.
 type NS struct{ path string }
@@ -23,7 +23,7 @@ func At(path string) NS { return NS{path} }
 // Path returns a path of the namespace that threads of this process can open.
 func (n NS) Path() string {
 	if n.path == "" {
-		return own
+		return ownPath
 	}
 	return n.path
 }
@@ -69,7 +69,7 @@ func (n NS) Do(f func() error) error {
 // thread stays locked to the goroutine and ends with it. No other goroutine runs on that thread.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
-	back, err := os.Open(own)
+	back, err := os.Open(ownPath)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own network namespace: %w", err)
@@ -136,8 +136,8 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
-// Differing returns the sysctls whose current values differ from the given ones. It ignores sysctls that the kernel does not have.
-func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
+// DifferingSysctls returns the sysctls whose current values differ from the given ones. It ignores sysctls that the kernel does not have.
+func (n NS) DifferingSysctls(values ...Sysctl) (out []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
 			content, err := os.ReadFile("/proc/sys/net/" + s.Name)

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// admitted is the comment of the rules that Admit adds.
+// admitted is the comment of the rules that AllowForwarding adds.
 const admitted = "islet pod network"
 
-// Admit makes firewalls accept packets of a bridge's pods. It handles chains of the forward hook whose policy is drop, and inserts two
-// rules at the beginning of each chain unless they exist. One rule accepts packets from the bridge. The other rule accepts packets to the
-// bridge that are replies or were sent to a host port. Other packets to a pod's address remain subject to the firewall. Admit returns the
-// chains that it changed.
+// AllowForwarding makes firewalls accept packets of a bridge's pods. It handles chains of the forward hook whose policy is drop, and
+// inserts two rules at the beginning of each chain unless they exist. One rule accepts packets from the bridge. The other rule accepts
+// packets to the bridge that are replies or were sent to a host port. Other packets to a pod's address remain subject to the firewall.
+// AllowForwarding returns the chains that it changed.
 //
 // An accept in one table does not override a drop in another one, so the rules must be in the firewall's own chain. The rules have no
-// effect in a chain that drops packets by a rule (firewalld). There the bridge must be in a trusted zone. Admit does not change
+// effect in a chain that drops packets by a rule (firewalld). There the bridge must be in a trusted zone. AllowForwarding does not change
 // iptables-legacy, which is not a part of nftables.
-func Admit(ns netns.NS, bridge string) ([]string, error) {
+func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	return changed, nil
 }
 
-// Dismiss removes the rules that Admit added. It is called on a decommissioned node.
-func Dismiss(ns netns.NS) error {
+// RemoveForwarding removes the rules that AllowForwarding added. It is called on a decommissioned node.
+func RemoveForwarding(ns netns.NS) error {
 	c, done, err := conn(ns)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func Dismiss(ns netns.NS) error {
 
 func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
 
-// admitRules returns those rules of a chain that Admit added.
+// admitRules returns those rules of a chain that AllowForwarding added.
 func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(chain.Table, chain)
 	if err != nil {

@@ -158,7 +158,7 @@ func setElements(t Table) [4][]nftables.SetElement {
 
 func (b builder) chains(s sets) {
 	if b.family.words == 1 {
-		guard := b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
+		guard := b.addBaseChain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 		b.rule(guard, slices.Concat(
 			matchNonLoopback(), b.comparePrefix(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
 	}
@@ -167,12 +167,12 @@ func (b builder) chains(s sets) {
 		lookup(s.byAddress, true), setMark(), b.dnat())...)
 	b.rule(ports, slices.Concat(b.portKey(keyRegister), lookup(s.byPort, true), setMark(), b.dnat())...)
 	for _, chain := range []*nftables.Chain{
-		b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
-		b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
+		b.addBaseChain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
+		b.addBaseChain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 	} {
 		b.rule(chain, slices.Concat(matchLocalDestination(), verdict(expr.VerdictJump, ports.Name))...)
 	}
-	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	post := b.addBaseChain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	b.rule(post, slices.Concat(matchMark(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
 	b.rule(post, slices.Concat(
 		matchMark(), b.comparePrefix(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
@@ -183,7 +183,7 @@ func (b builder) chains(s sets) {
 		b.comparePrefix(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
 }
 
-func (b builder) base(
+func (b builder) addBaseChain(
 	name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority,
 ) *nftables.Chain {
 	return b.conn.AddChain(&nftables.Chain{Name: name, Table: b.table, Type: kind, Hooknum: hook, Priority: priority})

@@ -72,8 +72,8 @@ func printChains(c *nftables.Conn, table *nftables.Table, b *strings.Builder) er
 	return nil
 }
 
-// Same reports whether two tables have the same elements.
-func Same(a, b Table) bool {
+// EqualElements reports whether two tables have the same elements.
+func EqualElements(a, b Table) bool {
 	for _, f := range []family{ip4, ip6} {
 		one, other := setElements(a.forFamily(f)), setElements(b.forFamily(f))
 		for i := range one {

@@ -1,7 +1,7 @@
 // Package nft maintains the nftables tables for pods over netlink. It does not use the programs nft
 // or iptables.
 //
-//	Table{Masquerade, Local, Ports} --Replace, Change--> one batch --> table ip <name>, table ip6 <name>
+//	Table{Masquerade, Local, Ports} --Replace, UpdateTables--> one batch --> table ip <name>, table ip6 <name>
 //	                                 <------Load-------- the kernel (owners are in comments)
 //
 // A table is replaced in one transaction, so each packet is processed either by the complete old table or by the complete new one. Tables
@@ -21,5 +21,5 @@
 //	                              has to come back through the node;
 //	                              from masquerade, to neither local nor multicast: masquerade
 //
-// A table cannot override the drop of a firewall; see Admit.
+// A table cannot override the drop of a firewall; see AllowForwarding.
 package nft

@@ -34,7 +34,7 @@ func Update(ns netns.NS, name string, change func(*Table)) error {
 	}
 	change(&t)
 	t.dropUnusedNetworks()
-	return Change(ns, current, t)
+	return UpdateTables(ns, current, t)
 }
 
 // Load reads the tables that Replace wrote. A missing table is empty.
@@ -115,8 +115,8 @@ func (t *Table) dropUnusedNetworks() {
 	})
 }
 
-// Forget removes the entries of every owner for which match returns true.
-func (t *Table) Forget(match func(owner string) bool) {
+// RemoveOwners removes the entries of every owner for which match returns true.
+func (t *Table) RemoveOwners(match func(owner string) bool) {
 	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return match(s.Owner) })
 	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return match(p.Owner) })
 }

@@ -66,7 +66,7 @@ func TestChangeEqualsReplace(t *testing.T) {
 	only4 := Table{Name: "test", Local: three.Local[:1]}
 	steps := []Table{{Name: "test"}, three, sample("test", 0), sample("test", 700), moved, three, only4, three, {Name: "test"}}
 	for i, to := range steps[1:] {
-		if err := Change(ns, steps[i], to); err != nil {
+		if err := UpdateTables(ns, steps[i], to); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		got, err := Load(ns, "test")
@@ -90,7 +90,7 @@ func TestChangeEqualsReplace(t *testing.T) {
 	if there, _ := Exists(ns, three); there {
 		t.Error("removed, but exists")
 	}
-	if err := Change(ns, three, moved); err != nil {
+	if err := UpdateTables(ns, three, moved); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := Load(ns, "test"); !reflect.DeepEqual(sorted(got), sorted(moved)) {
@@ -112,7 +112,7 @@ func BenchmarkWrite(b *testing.B) {
 	})
 	b.Run("Change", func(b *testing.B) {
 		for from, to := list, less; b.Loop(); from, to = to, from {
-			if err := Change(ns, from, to); err != nil {
+			if err := UpdateTables(ns, from, to); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -70,7 +70,7 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
-		if !part.empty() {
+		if !part.isEmpty() {
 			return b.rebuild(part)
 		}
 		if found, _ := exists(b.conn, b.table); found {
@@ -84,12 +84,12 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change changes the content of existing tables. from must be the current content. Change writes only the difference, in one transaction,
-// which is a hundred times faster than Replace. If the write fails, Change calls Replace.
-func Change(ns netns.NS, from, to Table) error {
+// UpdateTables changes the content of existing tables. from must be the current content. UpdateTables writes only the difference, in one
+// transaction, which is a hundred times faster than Replace. If the write fails, UpdateTables calls Replace.
+func UpdateTables(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
-		differs = differs || from.forFamily(f).empty() != to.forFamily(f).empty()
+		differs = differs || from.forFamily(f).isEmpty() != to.forFamily(f).isEmpty()
 	}
 	if !differs {
 		err := write(ns, to.Name, func(b builder) error {
@@ -106,7 +106,7 @@ func Change(ns netns.NS, from, to Table) error {
 func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
 	return write(ns, name, func(b builder) error {
 		from, to := Table{Ports: removed}.forFamily(b.family), Table{Ports: added}.forFamily(b.family)
-		if from.empty() && to.empty() {
+		if from.isEmpty() && to.isEmpty() {
 			return nil
 		}
 		return b.change(from, to)
@@ -139,7 +139,7 @@ func Exists(ns netns.NS, t Table) (bool, error) {
 	}
 	defer done()
 	for _, f := range []family{ip4, ip6} {
-		if t.forFamily(f).empty() {
+		if t.forFamily(f).isEmpty() {
 			continue
 		}
 		if found, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !found || err != nil {
@@ -168,4 +168,4 @@ func (t Table) forFamily(f family) Table {
 	}
 }
 
-func (t Table) empty() bool { return len(t.Masquerade)+len(t.Local)+len(t.Ports) == 0 }
+func (t Table) isEmpty() bool { return len(t.Masquerade)+len(t.Local)+len(t.Ports) == 0 }

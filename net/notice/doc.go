@@ -6,5 +6,5 @@
 //	kernel --nftables monitor---/
 //
 // A notice names the changed object. Its receiver decides whether the change matters. If a socket's buffer is full and the kernel drops
-// messages, the receiver gets one notice of kind Lost.
+// messages, the receiver gets one notice of kind NoticesLost.
 package notice

@@ -18,13 +18,13 @@ type Kind int
 
 // The kinds.
 const (
-	Link     Kind = iota + 1 // Name, Index, Master and Up describe the link
-	Address                  // an address of the link Index
-	Route                    // a route through the link Index
-	Sysctl                   // forwarding, or another sysctl whose changes the kernel reports
-	Rules                    // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
-	Elements                 // Name is an nftables table; elements were removed from its sets
-	Lost                     // the listener lost an unknown number of notices of any kind
+	Link        Kind = iota + 1 // Name, Index, Master and Up describe the link
+	Address                     // an address of the link Index
+	Route                       // a route through the link Index
+	Sysctl                      // forwarding, or another sysctl whose changes the kernel reports
+	Rules                       // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
+	Elements                    // Name is an nftables table; elements were removed from its sets
+	NoticesLost                 // the listener lost an unknown number of notices of any kind
 )
 
 // A Notice reports that an object of the namespace was added, changed or removed.
@@ -121,7 +121,7 @@ func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice
 		case err != nil:
 			return fmt.Errorf("read from %s: %w", from.Name(), err)
 		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // a message that fills the buffer may be truncated
-			tell(Notice{Kind: Lost})
+			tell(Notice{Kind: NoticesLost})
 			continue
 		case failed != nil:
 			return fmt.Errorf("read from %s: %w", from.Name(), failed)

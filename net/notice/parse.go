@@ -44,7 +44,7 @@ func parseLink(gone bool, data []byte) (Notice, bool) {
 	attributes(data[unix.SizeofIfInfomsg:], func(what uint16, value []byte) {
 		switch {
 		case what == unix.IFLA_IFNAME:
-			n.Name = text(value)
+			n.Name = readString(value)
 		case what == unix.IFLA_MASTER && len(value) == 4:
 			n.Master = int(nl.NativeEndian().Uint32(value))
 		}
@@ -73,7 +73,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	}
 	attributes(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
 		if what == unix.NFTA_TABLE_NAME { // attribute 1 is the table's name in all of these messages
-			n.Name = text(value)
+			n.Name = readString(value)
 		}
 	})
 	return n, true
@@ -91,7 +91,7 @@ func attributes(b []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-func text(b []byte) string {
+func readString(b []byte) string {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b)
 }

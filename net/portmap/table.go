@@ -290,9 +290,9 @@ func (t *Table) content() nft.Table {
 	return content
 }
 
-// Damage reports whether another program has changed the table (a chain, a rule or the elements of a set) or route_localnet of the
+// FindDamage reports whether another program has changed the table (a chain, a rule or the elements of a set) or route_localnet of the
 // interface. It changes nothing.
-func (t *Table) Damage() (table, localnet bool, err error) {
+func (t *Table) FindDamage() (table, localnet bool, err error) {
 	t.flush.Lock()
 	defer t.flush.Unlock()
 	return t.damage()
@@ -317,15 +317,15 @@ func (t *Table) damage() (table, local bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	if !nft.Same(stored, content) {
+	if !nft.EqualElements(stored, content) {
 		return true, false, nil
 	}
-	differing, err := t.ns.Differing(want)
+	differing, err := t.ns.DifferingSysctls(want)
 	return false, len(differing) > 0, err
 }
 
-// Repair restores the parts that Damage reports. It deletes the UDP flows that began while the ports were missing, because their packets
-// do not reach the pod.
+// Repair restores the parts that FindDamage reports. It deletes the UDP flows that began while the ports were missing, because their
+// packets do not reach the pod.
 func (t *Table) Repair() error {
 	if err := t.Sync(); err != nil {
 		return err

@@ -174,7 +174,7 @@ func TestPods(t *testing.T) {
 	w.address("pods0", "10.8.0.1/24")
 	for range 3 {
 		w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "isl0", MasterIndex: w.index("pods0")}, PeerName: "peer"})
-		pod, _, end := netnstest.Make(t)
+		pod, _, end := netnstest.NewUntilEnd(t)
 		ns, err := pod.Open()
 		w.must(err)
 		w.must(w.LinkSetNsFd(w.link("peer"), int(ns.Fd())))

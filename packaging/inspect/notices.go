@@ -23,8 +23,8 @@ var legalName = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|pa
 // codeExtensions contains the extensions of source files. A source file is not a licence, even if its name matches legalName.
 var codeExtensions = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
 
-// A text is the content of one or more identical files.
-type text struct {
+// A fileText is the content of one or more identical files.
+type fileText struct {
 	content string
 	files   []string // names of the files, as module and file
 }
@@ -49,13 +49,13 @@ func writeNotices(out io.Writer, programs []string) error {
 	if err != nil {
 		return err
 	}
-	texts := map[string]*text{}
+	texts := map[string]*fileText{}
 	for _, name := range slices.Sorted(maps.Keys(dirs)) {
 		if err := collect(texts, name, dirs[name]); err != nil {
 			return err
 		}
 	}
-	byFile := func(a, b *text) int { return cmp.Compare(a.files[0], b.files[0]) }
+	byFile := func(a, b *fileText) int { return cmp.Compare(a.files[0], b.files[0]) }
 	list := slices.SortedFunc(maps.Values(texts), byFile)
 	fmt.Fprintf(out, "The components of the programs of islet besides islet itself, and their licences.\n")
 	for _, t := range list {
@@ -103,7 +103,7 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 
 // collect adds the licence texts of a module. Its top directory must contain one. Licence files in subdirectories are for third-party
 // code in the module. In Go's own tree, only the top directory is searched.
-func collect(texts map[string]*text, name, dir string) error {
+func collect(texts map[string]*fileText, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -122,7 +122,7 @@ func collect(texts map[string]*text, name, dir string) error {
 		found = found || filepath.Dir(path) == dir
 		t := texts[string(content)]
 		if t == nil {
-			t = &text{content: string(content)}
+			t = &fileText{content: string(content)}
 			texts[string(content)] = t
 		}
 		t.files = append(t.files, name+": "+strings.TrimPrefix(path, dir+"/"))

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-const private = "islet-ed25519-private "
+const privateType = "islet-ed25519-private "
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -47,7 +47,7 @@ func makeKey(file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(f, private+base64.StdEncoding.EncodeToString(key.Seed()))
+	_, err = fmt.Fprintln(f, privateType+base64.StdEncoding.EncodeToString(key.Seed()))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func readKey(file string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	code, ok := strings.CutPrefix(strings.TrimSpace(string(b)), private)
+	code, ok := strings.CutPrefix(strings.TrimSpace(string(b)), privateType)
 	seed, err := base64.StdEncoding.DecodeString(code)
 	if !ok || err != nil || len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("%s does not contain a private key written by sign key", file)

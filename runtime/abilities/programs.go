@@ -13,15 +13,15 @@ import (
 // fix its bugs.
 func Programs() []string {
 	names := []string{"crun", "runc"}
-	if shipped := Shipped(); shipped != "" {
+	if shipped := ShippedCrun(); shipped != "" {
 		names = append([]string{shipped}, names...)
 	}
 	return names
 }
 
-// Shipped returns the path of the crun that was installed with islet: ../lib/islet/crun, relative
+// ShippedCrun returns the path of the crun that was installed with islet: ../lib/islet/crun, relative
 // to the directory of this program. It returns "" if the file does not exist or is not executable.
-func Shipped() string {
+func ShippedCrun() string {
 	self, err := os.Executable()
 	if err != nil {
 		return ""

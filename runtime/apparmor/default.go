@@ -34,10 +34,10 @@ func inspect(dir, label string) settings {
 	return s
 }
 
-// denied contains the deny rules of the default profile of containerd and Docker. They forbid
+// denyRules contains the deny rules of the default profile of containerd and Docker. They forbid
 // mount(2), access to kernel files in /sys, and writing in /proc except for /proc/<pid> and
 // kernel.shm*.
-var denied = []string{
+var denyRules = []string{
 	"@{PROC}/* w",
 	"@{PROC}/{[^1-9/],[^1-9/][^0-9/],[^1-9s/][^0-9y/][^0-9s/],[^1-9/][^0-9/][^0-9/][^0-9/]*}/** w",
 	"@{PROC}/sys/[^k]** w",
@@ -79,7 +79,7 @@ func profile(name string, s settings) string {
 		line("signal (receive) peer=%s,", peer)
 	}
 	line("signal (send,receive) peer=%s,", name)
-	for _, rule := range denied {
+	for _, rule := range denyRules {
 		line("deny %s,", rule)
 	}
 	line("ptrace (trace,tracedby,read,readby) peer=%s,\n}", name)

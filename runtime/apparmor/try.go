@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// unreadable is used as the mode of a profile if the list of profiles cannot be read.
-const unreadable = "unreadable"
+// unreadableMode is used as the mode of a profile if the list of profiles cannot be read.
+const unreadableMode = "unreadable"
 
 // loadDefault loads the default profile if the kernel does not enforce it.
 //
@@ -23,7 +23,7 @@ const unreadable = "unreadable"
 func (h *Host) loadDefault(needed bool) error {
 	mode, err := h.mode(DefaultProfile)
 	if err != nil {
-		mode = unreadable
+		mode = unreadableMode
 	}
 	t, wait, err := h.decide(mode, needed)
 	if wait {

@@ -51,7 +51,7 @@ func (h *hierarchy) pods(c Config) *Pods {
 		if warning {
 			kind = v1.EventTypeWarning
 		}
-		eventtest.Note(kind, reason, message)
+		eventtest.RecordEvent(kind, reason, message)
 		h.events = append(h.events, fmt.Sprint(warning, " ", reason, " ", message))
 	}
 	p, err := New(c)

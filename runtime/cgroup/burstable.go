@@ -37,7 +37,7 @@ func (p *Pods) setBurstable() error {
 	for _, m := range p.burstable {
 		sum += m
 	}
-	_, err := p.make(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
+	_, err := p.setLimits(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
 	return err
 }
 

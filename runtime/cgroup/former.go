@@ -20,7 +20,7 @@ func (p *Pods) resetMemory() {
 		return
 	}
 	classes, pods := map[string]string{}, map[string]string{}
-	if !k.tiered() {
+	if !k.isTiered() {
 		classes[memoryMin], classes[memoryLow] = "0", "0"
 		pods[memoryMin], pods[memoryLow] = "0", "0"
 	}

@@ -98,5 +98,5 @@ func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.Huge
 
 func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
 
-// Unified reports whether the host uses cgroup v2.
-func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }
+// IsUnified reports whether the host uses cgroup v2.
+func IsUnified() bool { return cgroups.IsCgroup2UnifiedMode() }

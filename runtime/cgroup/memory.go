@@ -35,7 +35,7 @@ type Memory struct {
 	Protected func(min, low int64)
 }
 
-func (k Memory) tiered() bool { return k.QoS && k.Tiered }
+func (k Memory) isTiered() bool { return k.QoS && k.Tiered }
 
 // forPod returns the protection and throttling of a pod's own cgroup, also the values that turn them off. It returns nil
 // on cgroup v1.
@@ -45,7 +45,7 @@ func (k Memory) forPod(pod *v1.Pod) map[string]string {
 	}
 	out := map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "max"}
 	requests := demand.Requests(pod)
-	if n := requests.Memory().Value(); n > 0 && k.tiered() {
+	if n := requests.Memory().Value(); n > 0 && k.isTiered() {
 		key := memoryLow
 		if demand.Class(pod) == v1.PodQOSGuaranteed {
 			key = memoryMin
@@ -92,7 +92,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		return out[c]
 	}
 	var n memoryRequests
-	if k.Active != nil && (k.Percent > 0 || k.tiered()) {
+	if k.Active != nil && (k.Percent > 0 || k.isTiered()) {
 		n = k.requested()
 	}
 	if k.Percent > 0 && all > 0 {
@@ -100,7 +100,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		effort := burstable - n.burstable*k.Percent/100
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
-	if k.tiered() {
+	if k.isTiered() {
 		// A cgroup is protected only as far as all cgroups above it are.
 		class(v1.PodQOSGuaranteed).Unified = map[string]string{
 			memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10), memoryLow: strconv.FormatInt(n.burstable, 10),
@@ -116,7 +116,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 // updateClasses sets the memory limits and protections of the QoS classes, if any are configured. If
 // a class uses more memory than its limit, its usage becomes the limit. The caller holds mu.
 func (p *Pods) updateClasses() {
-	if p.c.Memory.Percent == 0 && !p.c.Memory.tiered() {
+	if p.c.Memory.Percent == 0 && !p.c.Memory.isTiered() {
 		return
 	}
 	for c, r := range p.c.Memory.classes(p.c.Kubepods.Memory) {
@@ -126,7 +126,7 @@ func (p *Pods) updateClasses() {
 		}
 		err := p.write(n, r)
 		if err != nil && r.Memory > 0 {
-			if used := p.used(c); used > r.Memory {
+			if used := p.usedMemory(c); used > r.Memory {
 				r.Memory = used
 				err = p.write(n, r)
 			}
@@ -137,8 +137,8 @@ func (p *Pods) updateClasses() {
 	}
 }
 
-// used returns the memory usage of a QoS class, rounded up to a whole page.
-func (p *Pods) used(c v1.PodQOSClass) int64 {
+// usedMemory returns the memory usage of a QoS class, rounded up to a whole page.
+func (p *Pods) usedMemory(c v1.PodQOSClass) int64 {
 	var err error
 	file := "memory.usage_in_bytes"
 	if cgroups.IsCgroup2UnifiedMode() {

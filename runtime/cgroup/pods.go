@@ -150,7 +150,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 		return err
 	}
 	defer p.observe("create", time.Now())
-	m, err := p.make(n, limits, paths)
+	m, err := p.setLimits(n, limits, paths)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (p *Pods) createBase() error {
 			p.restoreBurstable(base[c])
 			continue // keep the shares of the running pods
 		}
-		if _, err := p.make(n, r, nil); err != nil {
+		if _, err := p.setLimits(n, r, nil); err != nil {
 			return err
 		}
 	}
@@ -323,9 +323,9 @@ func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[s
 	return paths
 }
 
-// make creates a cgroup with limits, or changes the limits of an existing cgroup. paths contains
-// the directories by controller. If it is nil, make uses all controllers.
-func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
+// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. paths contains
+// the directories by controller. If it is nil, setLimits uses all controllers.
+func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for cgroup v2
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
 	if err == nil {

@@ -70,7 +70,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if err := change(want, now); err != nil {
 		return err
 	}
-	if _, err := p.make(n, want, paths); err != nil {
+	if _, err := p.setLimits(n, want, paths); err != nil {
 		return err
 	}
 	p.updateClasses()

@@ -89,7 +89,7 @@ func (s System) gather() {
 	}
 	left := map[int]error{}
 	for range rounds {
-		pids, err := s.movable()
+		pids, err := s.movablePIDs()
 		if err != nil {
 			s.Log.Warn("the system processes could not be listed", "cgroupRoot", s.Root, "error", err)
 			return
@@ -109,8 +109,8 @@ func (s System) gather() {
 	}
 }
 
-// movable returns the PIDs in Root except kernel threads and process 1.
-func (s System) movable() ([]int, error) {
+// movablePIDs returns the PIDs in Root except kernel threads and process 1.
+func (s System) movablePIDs() ([]int, error) {
 	m, err := managerAt(s.Root)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func TestGather(t *testing.T) {
 	if got := in(t, os.Getpid()); strings.HasPrefix(got, root) {
 		t.Errorf("the test itself is in %s", got)
 	}
-	if pids, err := (System{Root: "/"}).movable(); err != nil {
+	if pids, err := (System{Root: "/"}).movablePIDs(); err != nil {
 		t.Error(err)
 	} else {
 		for _, pid := range pids {

@@ -34,7 +34,7 @@ func (e *eventStreams) enter() bool {
 	return true
 }
 
-func (e *eventStreams) leave() {
+func (e *eventStreams) removeStream() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.n--
@@ -52,7 +52,7 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 		return errgrpc.ToGRPC(fmt.Errorf("container events: there are %d clients already: %w",
 			maxEventStreams, errdefs.ErrResourceExhausted))
 	}
-	defer s.events.leave()
+	defer s.events.removeStream()
 	q := backlog{wake: make(chan struct{}, 1)}
 	defer events.Subscribe(q.put)()
 	if err := to.SendHeader(metadata.MD{}); err != nil {

@@ -17,15 +17,15 @@ import (
 
 type sandboxSecurity = api.LinuxSandboxSecurityContext
 
-// A shape describes the namespaces that a pod shares with the host, or that its containers share.
-type shape struct {
+// A namespaceShape describes the namespaces that a pod shares with the host, or that its containers share.
+type namespaceShape struct {
 	sandbox func(*sandboxSecurity)
 	pid     api.NamespaceMode
 }
 
 // shapes returns the shapes that testEscape tests.
-func shapes() map[string]shape {
-	return map[string]shape{
+func shapes() map[string]namespaceShape {
+	return map[string]namespaceShape{
 		"plain":      {nil, api.NamespaceMode_CONTAINER},
 		"shared-pid": {func(s *sandboxSecurity) { s.NamespaceOptions.Pid = api.NamespaceMode_POD }, api.NamespaceMode_POD},
 		"host-pid":   {func(s *sandboxSecurity) { s.NamespaceOptions.Pid = api.NamespaceMode_NODE }, api.NamespaceMode_NODE},
@@ -65,7 +65,7 @@ func testEscape(t *testing.T, b *bench) {
 	}
 }
 
-func (b *bench) escape(s shape) {
+func (b *bench) escape(s namespaceShape) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		if s.sandbox != nil {
 			s.sandbox(c.Linux.SecurityContext)
@@ -195,7 +195,7 @@ func (b *bench) expectAllowed(what string, pid int, a allowance) {
 func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 	b.Helper()
 	for field, want := range map[string]string{
-		"Uid": strings.Join([]string{a.uid, a.uid, a.uid, a.uid}, "\t"), "CapEff": a.effective(), "CapPrm": a.effective(),
+		"Uid": strings.Join([]string{a.uid, a.uid, a.uid, a.uid}, "\t"), "CapEff": a.effectiveCapabilities(), "CapPrm": a.effectiveCapabilities(),
 		"CapBnd": a.caps, "CapInh": noCaps, "CapAmb": noCaps, "Seccomp": a.seccomp, "NoNewPrivs": a.noNew,
 	} {
 		if st[field] != want {
@@ -204,8 +204,8 @@ func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 	}
 }
 
-// effective returns the expected effective capabilities. A user other than root has none.
-func (a allowance) effective() string {
+// effectiveCapabilities returns the expected effective capabilities. A user other than root has none.
+func (a allowance) effectiveCapabilities() string {
 	if !a.root && a.uid != "0" {
 		return noCaps
 	}
@@ -295,7 +295,7 @@ func (b *bench) expectCommand(id, name string, a allowance) {
 		b.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}}) // ends when ctx is canceled
 	}()
 	container, pid := b.containerPID(id), 0
-	b.until("the command runs in "+name, func() bool {
+	b.waitUntil("the command runs in "+name, func() bool {
 		pid = findProcess(container, "/prog\x00ignore\x00")
 		return pid > 0 && ignoresTerm(b, pid) // its start is complete
 	})

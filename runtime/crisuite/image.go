@@ -34,7 +34,7 @@ func Build(t testing.TB, pkg string) string {
 // Image returns an OCI archive of the image ImageRef. It contains the program at /prog,
 // /etc/passwd, /etc/group, and the configuration that the tests expect.
 func Image(t testing.TB, program string) []byte {
-	return pack(t, ImageRef, nil, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
+	return pack(t, ImageRef, nil, baseLayer(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
 }
 
 // An Entry is a file of the second layer of an image.
@@ -61,7 +61,7 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return pack(t, HostileRef(shape), config, base(t, program), b.Bytes())
+	return pack(t, HostileRef(shape), config, baseLayer(t, program), b.Bytes())
 }
 
 // HostileRef returns the reference of the image that HostileImage or ConfiguredImage returns for
@@ -81,11 +81,11 @@ func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return pack(t, HostileRef(shape), nil, base(t, program), b.Bytes())
+	return pack(t, HostileRef(shape), nil, baseLayer(t, program), b.Bytes())
 }
 
-// base returns the first layer, which contains the program and the users.
-func base(t testing.TB, program string) []byte {
+// baseLayer returns the first layer, which contains the program and the users.
+func baseLayer(t testing.TB, program string) []byte {
 	t.Helper()
 	bin, err := os.ReadFile(program)
 	if err != nil {

@@ -195,12 +195,12 @@ func testWrongState(t *testing.T, b *bench) {
 	}
 }
 
-// testRunning checks that Running calls its callback with the running containers, as ListContainers
+// testRunning checks that ForEachRunning calls its callback with the running containers, as ListContainers
 // returns them.
 func testRunning(t *testing.T, b *bench) {
-	r, ok := b.Runtime.(interface{ Running(func(*api.Container)) })
+	r, ok := b.Runtime.(interface{ ForEachRunning(func(*api.Container)) })
 	if !ok {
-		t.Skip("the runtime has no method Running")
+		t.Skip("the runtime has no method ForEachRunning")
 	}
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -218,7 +218,7 @@ func testRunning(t *testing.T, b *bench) {
 	}
 	want.Annotations = nil
 	var got []*api.Container
-	r.Running(func(c *api.Container) {
+	r.ForEachRunning(func(c *api.Container) {
 		if c.PodSandboxId == pod {
 			got = append(got, proto.CloneOf(c))
 		}
@@ -266,7 +266,7 @@ func testEvents(t *testing.T, b *bench) {
 	}()
 	// Remove sandboxes until an event arrives, which shows that the subscription has begun.
 	first := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
-	b.until("the subscription begins", func() bool {
+	b.waitUntil("the subscription begins", func() bool {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: first}))(b)
 		b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 		mu.Lock()
@@ -285,7 +285,7 @@ func testEvents(t *testing.T, b *bench) {
 	}
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
 	must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod}))(b)
-	b.until("all events arrive", func() bool {
+	b.waitUntil("all events arrive", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Contains(seen[id], want[3]) && slices.Contains(seen[pod], want[3])

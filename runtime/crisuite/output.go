@@ -101,7 +101,7 @@ func testClosingReader(t *testing.T, b *bench) {
 			t.Errorf("terminal %v: %v", tty, err)
 		}
 	}
-	b.until("the command ends", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+	b.waitUntil("the command ends", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
 // testLeftBehind checks that exec ends soon after the command, even if child processes keep its
@@ -131,7 +131,7 @@ func testLeftBehind(t *testing.T, b *bench) {
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
 	go func() { // the reader disconnects while nothing is written
-		b.until("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
+		b.waitUntil("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
 		cancel()
 	}()
 	if err := s.Stream(ctx, id, cri.ExecOptions{

@@ -65,7 +65,7 @@ func testExecTimeout(t *testing.T, b *bench) {
 	if err == nil || time.Since(began) > time.Minute {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
-	b.until("the command is killed", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+	b.waitUntil("the command is killed", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 	if b.status(id).State != api.ContainerState_CONTAINER_RUNNING {
 		t.Error("the container has ended too")
 	}
@@ -130,12 +130,12 @@ func testTerminal(t *testing.T, b *bench) {
 	go func() {
 		ended <- s.Stream(ctx, id, cri.ExecOptions{TTY: true, Stdin: in2, Stdout: &echo, Resize: sizes})
 	}()
-	b.until("the terminal has a size", func() bool { return strings.Contains(echo.String(), "70 20\r\n") })
+	b.waitUntil("the terminal has a size", func() bool { return strings.Contains(echo.String(), "70 20\r\n") })
 	if _, err := io.WriteString(typing2, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
 	// The terminal echoes the text, and cat prints it.
-	b.until("the terminal echoes", func() bool { return strings.Contains(echo.String(), "typed\r\ntyped\r\n") })
+	b.waitUntil("the terminal echoes", func() bool { return strings.Contains(echo.String(), "typed\r\ntyped\r\n") })
 	cancel()
 	<-ended
 	typing2.Close()
@@ -174,7 +174,7 @@ func testAttach(t *testing.T, b *bench) {
 	if _, err := io.WriteString(typing, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
-	b.until("cat prints the input", func() bool { return echo.String() == "typed\n" })
+	b.waitUntil("cat prints the input", func() bool { return echo.String() == "typed\n" })
 	typing.Close()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -22,11 +22,11 @@ type Subject struct {
 	Kernel bool
 	// Handler is the runtime handler of the sandboxes. Empty means the default handler.
 	Handler string
-	// Only lists the tests to run. Empty means all tests. Some tests apply only to the built-in
+	// OnlyTests lists the tests to run. Empty means all tests. Some tests apply only to the built-in
 	// runtime.
-	Only []string
-	// Without lists tests to skip.
-	Without []string
+	OnlyTests []string
+	// SkippedTests lists tests to skip.
+	SkippedTests []string
 	// CDI lists the directories of CDI specifications of the runtime; a later one takes precedence.
 	// If it is empty, CDI is not tested.
 	CDI []string
@@ -111,7 +111,7 @@ func Run(t *testing.T, s Subject) {
 		{"Stats", true, testStats},
 		{"Metrics", true, testMetrics},
 	} {
-		if len(s.Only) > 0 && !slices.Contains(s.Only, c.name) || slices.Contains(s.Without, c.name) {
+		if len(s.OnlyTests) > 0 && !slices.Contains(s.OnlyTests, c.name) || slices.Contains(s.SkippedTests, c.name) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -219,15 +219,15 @@ func (b *bench) status(id string) *api.ContainerStatus {
 func (b *bench) awaitEnd(id string) *api.ContainerStatus {
 	b.Helper()
 	var st *api.ContainerStatus
-	b.until("the container ends", func() bool {
+	b.waitUntil("the container ends", func() bool {
 		st = b.status(id)
 		return st.State == api.ContainerState_CONTAINER_EXITED
 	})
 	return st
 }
 
-// until polls until ok returns true. It is for conditions for which the CRI has no event.
-func (b *bench) until(what string, ok func() bool) {
+// waitUntil polls until ok returns true. It is for conditions for which the CRI has no event.
+func (b *bench) waitUntil(what string, ok func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
 	defer cancel()
@@ -278,5 +278,5 @@ func (b *bench) log(c *api.ContainerConfig) string {
 // awaitLog waits until a container's log contains a text.
 func (b *bench) awaitLog(c *api.ContainerConfig, text string) {
 	b.Helper()
-	b.until(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })
+	b.waitUntil(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })
 }

@@ -67,7 +67,7 @@ func testTarget(t *testing.T, b *bench) {
 	}
 
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
-	b.until("the container to end with its target", func() bool {
+	b.waitUntil("the container to end with its target", func() bool {
 		st := must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}))(b)
 		return st.Status.State == api.ContainerState_CONTAINER_EXITED
 	})

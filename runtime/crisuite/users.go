@@ -11,9 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Range returns a user namespace of 65536 IDs, which are mapped to the IDs of the host starting at
+// UserNamespace returns a user namespace of 65536 IDs, which are mapped to the IDs of the host starting at
 // first.
-func Range(first uint32) *api.UserNamespace {
+func UserNamespace(first uint32) *api.UserNamespace {
 	ids := []*api.IDMapping{{HostId: first, Length: 65536}}
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: ids, Gids: ids}
 }
@@ -114,7 +114,7 @@ func (b *bench) usersBench() {
 		b.Skip("the runtime does not support user namespaces")
 	}
 	if b.Users == nil {
-		b.Users = Range(5 << 16)
+		b.Users = UserNamespace(5 << 16)
 	}
 }
 
@@ -219,7 +219,7 @@ func (b *bench) expectPodRejected(name string, change func(*api.NamespaceOption)
 func (b *bench) otherUsers(first int) {
 	b.Helper()
 	users := b.Users
-	b.Users = Range(users.Uids[0].HostId + 65536)
+	b.Users = UserNamespace(users.Uids[0].HostId + 65536)
 	defer func() { b.Users = users }()
 	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
 	pod := b.runPod(cfg)
@@ -245,12 +245,14 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 		"group": func(c *api.ContainerConfig) {
 			c.Linux.SecurityContext.RunAsUser, c.Linux.SecurityContext.RunAsGroup = id(1), id(70000)
 		},
-		"groups":            func(c *api.ContainerConfig) { c.Linux.SecurityContext.SupplementalGroups = []int64{65536} },
-		"processes":         func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_NODE },
-		"no namespace":      func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil },
-		"another namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = Range(9 << 16) },
+		"groups":       func(c *api.ContainerConfig) { c.Linux.SecurityContext.SupplementalGroups = []int64{65536} },
+		"processes":    func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_NODE },
+		"no namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil },
+		"another namespace": func(c *api.ContainerConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = UserNamespace(9 << 16)
+		},
 		"mount": func(c *api.ContainerConfig) {
-			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: Range(9 << 16).Uids, GidMappings: b.Users.Gids}}
+			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: UserNamespace(9 << 16).Uids, GidMappings: b.Users.Gids}}
 		},
 	} {
 		c := b.container("refused " + name)
@@ -300,7 +302,7 @@ func testNoUserNamespaces(t *testing.T, b *bench) {
 	if b.hasUsers() {
 		t.Skip("the runtime supports user namespaces")
 	}
-	users := Range(65536)
+	users := UserNamespace(65536)
 	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg}); err == nil {
 		b.sandboxes = append(b.sandboxes, s.PodSandboxId)

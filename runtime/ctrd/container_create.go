@@ -50,7 +50,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err := r.restoreRun(); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
-	if !r.usable(s) {
+	if !r.isUsable(s) {
 		return nil, fmt.Errorf("create container %s: sandbox %s is not ready: %w",
 			cfg.GetMetadata().GetName(), s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
@@ -199,7 +199,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 			return nil, err
 		}
 	}
-	spec, err := ocispec.Make(ocispec.Input{
+	spec, err := ocispec.NewSpec(ocispec.Input{
 		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: vols,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File, HostOptions: options,
@@ -208,7 +208,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.Home(accountReader(root, allMounts), user.UID))
+		ocispec.SetHome(spec, ocispec.HomeDir(accountReader(root, allMounts), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.annotate(spec, c.config)

@@ -35,11 +35,11 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// Running calls f for each running container, in no particular order. The container has the same
-// fields as in ListContainers, except for the annotations. Running copies nothing, so it is cheap
+// ForEachRunning calls f for each running container, in no particular order. The container has the same
+// fields as in ListContainers, except for the annotations. ForEachRunning copies nothing, so it is cheap
 // enough for frequent calls. f must return soon, must not change or retain its argument, and must
 // not call a method of r.
-func (r *Runtime) Running(f func(*api.Container)) {
+func (r *Runtime) ForEachRunning(f func(*api.Container)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out api.Container
@@ -54,8 +54,8 @@ func (r *Runtime) Running(f func(*api.Container)) {
 	}
 }
 
-// Count returns the number of ready sandboxes and the number of containers in each state.
-func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
+// CountContainers returns the number of ready sandboxes and the number of containers in each state.
+func (r *Runtime) CountContainers() (ready int, states map[api.ContainerState]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sandboxes {
@@ -83,5 +83,5 @@ func (r *Runtime) expandIDs(f *api.ContainerFilter) *api.ContainerFilter {
 // Runtime.mu.
 func (c *container) matchesFilter(f *api.ContainerFilter) bool {
 	return idMatches(c.rec.ID, f.GetId()) && idMatches(c.rec.Sandbox, f.GetPodSandboxId()) &&
-		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
+		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matchLabels(c.config.GetLabels(), f.GetLabelSelector())
 }

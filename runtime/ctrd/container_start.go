@@ -39,7 +39,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return &api.StartContainerResponse{}, nil
 	case state != api.ContainerState_CONTAINER_CREATED:
 		return nil, fmt.Errorf("start container %s: it has already run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
-	case s == nil || !r.usable(s):
+	case s == nil || !r.isUsable(s):
 		return nil, fmt.Errorf("start container %s: its sandbox is not ready: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	if err := r.restoreRun(); err != nil {

@@ -107,7 +107,7 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 		return mount.All([]mount.Mount{{Type: "tmpfs", Source: "image", Options: append(flags, "size=4k")}}, target)
 	}
 	if r.c.Daemon.Snapshotter() != daemon.Overlay && users != nil {
-		return mounts.Shift(layers[0], target, users, true)
+		return mounts.BindIDMapped(layers[0], target, users, true)
 	}
 	if r.c.Daemon.Snapshotter() != daemon.Overlay {
 		return mount.All([]mount.Mount{{Type: "bind", Source: layers[0], Options: append(flags, "bind", "rprivate")}}, target)

@@ -70,9 +70,9 @@ type Config struct {
 	CDIDirs       []string // directories of CDI specifications; if empty, /etc/cdi and /var/run/cdi
 	LogMaxSize    int64    // in bytes; if 0, logs are not rotated
 	LogMaxFiles   int
-	LogInterval   time.Duration  // minimum time between two rotations of a log that is below LogMost
-	LogMost       int64          // in bytes; if 0, LogMaxSize times LogMaxFiles
-	Cgroups       *cgroup.Recent // cgroup readings shared with other readers; if nil, Runtime has its own
+	LogInterval   time.Duration        // minimum time between two rotations of a log that is below LogMost
+	LogMost       int64                // in bytes; if 0, LogMaxSize times LogMaxFiles
+	Cgroups       *cgroup.CachedReader // cgroup readings shared with other readers; if nil, Runtime has its own
 	Log           *slog.Logger
 }
 
@@ -96,7 +96,7 @@ type Runtime struct {
 	selinux    *selinux.Host
 	snap       snapshots.Snapshotter
 
-	cgroups *cgroup.Recent
+	cgroups *cgroup.CachedReader
 	trees   disk.Trees // sizes of the containers' writable layers
 	shims   *shims
 	events  taskEvents
@@ -152,7 +152,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range append(r.runDirs(), r.dirs.sandboxes, r.dirs.containers) {
-		if err := daemon.Private(d); err != nil {
+		if err := daemon.CreatePrivateDir(d); err != nil {
 			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 	}
@@ -197,5 +197,5 @@ func (r *Runtime) Close() error {
 	r.shims.close()
 	r.tasks.Wait()
 	r.apparmor.Close()
-	return r.unhide()
+	return r.unhideMounts()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A disk can fail partially: a file or a directory can then neither be read (see readonly.Fault)
+// A disk can fail partially: a file or a directory can then neither be read (see readonly.IsDiskFault)
 // nor be removed. Entries that cannot be read are logged and skipped. A container whose record
 // cannot be read is killed, and its pod is started again, as after any other loss of a record. All
 // other containers are taken over.
@@ -17,7 +17,7 @@ import (
 // readablePart returns the entries that could be read from a directory. It logs an error of the
 // disk and returns any other error.
 func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
-	if readonly.Fault(err) {
+	if readonly.IsDiskFault(err) {
 		r.log.Error("only a part of a directory could be read from the disk: the missing entries are not taken over",
 			"read", len(entries), "error", err)
 		return entries, nil

@@ -2,7 +2,7 @@
 // images and snapshots, and shims run the containers. There is one file for each CRI call.
 //
 //	RunPodSandbox    --> namespace.Pin, Network.Setup            <state>/sandboxes/<id>.json
-//	CreateContainer  --> image, rootfs (overlay), ocispec.Make   <state>/containers/<id>/
+//	CreateContainer  --> image, rootfs (overlay), ocispec.NewSpec   <state>/containers/<id>/
 //	StartContainer   --> shim.Client.Run                         <run>/b/<id>  (the bundle)
 //	     event "ended" from the shim --> record --> Events, then the bundle is removed
 //

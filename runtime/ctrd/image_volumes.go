@@ -71,7 +71,7 @@ func (r *Runtime) makeImageVolumes(
 	if err := os.Mkdir(base, 0o711); err != nil {
 		return nil, err
 	}
-	room, err := tree.Half(base)
+	room, err := tree.HalfOfFree(base)
 	if err != nil {
 		return nil, err
 	}

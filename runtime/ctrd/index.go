@@ -185,8 +185,8 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// matches reports whether labels contain all of want.
-func matches(labels, want map[string]string) bool {
+// matchLabels reports whether labels contain all of want.
+func matchLabels(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {
 			return false

@@ -82,7 +82,7 @@ func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.Filesys
 		return nil, false, err
 	}
 	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.UsageOfAll(ctx, dir, maxLayerAge) })
-	return r.layerUsage(u), !u.Cut, err
+	return r.layerUsage(u), !u.Incomplete, err
 }
 
 // layer returns the size of a container's writable layer. If it has very many files, the result is
@@ -105,7 +105,7 @@ func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.C
 	}
 	if c.rec.ImageVolumes > 0 {
 		v := tree(ctx, filepath.Join(r.containerDir(c.rec.ID), imageVolumes))
-		u.Bytes, u.Inodes, u.Cut = u.Bytes+v.Bytes, u.Inodes+v.Inodes, u.Cut || v.Cut
+		u.Bytes, u.Inodes, u.Incomplete = u.Bytes+v.Bytes, u.Inodes+v.Inodes, u.Incomplete || v.Incomplete
 	}
 	if err := ctx.Err(); err != nil {
 		return disk.Usage{}, fmt.Errorf("measure the files of container %s: %w", c.rec.ID, err)

@@ -63,12 +63,12 @@ const (
 	counter = api.MetricType_COUNTER
 )
 
-func single(get func(*sample) uint64) func(*sample) []value {
+func singleValue(get func(*sample) uint64) func(*sample) []value {
 	return func(s *sample) []value { return []value{{n: get(s)}} }
 }
 
 func seconds(get func(*sample) time.Duration) func(*sample) []value {
-	return single(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
+	return singleValue(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
 }
 
 func devices(get func(cgroup.IO) uint64) func(*sample) []value {
@@ -92,7 +92,7 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 // limit returns a function that reads a limit of the container. The value is zero if the limit is
 // missing or negative, which means unlimited.
 func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
-	return single(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
+	return singleValue(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
 
 var containerMetrics = []metric{
@@ -103,39 +103,40 @@ var containerMetrics = []metric{
 	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil,
 		seconds(func(s *sample) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil,
-		single(func(s *sample) uint64 { return s.Periods })},
+		singleValue(func(s *sample) uint64 { return s.Periods })},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil,
-		single(func(s *sample) uint64 { return s.Throttled })},
+		singleValue(func(s *sample) uint64 { return s.Throttled })},
 	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled by a CPU limit", counter, nil,
 		seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
-	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, single(func(s *sample) uint64 { return s.Memory })},
+	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil,
+		singleValue(func(s *sample) uint64 { return s.Memory })},
 	{"container_memory_working_set_bytes", "memory in use, inactive page cache excluded", gauge, nil,
-		single(func(s *sample) uint64 { return s.WorkingSet })},
-	{"container_memory_max_usage_bytes", "maximum memory in use so far", gauge, nil, single(func(s *sample) uint64 { return s.Peak })},
-	{"container_memory_rss", "anonymous memory", gauge, nil, single(func(s *sample) uint64 { return s.RSS })},
-	{"container_memory_cache", "page cache", gauge, nil, single(func(s *sample) uint64 { return s.Cache })},
-	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, single(func(s *sample) uint64 { return s.Mapped })},
-	{"container_memory_kernel_usage", "kernel memory", gauge, nil, single(func(s *sample) uint64 { return s.Kernel })},
-	{"container_memory_swap", "memory that is swapped out", gauge, nil, single(func(s *sample) uint64 { return s.Swap })},
+		singleValue(func(s *sample) uint64 { return s.WorkingSet })},
+	{"container_memory_max_usage_bytes", "maximum memory in use so far", gauge, nil, singleValue(func(s *sample) uint64 { return s.Peak })},
+	{"container_memory_rss", "anonymous memory", gauge, nil, singleValue(func(s *sample) uint64 { return s.RSS })},
+	{"container_memory_cache", "page cache", gauge, nil, singleValue(func(s *sample) uint64 { return s.Cache })},
+	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, singleValue(func(s *sample) uint64 { return s.Mapped })},
+	{"container_memory_kernel_usage", "kernel memory", gauge, nil, singleValue(func(s *sample) uint64 { return s.Kernel })},
+	{"container_memory_swap", "memory that is swapped out", gauge, nil, singleValue(func(s *sample) uint64 { return s.Swap })},
 	{"container_memory_total_active_file_bytes", "page cache that was used recently", gauge, nil,
-		single(func(s *sample) uint64 { return s.ActiveFile })},
+		singleValue(func(s *sample) uint64 { return s.ActiveFile })},
 	{"container_memory_total_inactive_file_bytes", "page cache that was not used recently", gauge, nil,
-		single(func(s *sample) uint64 { return s.InactiveFile })},
-	{"container_memory_failcnt", "number of memory limit hits", counter, nil, single(func(s *sample) uint64 { return s.LimitHits })},
+		singleValue(func(s *sample) uint64 { return s.InactiveFile })},
+	{"container_memory_failcnt", "number of memory limit hits", counter, nil, singleValue(func(s *sample) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
 		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
 			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}
 	}},
 	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil,
-		single(func(s *sample) uint64 { return s.OOMKills })},
+		singleValue(func(s *sample) uint64 { return s.OOMKills })},
 
 	{"container_fs_usage_bytes", "size of the container's writable layer", gauge, nil,
-		single(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
+		singleValue(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
 	{"container_fs_limit_bytes", "size of the file system that has the writable layer", gauge, nil,
-		single(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
-	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, single(func(s *sample) uint64 { return s.free.Files })},
-	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil, single(func(s *sample) uint64 { return s.free.Ffree })},
+		singleValue(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
+	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, singleValue(func(s *sample) uint64 { return s.free.Files })},
+	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil, singleValue(func(s *sample) uint64 { return s.free.Ffree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
 		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
@@ -143,14 +144,14 @@ var containerMetrics = []metric{
 	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
 	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
 
-	{"container_processes", "processes", gauge, nil, single(func(s *sample) uint64 { return s.Processes })},
-	{"container_threads", "threads", gauge, nil, single(func(s *sample) uint64 { return s.PIDs })},
-	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil, single(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_processes", "processes", gauge, nil, singleValue(func(s *sample) uint64 { return s.Processes })},
+	{"container_threads", "threads", gauge, nil, singleValue(func(s *sample) uint64 { return s.PIDs })},
+	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil, singleValue(func(s *sample) uint64 { return s.MaxPIDs })},
 
 	{"container_last_seen", "time of this reading, in seconds since 1970", gauge, nil,
-		single(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
+		singleValue(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
 	{"container_start_time_seconds", "start time of the container, in seconds since 1970", gauge, nil,
-		single(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
+		singleValue(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
 	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", gauge, nil,
 		limit((*api.LinuxContainerResources).GetCpuPeriod)},
 	{"container_spec_cpu_shares", "CPU shares (relative weight)", gauge, nil,

@@ -91,8 +91,8 @@ func (r *Runtime) hideableDirs() []string {
 	return append([]string{r.dirs.bundles, r.dirs.files, r.dirs.pins}, r.c.PodDirs...)
 }
 
-// unhide reverts hideMounts for the directories below which nothing is mounted any more.
-func (r *Runtime) unhide() error {
+// unhideMounts reverts hideMounts for the directories below which nothing is mounted any more.
+func (r *Runtime) unhideMounts() error {
 	var errs []error
 	for _, dir := range r.hidden {
 		left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))

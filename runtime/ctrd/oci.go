@@ -146,7 +146,7 @@ func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	if oci.Systemd {
 		cgroup = "system.slice:islet:" + id
 	}
-	spec, err := ocispec.Own(ocispec.Input{
+	spec, err := ocispec.NewPauseSpec(ocispec.Input{
 		Sandbox: &api.PodSandboxConfig{}, Host: r.host, CgroupsPath: cgroup, Container: r.ownContainer("true"),
 	})
 	if err != nil {

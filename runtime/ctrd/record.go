@@ -150,7 +150,7 @@ func readRecord(path string, v any) error {
 	}
 	// On a disk error the partial line cannot be removed. Ignore it, because the lines before it
 	// are complete.
-	if err := os.Truncate(path, int64(good)); !readonly.Fault(err) {
+	if err := os.Truncate(path, int64(good)); !readonly.IsDiskFault(err) {
 		return err
 	}
 	return nil

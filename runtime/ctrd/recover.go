@@ -58,7 +58,7 @@ func (r *Runtime) loadSandboxes() error {
 		if errors.Is(err, errNewer) {
 			return err
 		}
-		if readonly.Fault(err) {
+		if readonly.IsDiskFault(err) {
 			r.log.Error("a sandbox's record cannot be read from the disk: its pod is started again", "path", path, "error", err)
 			r.occupied[strings.TrimSuffix(e.Name(), ".json")] = true
 			continue
@@ -85,7 +85,7 @@ func (r *Runtime) loadSandboxes() error {
 		}
 		r.sandboxes[s.rec.ID] = s
 		r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
-		r.selinux.Keep(s.rec.Level)
+		r.selinux.ReserveLevel(s.rec.Level)
 		r.shims.mu.Lock()
 		r.shims.put(s.rec.ID, s.rec.Shim)
 		r.shims.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Runtime) loadContainers() error {
 		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
 			err = errors.New("its sandbox is unknown")
 		}
-		if readonly.Fault(err) {
+		if readonly.IsDiskFault(err) {
 			r.log.Error("a container's record cannot be read from the disk: the container is killed", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
@@ -300,7 +300,7 @@ func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
 	each(r.dirs.files, sandbox, r.removeSandboxFiles)
 	r.shims.endUnused()
-	each(r.dirs.sockets, func(name string) bool { return r.shims.has(strings.TrimSuffix(name, ".log")) }, func(name string) error {
+	each(r.dirs.sockets, func(name string) bool { return r.shims.hasShim(strings.TrimSuffix(name, ".log")) }, func(name string) error {
 		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
 	})
 	errs = append(errs, r.dropViews(ctx))

@@ -72,7 +72,7 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 		return err
 	}
 	if users != nil && m.Type == "bind" {
-		return mounts.Shift(m.Source, target, users, false)
+		return mounts.BindIDMapped(m.Source, target, users, false)
 	}
 	if err := mount.All([]mount.Mount{m}, target); err != nil {
 		return fmt.Errorf("mount root file system: %w", err)

@@ -57,7 +57,7 @@ func (r *Runtime) restoreRun() error {
 	}
 	r.log.Error("directories of islet were removed while pods ran: pods that need them are started again", "directories", gone)
 	for _, dir := range gone {
-		if err := daemon.Private(dir); err != nil {
+		if err := daemon.CreatePrivateDir(dir); err != nil {
 			return fmt.Errorf("recreate runtime directory: %w", err)
 		}
 	}
@@ -76,7 +76,7 @@ func (r *Runtime) restoreRun() error {
 // hasFiles reports whether the sandbox's files and pinned namespaces exist in the run directory.
 func (r *Runtime) hasFiles(s *sandbox) bool {
 	for _, name := range namespaceConfig(s).Names() {
-		if !namespace.Pinned(filepath.Join(r.dirs.pins, s.rec.ID, name)) {
+		if !namespace.IsPinned(filepath.Join(r.dirs.pins, s.rec.ID, name)) {
 			return false
 		}
 	}
@@ -85,9 +85,9 @@ func (r *Runtime) hasFiles(s *sandbox) bool {
 	return err == nil
 }
 
-// usable reports whether containers can be started in a sandbox. If a part of the sandbox is lost,
-// usable marks it as not ready and sends an event to subscribers.
-func (r *Runtime) usable(s *sandbox) bool {
+// isUsable reports whether containers can be started in a sandbox. If a part of the sandbox is lost,
+// isUsable marks it as not ready and sends an event to subscribers.
+func (r *Runtime) isUsable(s *sandbox) bool {
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()

@@ -75,7 +75,7 @@ func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := ocispec.Own(ocispec.Input{
+	spec, err := ocispec.NewPauseSpec(ocispec.Input{
 		Sandbox: s.config, Namespaces: n, Host: r.host, CgroupsPath: r.cgroupsPath(s, s.rec.ID),
 		Container: r.ownContainer("init"),
 	})

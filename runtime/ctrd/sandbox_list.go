@@ -18,7 +18,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	want := expandID(r.sandboxes, f.GetId())
 	for id, s := range r.podSandboxes.candidates(r.sandboxes, f.GetLabelSelector()) {
 		if !idMatches(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() ||
-			!matches(s.config.GetLabels(), f.GetLabelSelector()) {
+			!matchLabels(s.config.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.PodSandboxConfig{

@@ -37,7 +37,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	delete(r.sandboxes, s.rec.ID)
 	r.podSandboxes.drop(s.config.GetLabels(), s.rec.ID)
 	r.mu.Unlock()
-	r.shims.leave(s.rec.ID)
+	r.shims.removeSandbox(s.rec.ID)
 	r.selinux.Release(s.rec.Level)
 	r.notifySandbox(s, s.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return &api.RemovePodSandboxResponse{}, nil

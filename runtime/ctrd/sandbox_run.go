@@ -40,7 +40,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err := r.restoreRun(); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
-	if old != nil && r.usable(old) {
+	if old != nil && r.isUsable(old) {
 		return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 	}
 	if old != nil {
@@ -78,7 +78,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 
 // runSandbox starts s and adds it to r.sandboxes. On failure it removes everything that it created.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
-	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.Level()
+	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.AllocateLevel()
 	defer func() {
 		if err == nil {
 			return
@@ -86,7 +86,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		err = errors.Join(err, r.tearDown(ctx, s))
-		r.shims.leave(s.rec.ID)
+		r.shims.removeSandbox(s.rec.ID)
 		r.selinux.Release(s.rec.Level)
 	}()
 	if err := namespace.Pin(filepath.Join(r.dirs.pins, s.rec.ID), namespaceConfig(s)); err != nil {

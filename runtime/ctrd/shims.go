@@ -76,8 +76,8 @@ func (s *shims) put(sandbox, name string) {
 	s.groupOf[sandbox] = name
 }
 
-// leave removes a sandbox from its shim. If it was the last one, the shim is shut down.
-func (s *shims) leave(sandbox string) {
+// removeSandbox removes a sandbox from its shim. If it was the last one, the shim is shut down.
+func (s *shims) removeSandbox(sandbox string) {
 	s.mu.Lock()
 	g := s.groups[s.groupOf[sandbox]]
 	if g == nil {
@@ -266,7 +266,7 @@ func (s *shims) endUnused() {
 	}
 }
 
-func (s *shims) has(name string) bool {
+func (s *shims) hasShim(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.groups[name] != nil

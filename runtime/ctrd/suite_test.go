@@ -34,8 +34,8 @@ func short(names ...string) []string {
 // TestContractUsers runs the contract tests with pods that have a user namespace.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16),
-		Only: short("ContainerLife", "StartError", "Image", "Users", "Mounts", "ImageMounts", "Devices", "UserNamespaces",
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.UserNamespace(3 << 16),
+		OnlyTests: short("ContainerLife", "StartError", "Image", "Users", "Mounts", "ImageMounts", "Devices", "UserNamespaces",
 			"NoUserNamespaces", "ReadonlyTrees", "ReadonlyRoot", "Security", "Privileged", "Namespaces", "SharedProcesses",
 			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
 }
@@ -64,7 +64,7 @@ func TestContractOverSocket(t *testing.T) {
 		}
 	})
 	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup,
-		Only: short("Status", "SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "Ambiguous", "NotFound", "WrongState",
+		OnlyTests: short("Status", "SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "Ambiguous", "NotFound", "WrongState",
 			"Events", "UpdatePod", "Checkpoint", "Verbose", "Refused", "LogRotation", "Exec", "ExecTimeout", "Terminal", "Attach",
 			"Forward", "Update", "Stats", "Metrics")})
 }

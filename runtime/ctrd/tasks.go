@@ -95,7 +95,7 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 		r.events.Events = nil
 	}
 	if r.events.Events == nil {
-		if err := daemon.Private(r.dirs.tasks); err != nil {
+		if err := daemon.CreatePrivateDir(r.dirs.tasks); err != nil {
 			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 		var err error

@@ -100,7 +100,7 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup,
-		Only: short("SandboxLife", "ContainerLife", "WrongState", "Events", "RemoveRunning", "ExitCodes", "Stop", "StopAgain", "StartError",
+		OnlyTests: short("SandboxLife", "ContainerLife", "WrongState", "Events", "RemoveRunning", "ExitCodes", "Stop", "StopAgain", "StartError",
 			"Logs", "LogRotation", "Mounts", "Target", "Exec", "ExecTimeout", "ClosingReader", "Terminal", "Attach", "Forward",
 			"Update", "Stats", "Metrics")})
 }

@@ -23,7 +23,7 @@ import (
 // All containers join it. Mapped IDs are stored on disk only for files that containers write to
 // their writable layers:
 //
-//	layers, 0..65535 --mounts.Shift--> 65536..131071 --overlay--> rootfs
+//	layers, 0..65535 --mounts.BindIDMapped--> 65536..131071 --overlay--> rootfs
 //	volumes, 0..65535 -------the OCI runtime's "idmap"----------> in the container 0..65535
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
@@ -242,7 +242,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return nil, nil, err
 	}
-	if err := mounts.Shift(dir, at, users, true); err != nil {
+	if err := mounts.BindIDMapped(dir, at, users, true); err != nil {
 		return nil, nil, err
 	}
 	return out, func() error { return unmount(at) }, nil
@@ -267,7 +267,7 @@ func (r *Runtime) tryShift() (err error) {
 	}
 	defer users.Close()
 	if r.c.Daemon.Snapshotter() != daemon.Overlay {
-		return mounts.Shift(layer, target, users, false)
+		return mounts.BindIDMapped(layer, target, users, false)
 	}
 	layers, done, err := shiftLayers([]string{layer}, filepath.Join(bundle, shiftedLayers), users)
 	if err != nil {

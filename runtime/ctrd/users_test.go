@@ -43,7 +43,7 @@ func newUsersNode(t testing.TB, shimPods int) *node {
 
 // usersConfig returns the configurations of a pod with a user namespace and of a container in it.
 func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxConfig, *api.ContainerConfig) {
-	cfg, c, users := n.podConfig(i), containerConfig(name, args...), crisuite.Range(uint32(i)<<16)
+	cfg, c, users := n.podConfig(i), containerConfig(name, args...), crisuite.UserNamespace(uint32(i)<<16)
 	if cfg.Linux.SecurityContext == nil {
 		cfg.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{}
 	}

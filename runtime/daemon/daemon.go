@@ -60,7 +60,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("daemon: Root and Log are needed")
 	}
-	if err := Private(c.Root); err != nil {
+	if err := CreatePrivateDir(c.Root); err != nil {
 		return nil, fmt.Errorf("create containerd's root: %w", err)
 	}
 	forwardLogs(c.Log)

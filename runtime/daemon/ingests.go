@@ -35,7 +35,7 @@ func removeDamaged(dir string) error {
 	var errs []error
 	for _, ingest := range ingests {
 		path := filepath.Join(root, ingest.Name())
-		if resumable(path) {
+		if isResumable(path) {
 			continue
 		}
 		if err := mounts.RemoveAll(path); err != nil {
@@ -45,10 +45,10 @@ func removeDamaged(dir string) error {
 	return errors.Join(errs...)
 }
 
-// resumable reports whether the ingest at path has valid metadata files, which the content store
+// isResumable reports whether the ingest at path has valid metadata files, which the content store
 // needs to resume it: the reference, whose digest is the name of the directory, the start time, and
 // the time of the last change.
-func resumable(path string) bool {
+func isResumable(path string) bool {
 	ref, err := regular.Read(filepath.Join(path, "ref"), maxIngestFile)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {
 		return false

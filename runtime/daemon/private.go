@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private creates a directory with mode 0700. It also changes the mode of an existing directory,
+// CreatePrivateDir creates a directory with mode 0700. It also changes the mode of an existing directory,
 // because earlier versions created it with access for all users. The directory contains the files
 // of containers, which may include setuid programs (CVE-2021-41103).
-func Private(dir string) error {
+func CreatePrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

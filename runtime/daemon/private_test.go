@@ -14,7 +14,7 @@ func TestPrivate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := Private(dir); err != nil {
+		if err := CreatePrivateDir(dir); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {

@@ -124,7 +124,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	own, pod := resolveID(r.containers, f.GetId()), resolveID(r.sandboxes, f.GetPodSandboxId())
 	for id, c := range r.containers {
 		if own != "" && id != own || pod != "" && c.sandbox != pod ||
-			f.GetState() != nil && f.GetState().GetState() != c.status.State || !matches(c.status.Labels, f.GetLabelSelector()) {
+			f.GetState() != nil && f.GetState().GetState() != c.status.State || !matchLabels(c.status.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		st := proto.CloneOf(c.status)

@@ -193,7 +193,7 @@ func (r *Runtime) sendEvent(pod, id string, what api.ContainerEventType) {
 	}
 }
 
-func matches(labels, want map[string]string) bool {
+func matchLabels(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {
 			return false

@@ -99,7 +99,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	want := resolveID(r.sandboxes, f.GetId())
 	for id, s := range r.sandboxes {
 		if want != "" && id != want || f.GetState() != nil && f.GetState().GetState() != s.status.State ||
-			!matches(s.status.Labels, f.GetLabelSelector()) {
+			!matchLabels(s.status.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		st := proto.CloneOf(s.status)

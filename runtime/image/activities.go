@@ -43,8 +43,8 @@ func (g *activities) track(
 	}
 }
 
-// Going returns the progress of the running imports and pulls, sorted by reference.
-func (s *Service) Going() []cri.ImportProgress {
+// ImportsInProgress returns the progress of the running imports and pulls, sorted by reference.
+func (s *Service) ImportsInProgress() []cri.ImportProgress {
 	s.active.mu.Lock()
 	defer s.active.mu.Unlock()
 	var out []cri.ImportProgress

@@ -17,8 +17,8 @@ import (
 // A dockerImage is one image in the manifest.json of docker save.
 type dockerImage struct {
 	Config   string
-	RepoTags words
-	Layers   words
+	RepoTags limitedWords
+	Layers   limitedWords
 }
 
 // A dockerList is a manifest.json.

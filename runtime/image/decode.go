@@ -106,9 +106,9 @@ type configDocument struct {
 	platform
 	Config struct {
 		User       string
-		Env        words
-		Entrypoint words
-		Cmd        words
+		Env        limitedWords
+		Entrypoint limitedWords
+		Cmd        limitedWords
 		Volumes    volumes
 		WorkingDir string
 		StopSignal string
@@ -140,12 +140,12 @@ func (c *configDocument) spec() (ocispec.Image, error) {
 
 // Lists with a maximum number of entries. They are decoded one entry after another.
 type (
-	manifests []descriptor
-	layerList []descriptor
-	digests   []digest.Digest
-	words     []string
-	features  []string
-	volumes   map[string]struct{}
+	manifests    []descriptor
+	layerList    []descriptor
+	digests      []digest.Digest
+	limitedWords []string
+	features     []string
+	volumes      map[string]struct{}
 )
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -168,7 +168,7 @@ func (l *digests) UnmarshalJSON(b []byte) (err error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (l *words) UnmarshalJSON(b []byte) (err error) {
+func (l *limitedWords) UnmarshalJSON(b []byte) (err error) {
 	*l, err = decodeList[string](b, "list", maxWords, nil)
 	return err
 }
@@ -183,7 +183,7 @@ func (l *features) UnmarshalJSON(b []byte) (err error) {
 func (v *volumes) UnmarshalJSON(b []byte) error {
 	*v = nil
 	dec := json.NewDecoder(bytes.NewReader(b))
-	if opened, err := open(dec, "Volumes", '{'); err != nil || !opened {
+	if opened, err := openDelim(dec, "Volumes", '{'); err != nil || !opened {
 		return err
 	}
 	out := volumes{}
@@ -210,7 +210,7 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 // is not nil, it is called for each entry.
 func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
-	if opened, err := open(dec, what, '['); err != nil || !opened {
+	if opened, err := openDelim(dec, what, '['); err != nil || !opened {
 		return nil, err
 	}
 	out := []T{}
@@ -232,8 +232,8 @@ func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) err
 	return out, nil
 }
 
-// open reads the opening delimiter of an array or object. If the value is null, open returns false.
-func open(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
+// openDelim reads the opening delimiter of an array or object. If the value is null, openDelim returns false.
+func openDelim(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
 	t, err := dec.Token()
 	if err != nil || t == nil {
 		return false, err

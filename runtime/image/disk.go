@@ -87,14 +87,14 @@ type spaceReader struct {
 
 func newSpaceReader(r io.Reader, dir string) *spaceReader { return &spaceReader{Reader: r, dir: dir} }
 
-// newCountingReader returns a spaceReader whose bytes are included in Wrote.
+// newCountingReader returns a spaceReader whose bytes are included in WrittenBytes.
 func (s *Service) newCountingReader(r io.Reader) *spaceReader {
 	return &spaceReader{Reader: r, dir: s.c.Root, wrote: &s.wrote}
 }
 
-// Wrote returns the number of bytes of downloads and unpacked layers that pulls and imports have
+// WrittenBytes returns the number of bytes of downloads and unpacked layers that pulls and imports have
 // written since this process started.
-func (s *Service) Wrote() uint64 { return s.wrote.Load() }
+func (s *Service) WrittenBytes() uint64 { return s.wrote.Load() }
 
 func (g *spaceReader) Read(p []byte) (int, error) {
 	if g.left <= 0 {
@@ -127,7 +127,7 @@ type spaceFilter struct {
 // next is called with the header of each file before it is unpacked. It implements containerd's
 // archive.Filter.
 func (g *spaceFilter) next(h *tar.Header) (bool, error) {
-	g.done()
+	g.subtractWritten()
 	g.files += 1 + int64(strings.Count(h.Name, "/"))
 	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
 		g.promisedHere = max(h.Size, 0)
@@ -143,8 +143,8 @@ func (g *spaceFilter) next(h *tar.Header) (bool, error) {
 	return true, nil
 }
 
-// done subtracts the size of a written file from promised.
-func (g *spaceFilter) done() {
+// subtractWritten subtracts the size of a written file from promised.
+func (g *spaceFilter) subtractWritten() {
 	g.promised.Add(-g.promisedHere)
 	g.promisedHere = 0
 }

@@ -23,7 +23,7 @@ import (
 // Imports stores durably which archives were imported. A key is the digest of an archive's content,
 // or has the prefix "file:" or "image:". The Inbox creates the keys.
 type Imports interface {
-	Imported(ctx context.Context, key string) (bool, error)
+	WasImported(ctx context.Context, key string) (bool, error)
 	// AddImport stores a key durably before it returns. The key may already exist.
 	AddImport(ctx context.Context, key, name string) error
 }
@@ -62,11 +62,11 @@ type Inbox struct {
 }
 
 const (
-	// settle is the delay between a change of the directory and the scan. Further changes delay the
+	// settleDelay is the delay between a change of the directory and the scan. Further changes delay the
 	// scan again, by at most retryOpen. retryOpen is also the delay until the next scan if a file
 	// is still being written.
-	settle    = 100 * time.Millisecond
-	retryOpen = time.Second
+	settleDelay = 100 * time.Millisecond
+	retryOpen   = time.Second
 	// scanInterval is the interval between scans without an event. Some file systems send no events.
 	scanInterval = time.Minute
 	// maxRetry is the maximum delay before an import is tried again after an error that the archive
@@ -131,7 +131,7 @@ func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	if err != nil {
 		return false
 	}
-	imported, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
+	imported, err := b.c.Imports.WasImported(ctx, imageKey(named.String()))
 	if err != nil {
 		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", ref, "error", err)
 	}
@@ -176,7 +176,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 		if deadline.IsZero() {
 			deadline = now.Add(retryOpen)
 		}
-		due.Reset(min(settle, deadline.Sub(now)))
+		due.Reset(min(settleDelay, deadline.Sub(now)))
 	}
 	for {
 		select {
@@ -285,7 +285,7 @@ func (l *scanner) file(ctx context.Context, path string) (open bool, err error) 
 	}
 	old := l.files[path]
 	disk := l.inbox.c.Service.c.Root
-	if old != nil && old.key == key && !old.due(disk) {
+	if old != nil && old.key == key && !old.isDue(disk) {
 		return false, nil
 	}
 	if beingWritten(f) {
@@ -326,7 +326,7 @@ func (l *scanner) file(ctx context.Context, path string) (open bool, err error) 
 // importOnce imports an archive if it was not imported before or forced is set.
 func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced bool) error {
 	if !forced {
-		if done, err := b.c.Imports.Imported(ctx, key); done || err != nil {
+		if done, err := b.c.Imports.WasImported(ctx, key); done || err != nil {
 			return err
 		}
 	}
@@ -337,7 +337,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 		keys = append(keys, sum.String())
 		var err error
 		if !forced {
-			done, err = b.c.Imports.Imported(ctx, sum.String())
+			done, err = b.c.Imports.WasImported(ctx, sum.String())
 		}
 		return done, err
 	}, func(p cri.ImportProgress) {

@@ -24,8 +24,8 @@ type archiveFile struct {
 // full disk is tried again at once.
 const retrySpace = 16 << 20
 
-// due reports whether the next attempt after an error is due.
-func (f *archiveFile) due(disk string) bool {
+// isDue reports whether the next attempt after an error is due.
+func (f *archiveFile) isDue(disk string) bool {
 	if f.next.IsZero() {
 		return false
 	}

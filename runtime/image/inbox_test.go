@@ -20,7 +20,7 @@ type memory struct {
 	keys map[string]string
 }
 
-func (m *memory) Imported(_ context.Context, key string) (bool, error) {
+func (m *memory) WasImported(_ context.Context, key string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.keys[key]
@@ -179,7 +179,7 @@ func TestBusyInbox(t *testing.T) {
 	began := make(chan struct{})
 	go func() {
 		defer close(writing)
-		tick := time.NewTicker(settle / 10)
+		tick := time.NewTicker(settleDelay / 10)
 		defer tick.Stop()
 		for n := 0; ; n++ {
 			if _, err := f.Write([]byte("x")); err != nil {

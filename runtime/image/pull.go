@@ -48,7 +48,7 @@ func (s *Service) PullWithProgress(
 	defer s.pulls.Release(1)
 	id, err := s.pull(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), tell: progress})
 	if err != nil {
-		return nil, withoutQueries(unavailable(fmt.Errorf("pull %s: %w", ref, err)))
+		return nil, withoutQueries(wrapUnavailable(fmt.Errorf("pull %s: %w", ref, err)))
 	}
 	return &api.PullImageResponse{ImageRef: id.String()}, nil
 }
@@ -255,7 +255,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			t.add(l.Size)
 			return nil
 		}
-		network := errors.Is(unavailable(err), crierrors.ErrRegistryUnavailable)
+		network := errors.Is(wrapUnavailable(err), crierrors.ErrRegistryUnavailable)
 		if err == nil || !resumed || network || ctx.Err() != nil {
 			return err
 		}

@@ -246,9 +246,9 @@ func TestPullStalls(t *testing.T) {
 	})
 	var active string
 	req := &api.PullImageRequest{Image: &api.ImageSpec{Image: "registry.example/demo:1"}}
-	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { active = fmt.Sprint(s.Going()) })
-	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(active, want) || len(s.Going()) > 0 {
-		t.Errorf("during the pull Going returned %s, now it returns %v", active, s.Going())
+	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { active = fmt.Sprint(s.ImportsInProgress()) })
+	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(active, want) || len(s.ImportsInProgress()) > 0 {
+		t.Errorf("during the pull Going returned %s, now it returns %v", active, s.ImportsInProgress())
 	}
 	if !errors.Is(err, errStalled) || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 		t.Fatalf("pull from a silent registry: %v", err)

@@ -113,9 +113,9 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// unavailable wraps err in the CRI's RegistryUnavailable if it means that a registry is unreachable
+// wrapUnavailable wraps err in the CRI's RegistryUnavailable if it means that a registry is unreachable
 // or out of order. The kubelet recognizes the error by this name at the beginning of the message.
-func unavailable(err error) error {
+func wrapUnavailable(err error) error {
 	var (
 		status  rerrors.ErrUnexpectedStatus
 		network net.Error

@@ -172,7 +172,7 @@ func (s *Service) extract(
 	in := &position{Reader: io.TeeReader(s.newCountingReader(plain), sum.Hash())}
 	in.allow(0)
 	files := &spaceFilter{dir: s.c.Root, promised: &s.promised}
-	defer files.done()
+	defer files.subtractWritten()
 	names := &layerNames{in: in, root: dir, disk: s.c.Root, need: func(n int64) error { return at.needNames(ctx, n) }}
 	opts = append(opts, layers.WithFilter(func(h *tar.Header) (bool, error) {
 		if err := errors.Join(at.takeTurns(ctx), names.next(h)); err != nil {

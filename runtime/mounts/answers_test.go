@@ -35,7 +35,7 @@ func TestMayBeFUSE(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := Answers(host + "/elsewhere"); err != nil {
+	if err := CheckResponding(host + "/elsewhere"); err != nil {
 		t.Errorf("without the program stat: %v", err)
 	}
 }

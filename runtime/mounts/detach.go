@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below returns the mount points below a directory, oldest first. They do not include the directory
+// ListBelow returns the mount points below a directory, oldest first. They do not include the directory
 // itself. The result is empty if the directory does not exist.
-func Below(dir string) ([]string, error) {
+func ListBelow(dir string) ([]string, error) {
 	tree, err := find(dir)
 	if err != nil {
 		return nil, err
@@ -23,8 +23,8 @@ func Below(dir string) ([]string, error) {
 	return tree.points(tree.below), nil
 }
 
-// At returns the mount that contains a path. If mounts are stacked, it returns the topmost one.
-func At(path string) (*mountinfo.Info, error) {
+// FindContaining returns the mount that contains a path. If mounts are stacked, it returns the topmost one.
+func FindContaining(path string) (*mountinfo.Info, error) {
 	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func detach(path string, selectMounts func(*tree) []*mountinfo.Info) error {
 		if len(selectMounts(tree)) == 0 {
 			return nil
 		}
-		for _, p := range outermost(tree.points(selectMounts(tree))) {
+		for _, p := range outermostPaths(tree.points(selectMounts(tree))) {
 			// Ignore the errors for a mount point that no longer exists.
 			err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, "")
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -151,11 +151,11 @@ func (*tree) points(list []*mountinfo.Info) []string {
 func (t *tree) shared(list []*mountinfo.Info) *mountinfo.Info {
 	for _, m := range list {
 		for _, under := range list {
-			group := peers(under)
+			group := peerGroup(under)
 			if m.Parent != under.ID || m.ID == under.ID || group == "" {
 				continue
 			}
-			isPeer := func(o *mountinfo.Info) bool { return peers(o) == group && !slices.Contains(t.all, o) }
+			isPeer := func(o *mountinfo.Info) bool { return peerGroup(o) == group && !slices.Contains(t.all, o) }
 			if slices.ContainsFunc(t.mounted, isPeer) {
 				return m
 			}
@@ -164,8 +164,8 @@ func (t *tree) shared(list []*mountinfo.Info) *mountinfo.Info {
 	return nil
 }
 
-// peers returns the ID of the peer group of a mount, or "" if the mount is not shared.
-func peers(m *mountinfo.Info) string {
+// peerGroup returns the ID of the peer group of a mount, or "" if the mount is not shared.
+func peerGroup(m *mountinfo.Info) string {
 	for f := range strings.FieldsSeq(m.Optional) {
 		if group, ok := strings.CutPrefix(f, "shared:"); ok {
 			return group
@@ -174,8 +174,8 @@ func peers(m *mountinfo.Info) string {
 	return ""
 }
 
-// outermost returns the paths that are not below another path of the list.
-func outermost(paths []string) (out []string) {
+// outermostPaths returns the paths that are not below another path of the list.
+func outermostPaths(paths []string) (out []string) {
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		if !slices.ContainsFunc(out, func(o string) bool { return strings.HasPrefix(p, o+"/") }) {
 			out = append(out, p)

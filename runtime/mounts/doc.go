@@ -12,6 +12,6 @@
 //
 // The agent and the runtime must remove directory trees only with this package.
 //
-// Answers checks whether a file system responds. If it does not, only the caller is blocked.
+// CheckResponding checks whether a file system responds. If it does not, only the caller is blocked.
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 package mounts

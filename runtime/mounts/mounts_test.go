@@ -118,7 +118,7 @@ func TestDetachKeepsTheHost(t *testing.T) {
 			host, own := newHost(t)
 			c.mount(t, host, own)
 			before := slices.DeleteFunc(table(t), func(m string) bool { return strings.Contains(m, own+"/v") })
-			if b, err := Below(own); err != nil || len(b) == 0 {
+			if b, err := ListBelow(own); err != nil || len(b) == 0 {
 				t.Fatalf("below: %v, %v", b, err)
 			}
 			must(t, DetachBelow(own))
@@ -131,26 +131,26 @@ func TestDetachKeepsTheHost(t *testing.T) {
 	}
 }
 
-// TestAt checks that At returns the topmost mount that contains a path.
+// TestAt checks that FindContaining returns the topmost mount that contains a path.
 func TestAt(t *testing.T) {
 	_, own := newHost(t)
 	must(t, os.Mkdir(own+"/v", 0o755))
-	below, err := At(own + "/v")
+	below, err := FindContaining(own + "/v")
 	must(t, err)
 	for _, source := range []string{"first", "second"} {
 		must(t, unix.Mount(source, own+"/v", "tmpfs", 0, "size=1m"))
-		m, err := At(own + "/v")
+		m, err := FindContaining(own + "/v")
 		must(t, err)
 		if m.Source != source || m.Mountpoint != own+"/v" || below.Mountpoint != filepath.Dir(own) {
 			t.Errorf("%s is in %+v, was in %+v", own, m, below)
 		}
 	}
-	if _, err := At(own + "/none"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := FindContaining(own + "/none"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
-// TestTableOfPaths checks On and MountOf, which only read the mount table.
+// TestTableOfPaths checks FindTopmost and MountOf, which only read the mount table.
 func TestTableOfPaths(t *testing.T) {
 	_, own := newHost(t)
 	for _, d := range []string{"/v/in/side", "/va"} {
@@ -159,7 +159,7 @@ func TestTableOfPaths(t *testing.T) {
 	root := filepath.Dir(own)
 	check := func(path, on, around string) {
 		t.Helper()
-		has, err := On(path)
+		has, err := FindTopmost(path)
 		must(t, err)
 		in, err := MountOf(path)
 		must(t, err)

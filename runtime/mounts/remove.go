@@ -88,7 +88,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	} else {
 		defer d.Close()
 	}
-	if err := r.empty(d, depth); err != nil {
+	if err := r.removeContent(d, depth); err != nil {
 		return err
 	}
 	if err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -97,9 +97,9 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	return nil
 }
 
-// empty removes the content of a directory. It continues with the other names of a batch after an
+// removeContent removes the content of a directory. It continues with the other names of a batch after an
 // error.
-func (r *remover) empty(d *os.File, depth int) error {
+func (r *remover) removeContent(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(batch)
 		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {

@@ -12,17 +12,17 @@ import (
 // modify the result.
 func mountTable() ([]*mountinfo.Info, error) { return readings.read() }
 
-// On returns the topmost mount at the mount point path, or nil if there is none. It reads only the
+// FindTopmost returns the topmost mount at the mount point path, or nil if there is none. It reads only the
 // mount table and does not access the file system, which might not respond.
-func On(path string) (*mountinfo.Info, error) {
-	return newest(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
+func FindTopmost(path string) (*mountinfo.Info, error) {
+	return newestMount(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
 }
 
-// MountOf returns the mount that contains path, which must not contain symlinks. Like On, it does
+// MountOf returns the mount that contains path, which must not contain symlinks. Like FindTopmost, it does
 // not access the file system.
 func MountOf(path string) (in *mountinfo.Info, err error) {
 	deepest := 0
-	return newest(func(m *mountinfo.Info) bool {
+	return newestMount(func(m *mountinfo.Info) bool {
 		in := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
 		if len(m.Mountpoint) < deepest || !in {
 			return false
@@ -32,8 +32,8 @@ func MountOf(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// newest returns the newest mount for which match returns true, or nil if there is none.
-func newest(match func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
+// newestMount returns the newestMount mount for which match returns true, or nil if there is none.
+func newestMount(match func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mountTable()
 	for _, m := range all {
 		if match(m) {

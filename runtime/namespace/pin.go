@@ -34,14 +34,14 @@ type Config struct {
 	Sysctls       map[string]string // only sysctls of the namespaces of this Config
 }
 
-func (c Config) has(name string) bool {
+func (c Config) hasNamespace(name string) bool {
 	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS || name == User && c.Users != nil
 }
 
 // Names returns the names of the namespaces of the sandbox.
 func (c Config) Names() (out []string) {
 	for _, f := range flags {
-		if c.has(f.name) {
+		if c.hasNamespace(f.name) {
 			out = append(out, f.name)
 		}
 	}
@@ -51,7 +51,7 @@ func (c Config) Names() (out []string) {
 // flags returns the flags of clone(2) and unshare(2) for the namespaces.
 func (c Config) flags() (all uintptr) {
 	for _, f := range flags {
-		if c.has(f.name) {
+		if c.hasNamespace(f.name) {
 			all |= uintptr(f.flag)
 		}
 	}
@@ -190,9 +190,9 @@ func Unpin(dir string) error {
 	return nil
 }
 
-// Pinned reports whether a namespace is pinned at path. After a reboot, path is an empty file or
+// IsPinned reports whether a namespace is pinned at path. After a reboot, path is an empty file or
 // does not exist.
-func Pinned(path string) bool {
+func IsPinned(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC
 }

@@ -24,7 +24,7 @@ func TestPin(t *testing.T) {
 		}
 	}
 	for _, n := range []string{Net, IPC, UTS} {
-		if !Pinned(filepath.Join(dir, n)) {
+		if !IsPinned(filepath.Join(dir, n)) {
 			t.Errorf("%s is not pinned", n)
 		}
 	}

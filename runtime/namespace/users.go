@@ -43,7 +43,7 @@ func pinOwned(dir string, c Config) (err error) {
 		}
 	}
 	for _, f := range flags {
-		if f.name == User || !c.has(f.name) {
+		if f.name == User || !c.hasNamespace(f.name) {
 			continue // a multithreaded process cannot enter a user namespace
 		}
 		if err := join(filepath.Join(dir, f.name), f.flag); err != nil {

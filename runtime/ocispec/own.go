@@ -5,19 +5,19 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nobody is the UID and GID of the containers of Own. The pause image uses the same UID.
-const nobody = 65535
+// nobodyID is the UID and GID of the containers of NewPauseSpec. The pause image uses the same UID.
+const nobodyID = 65535
 
-// pauseOOMScore is the OOM score adjustment of the containers of Own, on which their pods depend.
+// pauseOOMScore is the OOM score adjustment of the containers of NewPauseSpec, on which their pods depend.
 // CRI runtimes use the same value for pause containers.
 const pauseOOMScore = -998
 
-// Own returns the specification of a container that islet runs for a pod, like a pause container.
+// NewPauseSpec returns the specification of a container that islet runs for a pod, like a pause container.
 // It has no privileges and a read-only root file system, and sensitive paths are masked, because
-// processes of the pod may access it, for example its root file system through /proc. Own sets the
+// processes of the pod may access it, for example its root file system through /proc. NewPauseSpec sets the
 // user, the security context and the OOM score adjustment in in.
-func Own(in Input) (*specs.Spec, error) {
-	id := uint32(nobody)
+func NewPauseSpec(in Input) (*specs.Spec, error) {
+	id := uint32(nobodyID)
 	if in.Users != "" {
 		id = min(id, in.UIDs-1)
 	}
@@ -42,5 +42,5 @@ func Own(in Input) (*specs.Spec, error) {
 		}, in.Throttles...),
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
-	return Make(in)
+	return NewSpec(in)
 }

@@ -12,7 +12,7 @@ import (
 // before 1.9 rejects later versions.
 const version = "1.0.2"
 
-// Input is the input of Make.
+// Input is the input of NewSpec.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
@@ -56,12 +56,12 @@ type Host struct {
 	CgroupV2     bool
 	HugePages    bool                // whether cgroups have the hugetlb controller
 	Devices      []specs.LinuxDevice // for privileged containers
-	Throttles    []string            // directories of /sys that Own masks
+	Throttles    []string            // directories of /sys that NewPauseSpec masks
 	NodeName     string              // hostname of pods in the host's UTS namespace
 }
 
-// Make returns the OCI runtime specification of a container.
-func Make(in Input) (*specs.Spec, error) {
+// NewSpec returns the OCI runtime specification of a container.
+func NewSpec(in Input) (*specs.Spec, error) {
 	if in.Sandbox == nil || in.Container == nil {
 		return nil, errors.New("no sandbox or container configuration")
 	}

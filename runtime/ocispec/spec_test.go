@@ -21,7 +21,7 @@ func input(change func(*api.ContainerConfig)) Input {
 
 func spec(t *testing.T, in Input) *specs.Spec {
 	t.Helper()
-	s, err := Make(in)
+	s, err := NewSpec(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func FuzzMake(f *testing.F) {
 			c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{capability}}
 			c.Linux.Resources = &api.LinuxContainerResources{MemoryLimitInBytes: memory}
 		})
-		s, err := Make(in)
+		s, err := NewSpec(in)
 		if err != nil {
 			return
 		}

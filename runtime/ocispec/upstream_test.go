@@ -191,7 +191,7 @@ func TestDevices(t *testing.T) {
 		in := input(func(ctr *api.ContainerConfig) {
 			ctr.Devices = []*api.Device{{HostPath: filepath.Join(dir, bad), ContainerPath: "/dev/x"}}
 		})
-		if _, err := Make(in); err == nil || !strings.Contains(err.Error(), bad) {
+		if _, err := NewSpec(in); err == nil || !strings.Contains(err.Error(), bad) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -277,7 +277,7 @@ func TestSeccompFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ref, good := range map[string]bool{file: true, "localhost/" + file: true, bad: false, bomb: false, pipe: false, "/dev/zero": false, filepath.Join(dir, "none"): false} {
-		s, err := Make(input(func(c *api.ContainerConfig) {
+		s, err := NewSpec(input(func(c *api.ContainerConfig) {
 			c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}
 		}))
 		if good && (err != nil || s.Linux.Seccomp.DefaultAction != specs.ActErrno) || !good &&

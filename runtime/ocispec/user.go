@@ -99,10 +99,10 @@ func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs
 	return out, nil
 }
 
-// Home returns the home directory of a user in /etc/passwd, or "/" if there is none. OCI runtimes
+// HomeDir returns the home directory of a user in /etc/passwd, or "/" if there is none. OCI runtimes
 // set HOME in the same way if it is unset, but they read /etc/passwd in the container, where the
 // pod may have replaced it. With HOME set, crun does not read the file.
-func Home(read ReadFile, uid uint32) string {
+func HomeDir(read ReadFile, uid uint32) string {
 	users, err := readEntries(read, "etc/passwd")
 	if err != nil {
 		return "/"

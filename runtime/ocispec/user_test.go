@@ -185,11 +185,11 @@ func TestHome(t *testing.T) {
 		"a:x:7:1:g\n":                    "/",
 		"a:x:7:1:g:/x=\x00y:/sh\n":       "/",
 	} {
-		if got := Home(func(string) ([]byte, error) { return []byte(passwd), nil }, 7); got != want {
+		if got := HomeDir(func(string) ([]byte, error) { return []byte(passwd), nil }, 7); got != want {
 			t.Errorf("%q: %q, want %q", passwd, got, want)
 		}
 	}
-	if got := Home(func(string) ([]byte, error) { return nil, errors.New("a FIFO") }, 7); got != "/" {
+	if got := HomeDir(func(string) ([]byte, error) { return nil, errors.New("a FIFO") }, 7); got != "/" {
 		t.Errorf("got %q", got)
 	}
 	spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=b"}}}

@@ -25,7 +25,7 @@ const (
 // dial connects to a streaming URL of the runtime. The host of the URL must be this machine, so
 // that a forged URL cannot make the agent connect to other machines.
 func dial(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
-	u, err := local(target)
+	u, err := parseLocalURL(target)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	return spdy.NewClientConnection(up)
 }
 
-// local parses a URL. It returns an error if the host is not this machine.
-func local(target string) (*url.URL, error) {
+// parseLocalURL parses a URL. It returns an error if the host is not this machine.
+func parseLocalURL(target string) (*url.URL, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.User != nil {
 		return nil, fmt.Errorf("the container runtime returned %.200q for its streams: want http://ADDRESS:PORT/...", target)

@@ -26,12 +26,12 @@ type Config struct {
 	// PullsPerSecond and PullBurst are registryPullQPS and registryBurst. A pull that exceeds the
 	// rate waits. If PullsPerSecond is 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Changed, if not nil, is called when the result of Ready or Admits may have changed. It must
+	// Changed, if not nil, is called when the result of Ready or CheckPodNetwork may have changed. It must
 	// not block.
 	Changed func()
-	// Counted, if not nil, is called after each call.
-	Counted func(method string, took time.Duration, err error)
-	Log     *slog.Logger
+	// ObserveCall, if not nil, is called after each call.
+	ObserveCall func(method string, took time.Duration, err error)
+	Log         *slog.Logger
 }
 
 // A Runtime is the runtime at a CRI socket. It implements cri.Runtime and cri.Events.
@@ -51,11 +51,11 @@ func Open(c Config) (*Runtime, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
 	}
-	if c.Counted == nil {
-		c.Counted = func(string, time.Duration, error) {}
+	if c.ObserveCall == nil {
+		c.ObserveCall = func(string, time.Duration, error) {}
 	}
 	r := &Runtime{c: c, stateChanged: make(chan struct{})}
-	r.calls = calls{timeout: c.Timeout, counted: c.Counted, objectChanged: make(chan struct{}, 1)}
+	r.calls = calls{timeout: c.Timeout, counted: c.ObserveCall, objectChanged: make(chan struct{}, 1)}
 	o := cri.Options{Intercept: r.calls.intercept, FailFast: true}
 	var err error
 	if r.Client, err = cri.DialWith(c.Endpoint, o); err != nil {

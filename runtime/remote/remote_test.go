@@ -135,8 +135,8 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	}
 	stop := serve(t, path, f, f)
 	waited, err := r.Await(t.Context())
-	if err != nil || !waited || r.Ready() != nil || r.Admits() != nil {
-		t.Errorf("waited %v, %v; ready: %v, %v", waited, err, r.Ready(), r.Admits())
+	if err != nil || !waited || r.Ready() != nil || r.CheckPodNetwork() != nil {
+		t.Errorf("waited %v, %v; ready: %v, %v", waited, err, r.Ready(), r.CheckPodNetwork())
 	}
 	<-changed
 	events := make(chan error, 1)
@@ -145,16 +145,16 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	if err := <-events; err == nil {
 		t.Error("ContainerEvents returned no error")
 	}
-	for r.Answers() {
+	for r.IsResponding() {
 		r.mu.Lock()
 		stateChanged := r.stateChanged
 		r.mu.Unlock()
-		if r.Answers() {
+		if r.IsResponding() {
 			<-stateChanged
 		}
 	}
-	if r.Ready() != nil || !errors.Is(r.Admits(), errDown) {
-		t.Errorf("after the runtime has stopped: %v, %v", r.Ready(), r.Admits())
+	if r.Ready() != nil || !errors.Is(r.CheckPodNetwork(), errDown) {
+		t.Errorf("after the runtime has stopped: %v, %v", r.Ready(), r.CheckPodNetwork())
 	}
 	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
 	serve(t, path, f, f)
@@ -256,7 +256,7 @@ func TestLocal(t *testing.T) {
 		"": false, "http://192.0.2.1:80/exec/x": false, "http://example.com:80/": false, "http://127.0.0.1/exec": false, "ftp://127.0.0.1:1/": false,
 		"http://user:pass@127.0.0.1:1/": false, "http://127.0.0.1.example.com:1/": false, "unix:///run/x": false, "http://169.254.169.254:80/latest": false,
 	} {
-		if _, err := local(target); (err == nil) != ok {
+		if _, err := parseLocalURL(target); (err == nil) != ok {
 			t.Errorf("%q: %v", target, err)
 		}
 	}

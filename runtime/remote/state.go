@@ -30,12 +30,12 @@ type state struct {
 	network error     // why the network is not ready; nil if it is ready
 }
 
-// same reports whether two states are equal except for their times.
-func (s state) same(o state) bool {
-	return s.answers == o.answers && text(s.runtime) == text(o.runtime) && text(s.network) == text(o.network)
+// equalsState reports whether two states are equal except for their times.
+func (s state) equalsState(o state) bool {
+	return s.answers == o.answers && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network)
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -60,7 +60,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	down := time.NewTimer(downAfter) // fires after downAfter without a successful check
 	defer down.Stop()
 	for {
-		if r.Ask(ctx) {
+		if r.CheckStatus(ctx) {
 			down.Reset(downAfter)
 		}
 		select {
@@ -76,8 +76,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// Ask checks the status of the runtime and reports whether the runtime responded.
-func (r *Runtime) Ask(ctx context.Context) bool {
+// CheckStatus checks the status of the runtime and reports whether the runtime responded.
+func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	bounded, stop := context.WithTimeout(ctx, downAfter)
 	defer stop()
 	resp, err := r.Status(bounded, &api.StatusRequest{})
@@ -92,7 +92,7 @@ func (r *Runtime) Ask(ctx context.Context) bool {
 		now.runtime, now.network = conditions(resp.GetStatus())
 	}
 	r.state = now
-	changed := !now.same(before)
+	changed := !now.equalsState(before)
 	if changed {
 		close(r.stateChanged)
 		r.stateChanged = make(chan struct{})
@@ -149,9 +149,9 @@ func (r *Runtime) Ready() error {
 	}
 }
 
-// Admits returns nil if a pod with its own network namespace can be started now, and otherwise the
+// CheckPodNetwork returns nil if a pod with its own network namespace can be started now, and otherwise the
 // reason.
-func (r *Runtime) Admits() error {
+func (r *Runtime) CheckPodNetwork() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch s := r.state; {
@@ -164,8 +164,8 @@ func (r *Runtime) Admits() error {
 	}
 }
 
-// Answers reports whether the last status check succeeded.
-func (r *Runtime) Answers() bool {
+// IsResponding reports whether the last status check succeeded.
+func (r *Runtime) IsResponding() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.answers

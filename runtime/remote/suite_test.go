@@ -151,7 +151,7 @@ conf_dir = "%[1]s/cni"
 	if filepath.Base(dir) == "current" {
 		only = slices.Concat(promised, promisedLater)
 	}
-	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{rt}, Kernel: true, CgroupParent: "/" + filepath.Base(disk), Only: only,
+	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{rt}, Kernel: true, CgroupParent: "/" + filepath.Base(disk), OnlyTests: only,
 		Process: func(t testing.TB, pid int) int { return process(t, filepath.Base(disk), pid) }})
 }
 

@@ -109,10 +109,10 @@ var validLevel = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,
 // name must not contain their separators and quotes.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 
-// Level reserves a unique level for a pod. Containers of the pod that specify no level get it, so
-// that they can share volumes with each other, but not with other pods. Level returns "" if SELinux
+// AllocateLevel reserves a unique level for a pod. Containers of the pod that specify no level get it, so
+// that they can share volumes with each other, but not with other pods. AllocateLevel returns "" if SELinux
 // is disabled. Release frees the level.
-func (h *Host) Level() string {
+func (h *Host) AllocateLevel() string {
 	if !h.enabled() {
 		return ""
 	}
@@ -127,8 +127,8 @@ func (h *Host) Level() string {
 	return c["level"]
 }
 
-// Keep reserves a level that an earlier process of the agent assigned to a pod.
-func (h *Host) Keep(level string) {
+// ReserveLevel reserves a level that an earlier process of the agent assigned to a pod.
+func (h *Host) ReserveLevel(level string) {
 	if level != "" && h.enabled() {
 		selinux.ReserveLabel(context(level))
 	}

@@ -91,10 +91,10 @@ func TestNamesInMountOptions(t *testing.T) {
 func TestLevel(t *testing.T) {
 	off := New()
 	off.enabled = func() bool { return false }
-	if l := off.Level(); l != "" {
+	if l := off.AllocateLevel(); l != "" {
 		t.Errorf("without SELinux the level is %q", l)
 	}
-	if l := enforcing().Level(); l != "s0:c1,c2" {
+	if l := enforcing().AllocateLevel(); l != "s0:c1,c2" {
 		t.Errorf("the level is %q", l)
 	}
 }

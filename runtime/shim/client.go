@@ -187,12 +187,12 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodReopen, wire.Target{ID: id}, nil)
 }
 
-// Hold makes the shim serve the streams of a container that another program runs; see wire.Held.
-func (c *Client) Hold(ctx context.Context, r wire.RunRequest) error {
+// HoldStreams makes the shim serve the streams of a container that another program runs; see wire.Held.
+func (c *Client) HoldStreams(ctx context.Context, r wire.RunRequest) error {
 	return c.call(ctx, wire.MethodHold, r, nil)
 }
 
-// LetGo reverts Hold after the container has ended. It returns when all output is in the log.
+// LetGo reverts HoldStreams after the container has ended. It returns when all output is in the log.
 func (c *Client) LetGo(ctx context.Context, id string) (out wire.Held, err error) {
 	err = c.call(ctx, wire.MethodLetGo, wire.Target{ID: id}, &out)
 	return out, err

@@ -122,7 +122,7 @@ func flows(flood bool) (all []flow) {
 // TestFlows checks every protocol. A client that reads slowly or pauses receives every byte and the exit code. A client that disconnects
 // does not receive a success, and its stream ends.
 func TestFlows(t *testing.T) {
-	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
+	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := serveSender(t, newSender())
@@ -142,7 +142,7 @@ func TestFlows(t *testing.T) {
 		t.Parallel()
 		for _, f := range flows(true) {
 			g := newSender()
-			c, path := f.client(t, serveSender(t, g), streamtest.Closes)
+			c, path := f.client(t, serveSender(t, g), streamtest.ForwardThenClose)
 			out, code, err := f.Get(t.Context(), c, path)
 			if err == nil && !f.Blind {
 				t.Errorf("%s: a success after %d bytes, with code %d", f.Name, len(out), code)

@@ -190,7 +190,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if l.enter() {
 				defer l.going.Done()
-				if tunnel.Is(req) {
+				if tunnel.IsTunnel(req) {
 					tunnel.Serve(w, req, http.HandlerFunc(r.serveBounded))
 					return
 				}
@@ -219,7 +219,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		}
 	}
 	err := srv.Serve(door.Listen(l, door.Config{
-		What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log,
+		PortName: "the streams of the CRI socket", MaxConnections: maxWaiting, Sessions: maxStreams, Log: r.log,
 	}))
 	l.stopAccepting()
 	// Exec and attach end with ctx, and their clients receive an error. A port-forward ends only
@@ -237,7 +237,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 // serveBounded serves a stream and limits the control frames of SPDY sessions.
 func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 	if !wsstream.IsWebSocketRequest(req) {
-		w = frames.Bound(w)
+		w = frames.LimitControlFrames(w)
 	}
 	r.server.ServeHTTP(w, req)
 }

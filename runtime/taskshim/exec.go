@@ -74,7 +74,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		s.call(callCtx, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(signal)}, &emptypb.Empty{})
 	}
 	out.Start()
-	defer out.Finish(stopped(), 0) // after an error
+	defer out.Finish(canceledContext(), 0) // after an error
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	stop := context.AfterFunc(ctx, func() {
@@ -107,8 +107,8 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	return end.ExitStatus, out.Finish(ctx, e.Children)
 }
 
-// stopped returns a canceled context.
-func stopped() context.Context {
+// canceledContext returns a canceled context.
+func canceledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx

@@ -58,7 +58,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	if err != nil {
 		return wire.Running{}, err
 	}
-	if err := streams.Hold(ctx, r); err != nil {
+	if err := streams.HoldStreams(ctx, r); err != nil {
 		return wire.Running{}, err
 	}
 	if err := os.WriteFile(s.createdPath(r.ID), b, 0o600); err != nil {
@@ -81,7 +81,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
 		return wire.Running{}, err
 	}
-	s.waits.Go(func() { s.wait(r.ID, started) })
+	s.waits.Go(func() { s.waitForEnd(r.ID, started) })
 	return wire.Running{Pid: int(out.Pid), StartedAt: started}, nil
 }
 
@@ -99,8 +99,8 @@ func (s *Shim) removeFailed(ctx context.Context, id string) {
 	}
 }
 
-// wait calls Config.Ended when a container has ended and its output is complete.
-func (s *Shim) wait(id string, started time.Time) {
+// waitForEnd calls Config.Ended when a container has ended and its output is complete.
+func (s *Shim) waitForEnd(id string, started time.Time) {
 	ctx := context.Background() // Wait ends with the connection
 	var out task.WaitResponse
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out); err != nil {
@@ -218,7 +218,7 @@ func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error)
 			exit := s.exit(ctx, id, st.ExitStatus, c.StartedAt, st.ExitedAt.AsTime())
 			c.Exit = &exit
 		} else {
-			s.waits.Go(func() { s.wait(id, c.StartedAt) })
+			s.waits.Go(func() { s.waitForEnd(id, c.StartedAt) })
 		}
 		out = append(out, c)
 	}

@@ -38,10 +38,10 @@ type Room struct {
 	Floor uint64
 }
 
-// Half returns a Room with half of the free space of the file system of a directory. The other half
+// HalfOfFree returns a Room with half of the free space of the file system of a directory. The other half
 // is the Floor. If several copies run at the same time, each with its own Room, the smallest Floor
 // stays free.
-func Half(dir string) (Room, error) {
+func HalfOfFree(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Room{}, fmt.Errorf("free space of %s: %w", dir, err)

@@ -157,13 +157,13 @@ func TestCopiesAtOnce(t *testing.T) {
 		defer dst.Close()
 		return Copy(t.Context(), src, dst, &room)
 	}
-	first, err := Half(disk)
+	first, err := HalfOfFree(disk)
 	must(t, err)
 	if err := into("small", small, first); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("6 MiB of small files in half of 8: %v", err)
 	}
 	must(t, os.RemoveAll(filepath.Join(disk, "small")))
-	second, err := Half(disk)
+	second, err := HalfOfFree(disk)
 	must(t, err)
 	if err := into("first", large, first); err != nil {
 		t.Errorf("2.5 MiB in half of 8: %v", err)
@@ -207,11 +207,11 @@ func TestHalf(t *testing.T) {
 	dir := t.TempDir()
 	var st unix.Statfs_t
 	must(t, unix.Statfs(dir, &st))
-	room, err := Half(dir)
+	room, err := HalfOfFree(dir)
 	if free := st.Bavail * uint64(st.Bsize); err != nil || room.Bytes > free || room.Bytes < free/4 || room.Files == 0 {
 		t.Errorf("%+v of %d bytes: %v", room, free, err)
 	}
-	if _, err := Half(filepath.Join(dir, "none")); err == nil {
+	if _, err := HalfOfFree(filepath.Join(dir, "none")); err == nil {
 		t.Error("a missing directory has a Room")
 	}
 }

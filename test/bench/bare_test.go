@@ -43,7 +43,7 @@ func bareRuntime(t *testing.T, n int) bound {
 	// One shell starts all containers, because one process per container would count as time of the runtime. The output is no pipe,
 	// because the containers would keep it open.
 	all := `for i in $(seq 0 $(($3 - 1))); do "$1" create --bundle "$2/b$i" "b$i" && "$1" start "b$i" || exit; done`
-	if err := m.Measured("sh", "-c", all, "sh", runtime, m.Disk, fmt.Sprint(n)).Run(); err != nil {
+	if err := m.MeasuredCommand("sh", "-c", all, "sh", runtime, m.Disk, fmt.Sprint(n)).Run(); err != nil {
 		t.Fatalf("run containers with %s alone: %v", runtime, err)
 	}
 	return bound{cpu: m.CPU() - cpu, wall: time.Since(wall)}

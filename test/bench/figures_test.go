@@ -61,7 +61,7 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 		}
 		return len(pods) == n
 	})
-	written := m.Written()
+	written := m.WrittenBytes()
 	used, parts := m.CPU()-cpu, cpuParts(m)
 	starts := containerStarts(t, m, n)
 	name := func(s string) string { return fmt.Sprintf("%s, %d pods", s, n) }
@@ -78,9 +78,9 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 	}
 	f.Add(name("memory, PSS: whole node stack"), fmt.Sprintf("%.1f MiB", m.TotalPSS()), fmt.Sprintf("%d MiB", memoryGoal[n]), "")
 
-	cpu, io := m.CPU(), m.Written()
+	cpu, io := m.CPU(), m.WrittenBytes()
 	pause(idle)
-	used, written = m.CPU()-cpu, m.Written()-io
+	used, written = m.CPU()-cpu, m.WrittenBytes()-io
 	f.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*used.Seconds()/idle.Seconds()), goal(n == 30, "0.5 %"),
 		fmt.Sprintf("over %v", idle))
 	f.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(written)/1024*3600/idle.Seconds()), goal(n == 30, "50 KiB/h"), "")

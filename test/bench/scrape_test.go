@@ -58,7 +58,7 @@ func TestScrape(t *testing.T) {
 	c := client(t, agent.Pid)
 	pause(5 * time.Second) // the agent collects garbage
 
-	before := idle(t, agent.Pid)
+	before := idleShare(t, agent.Pid)
 	pages := map[string]page{}
 	for _, path := range scraped { // creates the caches
 		pages[path] = c.get(t, path)
@@ -74,9 +74,9 @@ func TestScrape(t *testing.T) {
 	for range scrapes {
 		pause(scrapeEvery)
 		for _, path := range scraped {
-			began := busy(t, agent.Pid)
+			began := threadTime(t, agent.Pid)
 			c.get(t, path)
-			took := busy(t, agent.Pid) - began
+			took := threadTime(t, agent.Pid) - began
 			used, each[path] = used+took, each[path]+took
 		}
 	}
@@ -84,7 +84,7 @@ func TestScrape(t *testing.T) {
 	if profile != "" {
 		c.save(filepath.Join(profile, "allocs"), "/debug/pprof/allocs")
 	}
-	after := idle(t, agent.Pid)
+	after := idleShare(t, agent.Pid)
 	retained := max(0, liveAfter-live)
 	f := &figures.Table{}
 	f.Add(fmt.Sprintf("CPU of the agent for a full scrape, %d pods", scrapePods), millis(used/scrapes), millis(scrapeCPU),
@@ -111,18 +111,18 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1
 
 const idleSpan = 30 * time.Second
 
-// The function idle returns the share of a core that a process uses without requests.
-func idle(t *testing.T, pid int) float64 {
+// idleShare returns the share of a core that a process uses without requests.
+func idleShare(t *testing.T, pid int) float64 {
 	t.Helper()
-	begun := busy(t, pid)
+	begun := threadTime(t, pid)
 	pause(idleSpan)
-	return (busy(t, pid) - begun).Seconds() / idleSpan.Seconds()
+	return (threadTime(t, pid) - begun).Seconds() / idleSpan.Seconds()
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.3f %%", 100*share) }
 
-// The function busy returns the CPU time of all threads of a process in nanoseconds.
-func busy(t *testing.T, pid int) (sum time.Duration) {
+// threadTime returns the CPU time of all threads of a process in nanoseconds.
+func threadTime(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {

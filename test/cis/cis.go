@@ -73,8 +73,8 @@ func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Units...) }},
 		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.checkOwner(n.Units...) }},
-		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.existing(proxy)...) }},
-		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.existing(proxy)...) }},
+		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.existingFiles(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.existingFiles(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Kubeconfig) }},
 		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.Kubeconfig) }},
 		{"4.1.7", "the file of authorities has mode 644 or less",
@@ -85,12 +85,12 @@ func Table() []Check {
 		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.checkOwner(n.ConfigFile) }},
 		{"4.2.1", "requests without credentials are rejected", (*Node).checkAnonymous},
 		{"4.2.2", "requests are authorized by a webhook", func(n *Node) error {
-			return want("authorization.mode", n.Kubelet.Authorization.Mode,
+			return requireEqual("authorization.mode", n.Kubelet.Authorization.Mode,
 				"Webhook")
 		}},
 		{"4.2.3", "certificates of clients are checked", (*Node).checkClientCA},
 		{"4.2.4", "there is no port without authentication",
-			func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
+			func(n *Node) error { return requireEqual("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
 		{"4.2.5", "idle streams end", func(n *Node) error {
 			if d, err := time.ParseDuration(n.Kubelet.StreamingConnectionIdleTimeout); err != nil || d <= 0 || d > 4*time.Hour {
 				return fmt.Errorf("streamingConnectionIdleTimeout is %v, %w", d, err)
@@ -98,7 +98,7 @@ func Table() []Check {
 			return nil
 		}},
 		{"4.2.6", "makeIPTablesUtilChains is on", func(n *Node) error {
-			return want("makeIPTablesUtilChains", *n.Kubelet.MakeIPTablesUtilChains, true)
+			return requireEqual("makeIPTablesUtilChains", *n.Kubelet.MakeIPTablesUtilChains, true)
 		}},
 		{"4.2.7", "the host's name is not overridden", func(n *Node) error {
 			if slices.ContainsFunc(n.Args, func(a string) bool { return strings.HasPrefix(a, "--hostname-override") }) {
@@ -117,7 +117,7 @@ func Table() []Check {
 			if n.Kubeconfig == "" {
 				return nil // the node has no client certificate
 			}
-			return want("rotateCertificates", n.Kubelet.RotateCertificates, true)
+			return requireEqual("rotateCertificates", n.Kubelet.RotateCertificates, true)
 		}},
 		{"4.2.11", "RotateKubeletServerCertificate is not off", func(n *Node) error {
 			if on, set := n.Kubelet.FeatureGates["RotateKubeletServerCertificate"]; set && !on {
@@ -142,9 +142,9 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
+		{"4.2.14", "seccompDefault is on", func(n *Node) error { return requireEqual("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
 		{"4.3.1", "the host runs no kube-proxy", func(n *Node) error {
-			if len(n.existing(proxy)) > 0 {
+			if len(n.existingFiles(proxy)) > 0 {
 				return errors.New("kube-proxy has a kubeconfig")
 			}
 			return nil
@@ -152,15 +152,15 @@ func Table() []Check {
 	}
 }
 
-func want[T comparable](what string, have, want T) error {
-	if have != want {
-		return fmt.Errorf("%s is %v, not %v", what, have, want)
+func requireEqual[T comparable](what string, have, requireEqual T) error {
+	if have != requireEqual {
+		return fmt.Errorf("%s is %v, not %v", what, have, requireEqual)
 	}
 	return nil
 }
 
-// The method existing returns the given files that exist.
-func (n *Node) existing(files ...string) (out []string) {
+// existingFiles returns the given files that exist.
+func (n *Node) existingFiles(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
 			out = append(out, f)

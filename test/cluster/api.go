@@ -88,7 +88,7 @@ func (c *Cluster) Namespace(t testing.TB) string {
 // removeNamespace deletes a namespace and its pods. It does not wait until the pods have ended,
 // because their nodes are already off.
 func (c *Cluster) removeNamespace(t testing.TB, name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), machine.WaitTimeout)
 	defer cancel()
 	if err := c.admin.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
@@ -106,7 +106,7 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	defer cancel()
 	var last runtime.Object
 	client := c.admin.CoreV1().RESTClient()
@@ -153,7 +153,7 @@ func (c *Cluster) AwaitNode(t testing.TB, name, what string, ok func(*corev1.Nod
 // AwaitGone waits until the API server has no pod with the given name and UID.
 func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	defer cancel()
 	lw := cache.NewListWatchFromClient(c.admin.CoreV1().RESTClient(), "pods", pod.Namespace,
 		fields.OneTermEqualSelector("metadata.name", pod.Name))
@@ -185,7 +185,7 @@ func NodeReady(n *corev1.Node) bool {
 // controller approves such requests.
 func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	defer cancel()
 	requests := c.admin.CertificatesV1().CertificateSigningRequests()
 	lw := cache.NewListWatchFromClient(c.admin.CertificatesV1().RESTClient(), "certificatesigningrequests", "", fields.Everything())

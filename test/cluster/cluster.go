@@ -227,7 +227,7 @@ func (c *Cluster) halt(name string) {
 // await waits until a part of the control plane is ready. It polls, because the parts do not signal
 // their readiness.
 func (c *Cluster) await(part string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), machine.WaitTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -106,7 +106,7 @@ func TestCrictl(t *testing.T) {
 	if left := strings.Fields(works("pods", "-q")); len(left) != 1 || left[0] != pod {
 		t.Errorf("pods %v are left", left)
 	}
-	if after := own(m); after != before {
+	if after := ownContainer(m); after != before {
 		t.Errorf("the node's own pod was restarted: %s, then %s", before, after)
 	}
 }

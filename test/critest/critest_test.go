@@ -68,11 +68,11 @@ func start(t *testing.T) (*machine.Machine, string) {
 		t.Fatal(err)
 	}
 	m.StartAgent()
-	return m, own(m)
+	return m, ownContainer(m)
 }
 
-// The function own returns the container of the node's own pod.
-func own(m *machine.Machine) string {
+// ownContainer returns the container of the node's own pod.
+func ownContainer(m *machine.Machine) string {
 	return m.WaitReady("own-edge")["own-edge"].Status.ContainerStatuses[0].ContainerID
 }
 
@@ -156,7 +156,7 @@ func TestSuite(t *testing.T) {
 	if passed == 0 {
 		t.Error("no spec was run")
 	}
-	if after := own(m); after != before {
+	if after := ownContainer(m); after != before {
 		t.Errorf("the node's own pod was restarted: %s, then %s", before, after)
 	}
 }

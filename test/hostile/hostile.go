@@ -43,7 +43,7 @@ func Manifests(o Options) []Manifest {
 		{"random words", w.randomWords},
 		{"changed pod as JSON", func() []byte { return toJSON(w.changed()) }},
 		{"changed pod as YAML", func() []byte { return toYAML(w.changed()) }},
-		{"damaged text", w.damaged},
+		{"damaged text", w.damagedPod},
 		{"bomb", w.bomb},
 		{"foreign", w.foreign},
 		{"another pod's", w.thief},
@@ -119,8 +119,8 @@ func (w *writer) randomWords() []byte {
 	return []byte(b.String())
 }
 
-// The method damaged returns the text of a pod with a part removed, added or repeated.
-func (w *writer) damaged() []byte {
+// damagedPod returns the text of a pod with a part removed, added or repeated.
+func (w *writer) damagedPod() []byte {
 	data := toYAML(w.pod(0))
 	if w.r.IntN(3) == 0 {
 		data = toJSON(w.pod(0))

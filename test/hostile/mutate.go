@@ -61,32 +61,32 @@ func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	return pod.(map[string]any)
 }
 
-// A place is a member of an object or an item of a list, with its path and functions that set or
+// A location is a member of an object or an item of a list, with its path and functions that set or
 // remove it.
-type place struct {
+type location struct {
 	path  string
 	value any
 	set   func(any)
 	drop  func()
 }
 
-func collect(places []place, path string, v any) []place {
+func collect(places []location, path string, v any) []location {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range sorted(v) {
-			places = append(places, place{path + "." + key, v[key], func(n any) { v[key] = n }, func() { delete(v, key) }})
+			places = append(places, location{path + "." + key, v[key], func(n any) { v[key] = n }, func() { delete(v, key) }})
 			places = collect(places, path+"."+key, v[key])
 		}
 	case []any:
 		for i := range v {
-			places = append(places, place{path + "[]", v[i], func(n any) { v[i] = n }, func() { v[i] = clone(v[0]) }})
+			places = append(places, location{path + "[]", v[i], func(n any) { v[i] = n }, func() { v[i] = clone(v[0]) }})
 			places = collect(places, path+"[]", v[i])
 		}
 	}
 	return places
 }
 
-func (m *Mutator) change(r *rand.Rand, at place) {
+func (m *Mutator) change(r *rand.Rand, at location) {
 	switch v := at.value.(type) {
 	case map[string]any:
 		keys := m.keys[at.path]

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// Patience is the time for which a test waits for an expected event. It is long, because a busy
+// WaitTimeout is the time for which a test waits for an expected event. It is long, because a busy
 // machine with two cores runs several tests at once.
-const Patience = 90 * time.Second
+const WaitTimeout = 90 * time.Second
 
 // An Agent is a running process of islet inside a machine.
 type Agent = Process
@@ -67,7 +67,7 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	defer log.Close()
 	cmd := m.Command(m.islet, args...)
 	if m.MeasureCPU {
-		cmd = m.Measured(m.islet, args...)
+		cmd = m.MeasuredCommand(m.islet, args...)
 	}
 	if m.OddUmask != 0 {
 		cmd = m.oddCommand(m.islet, args...)
@@ -113,7 +113,7 @@ func (m *Machine) AwaitEnd() {
 	select {
 	case <-m.agent.Ended:
 		m.agent = nil
-	case <-time.After(Patience):
+	case <-time.After(WaitTimeout):
 		m.t.Fatalf("the agent did not end:\n%s", m.AgentLog(4<<10))
 	}
 }
@@ -128,7 +128,7 @@ func (m *Machine) signal(s syscall.Signal) {
 	}
 	select {
 	case <-m.agent.Ended:
-	case <-time.After(Patience):
+	case <-time.After(WaitTimeout):
 		m.t.Fatalf("the agent did not end after %v:\n%s", s, m.AgentLog(4<<10))
 	}
 	m.agent = nil
@@ -236,7 +236,7 @@ func (m *Machine) Pods() map[string]Pod {
 
 // localClient returns an HTTP client for the agent's socket.
 func (m *Machine) localClient() *http.Client {
-	return &http.Client{Timeout: Patience / 3, Transport: &http.Transport{DisableKeepAlives: true,
+	return &http.Client{Timeout: WaitTimeout / 3, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
 		}}}
@@ -300,7 +300,7 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	if a != nil {
 		ended = a.Ended
 	}
-	late := time.After(Patience)
+	late := time.After(WaitTimeout)
 	for began := time.Now(); !ok(); began = time.Now() {
 		select {
 		case <-time.After(min(max(50*time.Millisecond, 4*time.Since(began)), time.Second)):

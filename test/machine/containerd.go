@@ -146,7 +146,7 @@ func (c *Containerd) end(s syscall.Signal) {
 	}
 	select {
 	case <-c.process.Ended:
-	case <-time.After(Patience):
+	case <-time.After(WaitTimeout):
 		c.m.t.Fatal("containerd has not ended")
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Exposed lists the files of the running agent that local users other than root can access, each
+// ExposedFiles lists the files of the running agent that local users other than root can access, each
 // with its fault. Directories of pods may be writable, but then a parent directory must not be
 // accessible to other users.
-func (m *Machine) Exposed() (found []string) {
+func (m *Machine) ExposedFiles() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
 	// Every path to a directory of pods contains one of these directories, which other users must

@@ -18,9 +18,9 @@ func (m *Machine) cpuFolder() string {
 	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
 }
 
-// Measured does the same as Command, but the method CPU includes the CPU time of the command and
+// MeasuredCommand does the same as Command, but the method CPU includes the CPU time of the command and
 // its child processes.
-func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
+func (m *Machine) MeasuredCommand(name string, args ...string) *exec.Cmd {
 	group := m.cpuFolder() + "/node"
 	if err := os.MkdirAll(group, 0o755); err != nil {
 		m.t.Fatal(err)
@@ -144,9 +144,9 @@ func pss(pid int) (kib int64, err error) {
 	return 0, fmt.Errorf("process %d has no Pss", pid)
 }
 
-// Written returns the number of bytes that the agent, its shims and their ended child processes
+// WrittenBytes returns the number of bytes that the agent, its shims and their ended child processes
 // have written to block devices.
-func (m *Machine) Written() (sum int64) {
+func (m *Machine) WrittenBytes() (sum int64) {
 	m.t.Helper()
 	for pid := range m.Processes() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))

@@ -43,14 +43,14 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// Version builds a version of this checkout that works.
-func (r *Releaser) Version(version string) []byte {
+// BuildVersion builds a version of this checkout that works.
+func (r *Releaser) BuildVersion(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
 }
 
-// Bad builds test/badislet. The caller appends the last line, which selects the fault.
-func (r *Releaser) Bad() []byte {
+// BuildFailing builds test/badislet. The caller appends the last line, which selects the fault.
+func (r *Releaser) BuildFailing() []byte {
 	r.t.Helper()
 	return Build(r.t, "test", "./badislet")
 }

@@ -156,7 +156,7 @@ func TestFloodBombs(t *testing.T) {
 			}
 		}
 		all.Wait()
-		b.alive("floods at " + at.name)
+		b.checkAlive("floods at " + at.name)
 	}
 	b.well()
 }
@@ -196,7 +196,7 @@ func TestAnsweringFloods(t *testing.T) {
 	}
 	for i, name := range names {
 		b.Await("the flood "+name+" to be sent", func() bool {
-			b.alive("answering floods")
+			b.checkAlive("answering floods")
 			return answered[i].Load()
 		})
 	}

@@ -251,7 +251,7 @@ func TestImageBombs(t *testing.T) {
 	}
 	for _, name := range names {
 		b.Await("the image "+name+" to be tried", func() bool {
-			b.alive("the image " + name)
+			b.checkAlive("the image " + name)
 			out, _ := b.Try("describe", name+"-edge")
 			for _, reason := range []string{"ErrImagePull", "ImagePullBackOff", "CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff", "StartError"} {
 				if strings.Contains(out, reason) {
@@ -275,7 +275,7 @@ func TestImageBombs(t *testing.T) {
 		file := "bomb-" + name + ".tar.gz"
 		b.Write("state/images/"+file, string(data))
 		b.Await("the archive "+file+" to be read", func() bool {
-			b.alive("the archive " + file)
+			b.checkAlive("the archive " + file)
 			return strings.Contains(b.AgentLog(1<<20), file)
 		})
 		b.Remove("state/images/" + file)

@@ -181,11 +181,11 @@ func TestReviewBombs(t *testing.T) {
 		}
 	}
 	all.Wait()
-	b.alive("reviews")
-	if left := api.reviews.left(4); len(left) > 0 {
+	b.checkAlive("reviews")
+	if left := api.reviews.unsentBombs(4); len(left) > 0 {
 		t.Errorf("not sent: %q", left)
 	}
-	same(t, b.before, b.Pods()["good-edge"])
+	requireSame(t, b.before, b.Pods()["good-edge"])
 }
 
 // TestDriverBombs checks that the agent survives bombs from CSI and DRA drivers. CSI drivers send them as responses to NodeGetInfo,
@@ -226,10 +226,10 @@ func TestDriverBombs(t *testing.T) {
 	b, api := joinBombed(t, objects)
 	for _, p := range all {
 		b.register(p, p.name+".sock")
-		b.alive("the sockets of drivers")
+		b.checkAlive("the sockets of drivers")
 	}
 	close(api.created)
 	b.allAsked(all)
-	b.alive("all")
-	same(t, b.before, b.Pods()["good-edge"])
+	b.checkAlive("all")
+	requireSame(t, b.before, b.Pods()["good-edge"])
 }

@@ -54,8 +54,8 @@ const maxMessage = 4 << 20
 // An answerBomb writes a plugin's response to a call. The response is small on the wire and large in memory, or very long, or endless.
 type answerBomb func(w http.ResponseWriter, r *http.Request)
 
-// The function whole returns a bomb that responds with one message.
-func whole(text string) answerBomb {
+// wholeMessage returns a bomb that responds with one message.
+func wholeMessage(text string) answerBomb {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(message(text))
 		w.Header().Set("Grpc-Status", "0")
@@ -76,13 +76,13 @@ func endless(w io.Writer, block []byte) {
 func answerBombs() map[string]answerBomb {
 	zeros := gzipped(64 << 20)
 	all := map[string]answerBomb{
-		"text":     whole(field(2, strings.Repeat("x", maxMessage-64))),
-		"numbers":  whole(strings.Repeat("\x08\x01", maxMessage/2-64)),
-		"unknown":  whole(strings.Repeat("\x7a\x00", maxMessage/2-64)),
-		"map":      whole(field(3, strings.Repeat(field(1, ""), maxMessage/2-64))),
-		"nested":   whole(field(1, field(1, strings.Repeat(field(1, ""), maxMessage/2-64)))),
-		"topology": whole(strings.Repeat(field(1, field(1, "d")+field(3, strings.Repeat(field(1, "\x08\x01"), 500))), 2000)),
-		"devices":  whole(devicesOf(60_000, 50)),
+		"text":     wholeMessage(field(2, strings.Repeat("x", maxMessage-64))),
+		"numbers":  wholeMessage(strings.Repeat("\x08\x01", maxMessage/2-64)),
+		"unknown":  wholeMessage(strings.Repeat("\x7a\x00", maxMessage/2-64)),
+		"map":      wholeMessage(field(3, strings.Repeat(field(1, ""), maxMessage/2-64))),
+		"nested":   wholeMessage(field(1, field(1, strings.Repeat(field(1, ""), maxMessage/2-64)))),
+		"topology": wholeMessage(strings.Repeat(field(1, field(1, "d")+field(3, strings.Repeat(field(1, "\x08\x01"), 500))), 2000)),
+		"devices":  wholeMessage(devicesOf(60_000, 50)),
 		"stalled": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(append(prefixed(0, maxMessage), make([]byte, maxMessage-1)...))
 			_ = http.NewResponseController(w).Flush()
@@ -120,7 +120,7 @@ func answerBombs() map[string]answerBomb {
 		},
 	}
 	for number := range 5 {
-		all[fmt.Sprint("field ", number+1)] = whole(strings.Repeat(field(number+1, ""), maxMessage/2-64))
+		all[fmt.Sprint("field ", number+1)] = wholeMessage(strings.Repeat(field(number+1, ""), maxMessage/2-64))
 	}
 	return all
 }
@@ -254,7 +254,7 @@ func TestPluginBombs(t *testing.T) {
 			}
 			b.register(p, file)
 		}
-		b.alive("the sockets of " + name)
+		b.checkAlive("the sockets of " + name)
 	}
 	b.allAsked(all)
 	b.well()
@@ -273,7 +273,7 @@ func (b *bombed) allAsked(all []*fakePlugin) {
 	b.t.Helper()
 	for n := len(unasked(all)); n > 0; n = len(unasked(all)) {
 		b.Await(fmt.Sprintf("one of the plugins %q to be asked", unasked(all)), func() bool {
-			b.alive("bombs of plugins")
+			b.checkAlive("bombs of plugins")
 			return len(unasked(all)) < n
 		})
 	}

@@ -81,8 +81,8 @@ type hostileServer struct {
 	good map[string]string
 }
 
-// The method turn selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
-func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
+// nextBomb selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
+func (s *hostileServer) nextBomb(r *http.Request) (bomb *answer, good string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.lists
@@ -105,8 +105,8 @@ func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
 	return bomb, ""
 }
 
-// The method left returns the names of the bombs that were sent fewer times than given.
-func (s *hostileServer) left(times int) (names []string) {
+// unsentBombs returns the names of the bombs that were sent fewer times than given.
+func (s *hostileServer) unsentBombs(times int) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range slices.Concat(s.lists, s.watches) {
@@ -123,7 +123,7 @@ func (s *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "ok")
 		return
 	}
-	bomb, good := s.turn(r)
+	bomb, good := s.nextBomb(r)
 	if bomb == nil {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, good)
@@ -193,15 +193,15 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-aut
 	b.start("httpCheckFrequency: 1s\nnodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 1s\nnodeLeaseDurationSeconds: 4\n",
 		"--kubeconfig="+b.Disk+"/kubeconfig", "--manifest-url=http://127.0.0.1:8088/pods")
 	for what, s := range map[string]*hostileServer{"the API server": api, "the server of manifests": url} {
-		for n := len(s.left(1)); n > 0; n = len(s.left(1)) {
-			b.Await(fmt.Sprintf("%s to be asked for one of %q", what, s.left(1)), func() bool {
-				b.alive("bombs of " + what)
-				return len(s.left(1)) < n
+		for n := len(s.unsentBombs(1)); n > 0; n = len(s.unsentBombs(1)) {
+			b.Await(fmt.Sprintf("%s to be asked for one of %q", what, s.unsentBombs(1)), func() bool {
+				b.checkAlive("bombs of " + what)
+				return len(s.unsentBombs(1)) < n
 			})
 		}
 	}
-	b.alive("all")
-	same(t, b.before, b.Pods()["good-edge"])
+	b.checkAlive("all")
+	requireSame(t, b.before, b.Pods()["good-edge"])
 }
 
 // TestPortBombs checks that the agent survives 400 clients at each of its ports. Each client sends headers of the maximum length, and then
@@ -240,10 +240,10 @@ func TestPortBombs(t *testing.T) {
 			})
 		}
 		all.Wait()
-		b.alive("headers at " + port)
+		b.checkAlive("headers at " + port)
 		if port == "10248" {
 			b.Await("the health check to succeed", func() bool {
-				b.alive("headers at " + port)
+				b.checkAlive("headers at " + port)
 				client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: b.Dial, DisableKeepAlives: true}}
 				resp, err := client.Get("http://127.0.0.1:10248/healthz")
 				if err == nil {
@@ -255,7 +255,7 @@ func TestPortBombs(t *testing.T) {
 		for _, c := range conns {
 			_ = c.Close()
 		}
-		b.alive("clients of " + port)
+		b.checkAlive("clients of " + port)
 	}
 	b.well()
 }

@@ -99,8 +99,8 @@ func (b *bombed) start(kubelet string, flags ...string) {
 	b.killed = confine(b.t, b.Machine)
 }
 
-// The method alive fails the test if the agent has exited or the kernel has killed a process for its memory.
-func (b *bombed) alive(after string) {
+// checkAlive fails the test if the agent has exited or the kernel has killed a process for its memory.
+func (b *bombed) checkAlive(after string) {
 	b.t.Helper()
 	select {
 	case <-b.agent.Ended:
@@ -116,8 +116,8 @@ func (b *bombed) alive(after string) {
 func (b *bombed) well() {
 	b.t.Helper()
 	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })
-	b.alive("all")
-	same(b.t, b.before, b.Pods()["good-edge"])
+	b.checkAlive("all")
+	requireSame(b.t, b.before, b.Pods()["good-edge"])
 }
 
 // textBombs returns texts that are as small as a manifest and large in memory. They are JSON and YAML documents with deep nesting, long
@@ -159,21 +159,21 @@ func TestTextBombs(t *testing.T) {
 	for name, text := range textBombs() {
 		m.Write("manifests/"+name, text)
 		m.Await(name+" to be read", func() bool {
-			m.alive(name)
+			m.checkAlive(name)
 			return strings.Contains(m.AgentLog(64<<10), name)
 		})
 		m.Remove("manifests/" + name)
 		for _, path := range []string{"/islet/v1/pods", "/islet/v1/configuration"} {
 			resp, err := socket.Post("http://islet"+path, "", strings.NewReader(text))
 			if err != nil {
-				m.alive(name + " at " + path)
+				m.checkAlive(name + " at " + path)
 				t.Fatalf("%s at %s is not answered: %v", name, path, err)
 			}
 			if resp.StatusCode < 400 {
 				t.Errorf("%s accepts %s", path, name)
 			}
 			_ = resp.Body.Close()
-			m.alive(name + " at " + path)
+			m.checkAlive(name + " at " + path)
 		}
 	}
 	m.well()

@@ -90,7 +90,7 @@ func TestUnfinishedCalls(t *testing.T) {
 		}
 	}
 	b.Await("the first calls to be refused", func() bool {
-		b.alive("calls that do not end")
+		b.checkAlive("calls that do not end")
 		return len(refused) > 0
 	})
 	if err := <-refused; err == nil {
@@ -165,7 +165,7 @@ func TestMessageBombs(t *testing.T) {
 		}
 	}
 	all.Wait()
-	b.alive("messages at the streaming port")
+	b.checkAlive("messages at the streaming port")
 	b.well()
 }
 

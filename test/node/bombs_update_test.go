@@ -68,7 +68,7 @@ func TestUpdateBombs(t *testing.T) {
 		if out, code := b.Try("update", "http://127.0.0.1:8089/"+name); code != 1 {
 			t.Errorf("the version %s is not rejected: code %d, %s", name, code, out)
 		}
-		b.alive("the version " + name)
+		b.checkAlive("the version " + name)
 	}
 	b.well()
 }

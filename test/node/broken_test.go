@@ -35,7 +35,7 @@ func kinds() []struct {
 			for _, a := range args {
 				all += fmt.Sprint(" ", a(b))
 			}
-			return b.broken(all)
+			return b.brokenVersion(all)
 		}
 	}
 	upTo := func(least, most int) func(*breaker) int {
@@ -83,8 +83,8 @@ func kinds() []struct {
 	}
 }
 
-// The method other returns an architecture that is not that of this machine.
-func (b *breaker) other() string {
+// otherArchitecture returns an architecture that is not that of this machine.
+func (b *breaker) otherArchitecture() string {
 	if runtime.GOARCH == "riscv64" {
 		return "amd64"
 	}
@@ -93,8 +93,8 @@ func (b *breaker) other() string {
 
 // The method another returns an archive whose release is for another architecture.
 func (b *breaker) another() string {
-	file := b.broken("crash")
-	b.ReleaseFor(file, "9.0.0", b.other(), b.bad)
+	file := b.brokenVersion("crash")
+	b.ReleaseFor(file, "9.0.0", b.otherArchitecture(), b.bad)
 	return file
 }
 
@@ -108,13 +108,13 @@ func (b *breaker) foreign() string {
 // The method lonely returns a version that runs the installed program without a network.
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
-	return b.broken("network " + b.m.Disk + "/lonely")
+	return b.brokenVersion("network " + b.m.Disk + "/lonely")
 }
 
 // The method blind returns a version that runs the installed program without manifests.
 func (b *breaker) blind() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
-	return b.broken("blind " + b.m.Disk + "/blind")
+	return b.brokenVersion("blind " + b.m.Disk + "/blind")
 }
 
 // edit changes a file of the archive.
@@ -130,20 +130,20 @@ func (b *breaker) edit(file string, how func([]byte) []byte) {
 }
 
 func (b *breaker) truncated() string {
-	file := b.broken("crash")
+	file := b.brokenVersion("crash")
 	b.edit(file, func(data []byte) []byte { return data[:b.rand.IntN(len(data))] })
 	return file
 }
 
 func (b *breaker) changed() string {
-	file := b.broken("crash")
+	file := b.brokenVersion("crash")
 	b.edit(file, func(data []byte) []byte { data[b.rand.IntN(len(data))] ^= 1 << b.rand.IntN(8); return data })
 	return file
 }
 
 // The method forged returns an archive whose release has one changed byte in its signature.
 func (b *breaker) forged() string {
-	file := b.broken("crash")
+	file := b.brokenVersion("crash")
 	b.edit(file+".release", func(data []byte) []byte {
 		at := bytes.LastIndexByte(bytes.TrimSpace(data), ' ') + 1
 		i := at + b.rand.IntN(80)
@@ -158,7 +158,7 @@ func (b *breaker) forged() string {
 }
 
 func (b *breaker) strangers() string {
-	file, key := b.broken("crash"), filepath.Join(b.TempDir(), "key")
+	file, key := b.brokenVersion("crash"), filepath.Join(b.TempDir(), "key")
 	b.NewKey(key)
 	b.ReleaseFor(file, "9.0.0", runtime.GOARCH, b.bad, key)
 	return file
@@ -167,7 +167,7 @@ func (b *breaker) strangers() string {
 // The method mutant returns a working program in which up to 1 % of the pages are random bytes.
 func (b *breaker) mutant() string {
 	if b.next == nil {
-		b.next = b.Version("9.0.0")
+		b.next = b.BuildVersion("9.0.0")
 	}
 	const page = 4 << 10
 	p := bytes.Clone(b.next)
@@ -180,8 +180,8 @@ func (b *breaker) mutant() string {
 	return b.archive("9.0.0", p)
 }
 
-// The method last returns the last number that the counting pod has logged.
-func (b *breaker) last() int {
+// lastCount returns the last number that the counting pod has logged.
+func (b *breaker) lastCount() int {
 	out := b.m.Islet("logs", "one-edge", "--tail=1")
 	said := strings.Fields(out) // --tail=1 may also print lines that are logged meanwhile
 	n, err := strconv.Atoi(said[len(said)-1])
@@ -191,15 +191,15 @@ func (b *breaker) last() int {
 	return n
 }
 
-// The method try updates the node to a version, and checks that the previous version is in use again within a minute and that the pod
+// tryArchive updates the node to a version, and checks that the previous version is in use again within a minute and that the pod
 // continues.
-func (b *breaker) try(name, why string, archive func(*breaker) string) {
+func (b *breaker) tryArchive(name, why string, archive func(*breaker) string) {
 	b.Helper()
 	installed, err := os.ReadFile(b.m.Binary())
 	if err != nil {
 		b.Fatal(err)
 	}
-	file, counted, began := archive(b), b.last(), time.Now()
+	file, counted, began := archive(b), b.lastCount(), time.Now()
 	out, code := b.m.Try("update", file)
 	took := time.Since(began)
 	if took > time.Minute {
@@ -213,7 +213,7 @@ func (b *breaker) try(name, why string, archive func(*breaker) string) {
 		b.Errorf("%s: code %d, %s", name, code, out)
 	}
 	b.as(b.was)
-	b.m.Await("the pod to go on", func() bool { return b.last() > counted })
+	b.m.Await("the pod to go on", func() bool { return b.lastCount() > counted })
 	b.Logf("%-18s %5.1fs %s", name, took.Seconds(), strings.Join(strings.Fields(out), " "))
 }
 
@@ -227,7 +227,7 @@ func TestBrokenPrograms(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		for _, k := range all {
 			if !k.slow {
-				b.try(k.name, k.why, k.archive)
+				b.tryArchive(k.name, k.why, k.archive)
 			}
 		}
 		return
@@ -235,7 +235,7 @@ func TestBrokenPrograms(t *testing.T) {
 	order := b.rand.Perm(100)
 	for _, i := range order[slice(t, 0, 100):slice(t, 1, 100)] {
 		k := all[i%len(all)]
-		b.try(k.name, k.why, k.archive)
+		b.tryArchive(k.name, k.why, k.archive)
 	}
 }
 
@@ -262,5 +262,5 @@ func TestBrokenLong(t *testing.T) {
 	}
 	b := &breaker{updates: newUpdates(t, "")}
 	b.was = strings.Fields(b.m.Islet("version"))[1]
-	b.try("hangs", "the node was not as healthy as before", func(b *breaker) string { return b.broken("deaf") })
+	b.tryArchive("hangs", "the node was not as healthy as before", func(b *breaker) string { return b.brokenVersion("deaf") })
 }

@@ -48,8 +48,8 @@ func (d dead) end() {
 	})
 }
 
-// The method kept returns the restart counts of a pod's containers whose logs exist, sorted.
-func (d dead) kept(pod string) (attempts []int) {
+// keptAttempts returns the restart counts of a pod's containers whose logs exist, sorted.
+func (d dead) keptAttempts(pod string) (attempts []int) {
 	d.Helper()
 	logs, err := filepath.Glob(filepath.Join(d.Disk, "logs", "default_"+pod+"_*", "c", "*.log"))
 	if err != nil {
@@ -62,13 +62,13 @@ func (d dead) kept(pod string) (attempts []int) {
 	return attempts
 }
 
-// The method keeps waits until exactly the containers with the given restart counts are kept for each pod.
-func (d dead) keeps(what string, attempts ...int) {
+// waitForAttempts waits until exactly the containers with the given restart counts are kept for each pod.
+func (d dead) waitForAttempts(what string, attempts ...int) {
 	d.Helper()
 	d.Await(what, func() bool {
 		all := 0
 		for _, p := range d.pods {
-			if !slices.Equal(d.kept(p), attempts) {
+			if !slices.Equal(d.keptAttempts(p), attempts) {
 				return false
 			}
 			all += len(attempts)
@@ -92,14 +92,14 @@ func TestDeadContainers(t *testing.T) {
 	for range 4 {
 		d.end()
 	}
-	d.keeps("three that have ended of each to stay", 1, 2, 3, 4)
+	d.waitForAttempts("three that have ended of each to stay", 1, 2, 3, 4)
 	m.Stop()
 	m.StartAgent("--maximum-dead-containers-per-container=3", "--maximum-dead-containers=4")
-	d.keeps("four of all to stay", 2, 3, 4)
+	d.waitForAttempts("four of all to stay", 2, 3, 4)
 	m.Stop()
 	m.StartAgent("--maximum-dead-containers-per-container=0", "--minimum-container-ttl-duration=1h")
 	d.end()
-	d.keeps("all to stay for an hour", 2, 3, 4, 5)
+	d.waitForAttempts("all to stay for an hour", 2, 3, 4, 5)
 	m.Stop()
 	const least = 8 * time.Second
 	m.StartAgent("--maximum-dead-containers-per-container=0", "--minimum-container-ttl-duration="+least.String())
@@ -108,12 +108,12 @@ func TestDeadContainers(t *testing.T) {
 	var gone time.Time
 	m.Await("the last one that ended to go", func() bool {
 		gone = time.Now()
-		return !slices.Contains(d.kept("a-edge"), 5)
+		return !slices.Contains(d.keptAttempts("a-edge"), 5)
 	})
 	if took := gone.Sub(killed); took < least {
 		t.Errorf("the ended container was removed %v after it was killed, not %v", took, least)
 	}
-	d.keeps("no other to stay", 6)
+	d.waitForAttempts("no other to stay", 6)
 }
 
 // TestPrune checks that islet images prune removes the images that no pod needs. For each of the others, also for that of a pod that has
@@ -135,7 +135,7 @@ func TestPrune(t *testing.T) {
 		return pods["runs-edge"].Ready() && pods["over-edge"].Status.Phase == "Succeeded"
 	})
 	dir := filepath.Join(m.Disk, "state/containerd")
-	full := used(m, dir)
+	full := usedBytes(m, dir)
 	has := func(when string, names ...string) {
 		t.Helper()
 		list := m.Islet("images", "ls")
@@ -158,7 +158,7 @@ func TestPrune(t *testing.T) {
 	has("nothing went", "runs", "over", "nobodys")
 	says(m.Islet("images", "prune"), "removed "+machine.RefOf("nobodys")+" (")
 	has("one went", "runs", "over")
-	if now := used(m, dir); now > full-3<<20 {
+	if now := usedBytes(m, dir); now > full-3<<20 {
 		t.Errorf("the images used %d bytes before, and use %d bytes now", full, now)
 	}
 	if out := m.Islet("images", "prune"); strings.Contains(out, "removed") {
@@ -171,8 +171,8 @@ func TestPrune(t *testing.T) {
 	has("two went", "runs")
 }
 
-// The function used returns the size of the files in a directory.
-func used(m *machine.Machine, dir string) (bytes int64) {
+// usedBytes returns the size of the files in a directory.
+func usedBytes(m *machine.Machine, dir string) (bytes int64) {
 	fmt.Sscan(m.Run("du", "-sb", dir), &bytes)
 	return bytes
 }

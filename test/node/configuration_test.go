@@ -36,8 +36,8 @@ func started(m *machine.Machine) map[string]string {
 
 const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\n" + machine.Roomy
 
-// shown contains the fields of islet config show that the tests check.
-type shown struct {
+// shownConfiguration contains the fields of islet config show that the tests check.
+type shownConfiguration struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
 	Trying                bool
@@ -46,13 +46,13 @@ type shown struct {
 	History               []struct{ ID, Why string }
 }
 
-func show(m *machine.Machine) (s shown, ok bool) {
+func show(m *machine.Machine) (s shownConfiguration, ok bool) {
 	out, code := m.Try("config", "show", "-o", "json")
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
 // awaitShown waits until the agent responds to islet config show, and returns the response. The agent may be restarting.
-func awaitShown(m *machine.Machine) (s shown) {
+func awaitShown(m *machine.Machine) (s shownConfiguration) {
 	m.Await("an agent that shows its configuration", func() (ok bool) {
 		s, ok = show(m)
 		return ok

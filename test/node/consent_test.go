@@ -107,14 +107,14 @@ func TestConsent(t *testing.T) {
 		t.Errorf("interfaces were %v, are %v", links, now)
 	}
 
-	c.held()
+	c.checkHeld()
 	unharmed(t, m, ids)
-	c.moved()
-	c.elsewhere()
+	c.moveManifests()
+	c.startElsewhere()
 }
 
-// The method held checks that a change of fields on which running pods depend is rejected.
-func (c *consent) held() {
+// checkHeld checks that a change of fields on which running pods depend is rejected.
+func (c *consent) checkHeld() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
 		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 ||
@@ -124,8 +124,8 @@ func (c *consent) held() {
 	}
 }
 
-// The method moved changes the directory of static pods and changes it back.
-func (c *consent) moved() {
+// moveManifests changes the directory of static pods and changes it back.
+func (c *consent) moveManifests() {
 	c.t.Helper()
 	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
 	c.Write("other/three.yaml", manifest("three", "", "count", "10ms"))
@@ -139,8 +139,8 @@ func (c *consent) moved() {
 	c.WaitReady("one-edge", "two-edge")
 }
 
-// The method elsewhere runs and deletes pods with other directories for logs and cgroups.
-func (c *consent) elsewhere() {
+// startElsewhere runs and deletes pods with other directories for logs and cgroups.
+func (c *consent) startElsewhere() {
 	c.t.Helper()
 	c.Remove("manifests/one.yaml")
 	c.Remove("manifests/two.yaml")

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A held contains the limits of a cgroup. The field shares is empty under cgroup v2.
-type held struct{ memory, shares, pids string }
+// A cgroupLimits contains the limits of a cgroup. The field shares is empty under cgroup v2.
+type cgroupLimits struct{ memory, shares, pids string }
 
 // unified reports whether the machine has only cgroup v2.
 func unified() bool {
@@ -21,17 +21,17 @@ func unified() bool {
 	return err == nil
 }
 
-// The function holds reads the limits of a cgroup.
-func holds(t *testing.T, cgroup string) held {
+// readLimits reads the limits of a cgroup.
+func readLimits(t *testing.T, cgroup string) cgroupLimits {
 	t.Helper()
 	read := func(controller, file string) string {
 		t.Helper()
 		return strings.TrimSpace(fileText(t, filepath.Join("/sys/fs/cgroup", controller, cgroup, file)))
 	}
 	if unified() {
-		return held{memory: read("", "memory.max"), pids: read("", "pids.max")}
+		return cgroupLimits{memory: read("", "memory.max"), pids: read("", "pids.max")}
 	}
-	return held{read("memory", "memory.limit_in_bytes"), read("cpu", "cpu.shares"), read("pids", "pids.max")}
+	return cgroupLimits{read("memory", "memory.limit_in_bytes"), read("cpu", "cpu.shares"), read("pids", "pids.max")}
 }
 
 // mostPIDs returns the maximum number of processes and threads in a machine.
@@ -119,13 +119,13 @@ func TestEnforces(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	all := runtime.NumCPU() * 1000
-	rest := held{fmt.Sprint((memoryKiB(t) - 500<<10) << 10), weight(all - 750), fmt.Sprint(mostPIDs(t, m) - 3500)}
-	for cgroup, want := range map[string]held{
+	rest := cgroupLimits{fmt.Sprint((memoryKiB(t) - 500<<10) << 10), weight(all - 750), fmt.Sprint(mostPIDs(t, m) - 3500)}
+	for cgroup, want := range map[string]cgroupLimits{
 		kube:   {fmt.Sprint(200 << 20), weight(250), "1500"},
 		system: {fmt.Sprint(300 << 20), weight(500), "2000"},
 		pods:   rest,
 	} {
-		if got := holds(t, cgroup); got != want {
+		if got := readLimits(t, cgroup); got != want {
 			t.Errorf("the limits of %s are %v, not %v", cgroup, got, want)
 		}
 	}
@@ -141,15 +141,15 @@ func TestEnforces(t *testing.T) {
 		`cpu: 600m, memory: 310Mi, pid: "2100"`)
 	m.StartAgent()
 	m.WaitReady("one-edge")
-	for cgroup, want := range map[string]held{
+	for cgroup, want := range map[string]cgroupLimits{
 		kube:   {fmt.Sprint(200 << 20), weight(300), "1500"},
 		system: {fmt.Sprint(300 << 20), weight(600), "2000"},
 	} {
-		if got := holds(t, cgroup); got != want {
+		if got := readLimits(t, cgroup); got != want {
 			t.Errorf("the limits of %s are %v with only the CPU enforced, not %v", cgroup, got, want)
 		}
 	}
-	if got := holds(t, pods); got.memory != fmt.Sprint(memoryKiB(t)<<10) || got.shares != weight(all) {
+	if got := readLimits(t, pods); got.memory != fmt.Sprint(memoryKiB(t)<<10) || got.shares != weight(all) {
 		t.Errorf("the limits of pods are %v although they are not enforced", got)
 	}
 }

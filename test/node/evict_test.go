@@ -65,7 +65,7 @@ func TestEvictsForMemory(t *testing.T) {
 	os.Remove(filepath.Join(m.Disk, "manifests/friend.yaml"))
 	a := m.StartAgent()
 	after := m.WaitPods("the hungry pod to come back", func(pods map[string]machine.Pod) bool {
-		return ready(pods, []string{"critical-edge", "hungry-edge"})
+		return areReady(pods, []string{"critical-edge", "hungry-edge"})
 	})
 	if p := after["hungry-edge"]; p.Status.Reason != "" || disrupted(p) ||
 		after["critical-edge"].Status.ContainerStatuses[0].ContainerID != before["critical-edge"] {
@@ -171,8 +171,8 @@ func evicted(m *machine.Machine, name string) machine.Pod {
 	})[name+"-edge"]
 }
 
-// The function counted checks that the metrics count one eviction for each of the given signals.
-func counted(t *testing.T, a *machine.Agent, signals ...string) {
+// checkEvictions checks that the metrics count one eviction for each of the given signals.
+func checkEvictions(t *testing.T, a *machine.Agent, signals ...string) {
 	t.Helper()
 	page := get(t, a, "/metrics")
 	for _, s := range signals {
@@ -248,7 +248,7 @@ func (x scarce) test(t *testing.T) {
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
 		t.Errorf("the other pod's container was %v, and its status is %+v", before, pods["small-edge"].Status)
 	}
-	counted(t, a, x.signal)
+	checkEvictions(t, a, x.signal)
 	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n",
 		x.signal); !strings.Contains(get(t, a, "/metrics"), want) {
 		t.Errorf("no %s", want)
@@ -299,7 +299,7 @@ func TestEvictsForImages(t *testing.T) {
 	if list := m.Islet("images", "ls"); strings.Contains(list, "nobodys") || !strings.Contains(list, "podtool") {
 		t.Errorf("the images are\n%s", list)
 	}
-	counted(t, a, "imagefs.available")
+	checkEvictions(t, a, "imagefs.available")
 	log := m.AgentLog(1 << 20)
 	if removed, ended := strings.Index(log, `msg="image removed"`), strings.Index(log, "pod is evicted"); removed < 0 || ended < removed {
 		t.Errorf("the image was not removed first:\n%s", log)
@@ -341,5 +341,5 @@ func TestEvictsForLimits(t *testing.T) {
 			t.Errorf("the pod within its limit is %+v", p.Status)
 		}
 	}
-	counted(t, a, "emptydirfs.limit", "ephemeralcontainerfs.limit", "ephemeralpodfs.limit")
+	checkEvictions(t, a, "emptydirfs.limit", "ephemeralcontainerfs.limit", "ephemeralpodfs.limit")
 }

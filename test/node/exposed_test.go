@@ -23,7 +23,7 @@ func TestNothingIsExposed(t *testing.T) {
 	}
 	a := m.StartAgent()
 	m.WaitReady("rich-edge", "p0-edge", "p1-edge", "p2-edge", "p3-edge", "p4-edge")
-	for _, e := range m.Exposed() {
+	for _, e := range m.ExposedFiles() {
 		t.Error(e)
 	}
 	for _, kind := range []string{"net", "mnt", "ipc", "uts", "pid"} {

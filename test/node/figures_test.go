@@ -133,10 +133,10 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The variable seldom contains patterns of metrics that the node in this test need not serve, with the reason. The node has two plain
+// optionalMetrics contains patterns of metrics that the node in this test need not serve, with the reason. The node has two plain
 // pods, no cluster and no client at its port. TestFiguresOfWork in test/cluster checks the metrics of a busier node. A pattern matches the
 // whole name.
-var seldom = map[string]string{
+var optionalMetrics = map[string]string{
 	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*|plugin_manager_total_plugins`:                      "plugins, of which it has none",
 	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states|kubelet_mirror_pods`: "a control plane",
 	`kubelet_node_config_.*|islet_configuration_trials|islet_update_trials`:                                                                                   "a configuration or a version that it was sent",
@@ -160,7 +160,7 @@ var seldom = map[string]string{
 func checkPages(t *testing.T, a *machine.Agent) {
 	t.Helper()
 	for _, name := range figures.Check(t, machine.Root(t), func(path string) string { return get(t, a, path) }) {
-		if figures.FindPattern(seldom, name) == "" {
+		if figures.FindPattern(optionalMetrics, name) == "" {
 			t.Errorf("no page has %s", name)
 		}
 	}

@@ -114,7 +114,7 @@ func TestUpdateFollowed(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)
 	s := u.shelf()
-	s.pack("9.1.0", u.Version("9.1.0")) // builds the version now, because a build may take longer than the second request
+	s.pack("9.1.0", u.BuildVersion("9.1.0")) // builds the version now, because a build may take longer than the second request
 	s.pack("9.2.0", u.fails("9.2.0", "crash"))
 	u.start(quickly, fmt.Sprintf("{keys: [%s], archive: %s/islet.tar.gz, every: 24h}", u.Public, s.URL))
 	u.m.Await("the first look", func() bool { return s.releases("") > 0 })
@@ -147,7 +147,7 @@ func TestUpdateFollowed(t *testing.T) {
 		t.Errorf("status: code %d, %s", code, out)
 	}
 
-	s.pack("9.3.0", u.Version("9.3.0"))
+	s.pack("9.3.0", u.BuildVersion("9.3.0"))
 	s.put("")
 	if out, code := u.m.Try("update", s.URL+"/islet.tar.gz"); code != 1 || !strings.Contains(out, "503") {
 		t.Errorf("islet update from a server that responds with 503: code %d, %s", code, out)
@@ -206,7 +206,7 @@ func TestUpdateKeys(t *testing.T) {
 	after := map[string]string{"the old": "signed by 0 of the node's keys", "the new": "", "both": ""}
 	takes("with the new", after)
 	good := u.m.Disk + "/good.tar.gz"
-	u.ReleaseFor(good, "9.1.0", runtime.GOARCH, u.Version("9.1.0"), newKey)
+	u.ReleaseFor(good, "9.1.0", runtime.GOARCH, u.BuildVersion("9.1.0"), newKey)
 	if out := u.m.Islet("update", good); !strings.Contains(out, "version 9.1.0 is installed and runs") {
 		t.Error(out)
 	}

@@ -49,7 +49,7 @@ exec "$(command -v runc || command -v crun)" "$@"
 				t.Error(err)
 			}
 		}
-		return ready(pods, []string{"good-edge", "slow-edge"})
+		return areReady(pods, []string{"good-edge", "slow-edge"})
 	})
 	if again := pods["good-edge"].Status.ContainerStatuses[0].ContainerID; again != good {
 		t.Errorf("the good pod's container is %s, was %s", again, good)

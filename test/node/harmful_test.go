@@ -80,7 +80,7 @@ var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
 // The method reached checks that the kubelet API responds at the node's address. With the configuration of the local files it must list
 // the pods. A configuration that was sent may change the port and reject the client.
-func (n *servedNode) reached(s shown) {
+func (n *servedNode) reached(s shownConfiguration) {
 	n.t.Helper()
 	own, port := s.Active.ID == "local", "10250"
 	if found := portOf.FindStringSubmatch(s.Active.Kubelet); !own && found != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function together returns a pod whose containers mount the directory DISK/shared at /v.
-func together(m *machine.Machine, name, spec string) string {
+// sharingPod returns a pod whose containers mount the directory DISK/shared at /v.
+func sharingPod(m *machine.Machine, name, spec string) string {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s}
@@ -23,8 +23,8 @@ spec:
 		machine.Image)).Replace(text)
 }
 
-// The function noted returns the lines of DISK/shared/log.
-func noted(t *testing.T, m *machine.Machine) []string {
+// notedLines returns the lines of DISK/shared/log.
+func notedLines(t *testing.T, m *machine.Machine) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(m.Disk, "shared", "log"))
 	if err != nil && !os.IsNotExist(err) {
@@ -62,7 +62,7 @@ func TestHooks(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("manifests/life.yaml", together(m, "life", `  os: {name: linux}
+	m.Write("manifests/life.yaml", sharingPod(m, "life", `  os: {name: linux}
   terminationGracePeriodSeconds: 600
   initContainers:
   - {name: s, restartPolicy: Always, IMAGE, args: [live, /v/log, s],
@@ -75,7 +75,7 @@ func TestHooks(t *testing.T) {
 	m.StartAgent()
 	begun := func(hook string, often int) {
 		t.Helper()
-		m.Await(hook+" to begin", func() bool { return times(noted(t, m), hook+" begins") == often })
+		m.Await(hook+" to begin", func() bool { return times(notedLines(t, m), hook+" begins") == often })
 	}
 	waiting := func() {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestHooks(t *testing.T) {
 	if out := m.Islet("pods", "-A", "-o", "json"); !strings.Contains(out, `"stopSignal": "SIGINT"`) {
 		t.Errorf("the status shows no stop signal:\n%s", out)
 	}
-	lines := noted(t, m)
+	lines := notedLines(t, m)
 	if times(lines, "s.postStart begins") != 1 || times(lines, "c.postStart begins") != 2 {
 		t.Errorf("hooks ran too often: %q", lines)
 	}
@@ -118,7 +118,7 @@ func TestHooks(t *testing.T) {
 	begun("c.preStop", 2)
 	m.Write("shared/stop", "")
 	m.WaitReady()
-	lines = noted(t, m)
+	lines = notedLines(t, m)
 	expectOrder(t, lines, "c.preStop begins", "c.preStop is over", "c ends", "s ends")
 	expectOrder(t, lines, "s.preStop begins", "c ends", "s ends")
 	expectOrder(t, lines, "/bye by kube-lifecycle/1.37", "s ends")
@@ -130,22 +130,22 @@ func TestPodLife(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("manifests/refused.yaml", together(m, "refused", `  restartPolicy: Never
+	m.Write("manifests/refused.yaml", sharingPod(m, "refused", `  restartPolicy: Never
   terminationGracePeriodSeconds: 1
   containers:
   - {name: c, IMAGE, args: [stubborn], lifecycle: {postStart: {exec: {command: [/podtool, exit, "3"]}}}}
 `))
-	m.Write("manifests/again.yaml", together(m, "again", `  containers:
+	m.Write("manifests/again.yaml", sharingPod(m, "again", `  containers:
   - {name: c, IMAGE, args: [sleep], lifecycle: {postStart: {tcpSocket: {port: 80}}}}
 `))
-	m.Write("manifests/job.yaml", together(m, "job", `  restartPolicy: Never
+	m.Write("manifests/job.yaml", sharingPod(m, "job", `  restartPolicy: Never
   terminationGracePeriodSeconds: 1
   initContainers:
   - {name: s, restartPolicy: Always, IMAGE, args: [stubborn]}
   containers:
   - {name: c, IMAGE, args: [exit, "0"]}
 `))
-	m.Write("manifests/all.yaml", together(m, "all", `  restartPolicy: Never
+	m.Write("manifests/all.yaml", sharingPod(m, "all", `  restartPolicy: Never
   initContainers:
   - {name: i, IMAGE, args: [write, /v/inits, x]}
   - {name: s, restartPolicy: Always, IMAGE, args: [stubborn]}
@@ -170,7 +170,7 @@ func TestPodLife(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(m.Disk, "shared", "inits")); string(b) != "xx" {
 		t.Errorf("the init container ran %q times, %v", b, err)
 	}
-	if lines := noted(t, m); times(lines, "d.preStop begins") != 0 {
+	if lines := notedLines(t, m); times(lines, "d.preStop begins") != 0 {
 		t.Errorf("preStop hooks ran: %q", lines)
 	}
 	for pod, want := range map[string]string{"refused-edge": "PostStartHook failed", "again-edge": "FailedPostStartHook"} {

@@ -34,7 +34,7 @@ func TestHostileManifests(t *testing.T) {
 		t.Fatalf("the agent ended:\n%s", m.AgentLog(8<<10))
 	default:
 	}
-	same(t, before, m.Pods()["good-edge"])
+	requireSame(t, before, m.Pods()["good-edge"])
 
 	entries, err := os.ReadDir(filepath.Join(m.Disk, "manifests"))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestHostileManifests(t *testing.T) {
 		}
 	}
 	after := m.WaitReady("good-edge")["good-edge"]
-	same(t, before, after)
+	requireSame(t, before, after)
 	m.Await("the problems to be gone", func() bool {
 		return machine.IsWell(m.Try("status"))
 	})
@@ -56,7 +56,7 @@ func TestHostileManifests(t *testing.T) {
 	noGap(t, m.Islet("logs", "good-edge"))
 }
 
-func same(t *testing.T, before, now machine.Pod) {
+func requireSame(t *testing.T, before, now machine.Pod) {
 	t.Helper()
 	if len(now.Status.ContainerStatuses) != 1 || !now.Ready() || now.Metadata.UID != before.Metadata.UID ||
 		now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID ||

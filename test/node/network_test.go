@@ -81,7 +81,7 @@ func TestAddOnTakesOver(t *testing.T) {
 	}
 	m.Write("manifests/flannel.yaml", addOn(m))
 	all := []string{"app-edge", "flannel-edge", "web-edge"}
-	pods := m.WaitPods("the pods to move", func(pods map[string]machine.Pod) bool { return changed(before, pods) == 2 && ready(pods, all) })
+	pods := m.WaitPods("the pods to move", func(pods map[string]machine.Pod) bool { return changed(before, pods) == 2 && areReady(pods, all) })
 	onAddOn(t, m, pods)
 	for name, p := range pods {
 		want := 1
@@ -103,7 +103,7 @@ func TestAddOnTakesOver(t *testing.T) {
 	m.StartAgent()
 	pods = m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
 		return changed(before, pods) == 3 &&
-			ready(pods, all)
+			areReady(pods, all)
 	})
 	onAddOn(t, m, pods)
 	if after, err := os.ReadFile(m.Disk + "/cni/10-flannel.conflist"); err != nil || string(after) != string(conflist) {

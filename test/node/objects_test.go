@@ -50,8 +50,8 @@ func file(m *machine.Machine, pod, path string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// The function waits waits until islet describe shows the given reason for a container that does not start.
-func waits(m *machine.Machine, pod, why string) {
+// waitForReason waits until islet describe shows the given reason for a container that does not start.
+func waitForReason(m *machine.Machine, pod, why string) {
 	m.WaitPods(pod+" to wait: "+why, func(pods map[string]machine.Pod) bool {
 		out, _ := m.Try("describe", pod)
 		return strings.Contains(out, why)
@@ -67,9 +67,9 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Boot()
 	m.Write("manifests/pod.yaml", reader("a"))
 	m.StartAgent()
-	waits(m, "a-edge", `configmap "settings" not found`)
+	waitForReason(m, "a-edge", `configmap "settings" not found`)
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "hello"))
-	waits(m, "a-edge", `secret "wifi" not found`)
+	waitForReason(m, "a-edge", `secret "wifi" not found`)
 	m.Write("manifests/wifi.yaml", fmt.Sprintf(wifi, "horse-battery-1"))
 	before := m.WaitReady("a-edge")["a-edge"]
 
@@ -105,13 +105,13 @@ func TestObjectsOfManifests(t *testing.T) {
 	}
 	m.Write("manifests/wifi.yaml", fmt.Sprintf(wifi, "horse-battery-2"))
 	check("servus", "horse-battery-2")
-	same(t, before, m.Pods()["a-edge"])
+	requireSame(t, before, m.Pods()["a-edge"])
 
 	m.Kill()
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "grüezi"))
 	m.StartAgent()
 	check("grüezi", "horse-battery-2")
-	same(t, before, m.WaitReady("a-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 
 	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get it.
 	m.Remove("manifests/wifi.yaml")
@@ -122,7 +122,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.WaitReady("a-edge")
 	check("grüezi", "horse-battery-2")
 	m.Write("manifests/b.yaml", reader("b"))
-	waits(m, "b-edge", `secret "wifi" not found`)
+	waitForReason(m, "b-edge", `secret "wifi" not found`)
 	if env := m.Islet("exec", "a-edge", "--", "/podtool", "env"); !strings.Contains(env, "GREETING=grüezi") {
 		t.Errorf("environment after the reboot: %s", env)
 	}
@@ -189,7 +189,7 @@ func TestAppliedBundle(t *testing.T) {
 		t.Errorf("apply: %s", out)
 	}
 	m.Await("the change to be seen", func() bool { return file(m, "a", "/settings/greeting") == "hi" })
-	same(t, before, m.Pods()["a"])
+	requireSame(t, before, m.Pods()["a"])
 	if out, code := m.Try("delete", "configmap", "nothing"); code != 4 {
 		t.Errorf("delete of a missing object: %d %s", code, out)
 	}
@@ -230,7 +230,7 @@ func TestHostileObjects(t *testing.T) {
 		m.Write("manifests/"+name, text)
 	}
 	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
-	same(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
 	m.Await("all problems to be reported", func() bool {
 		out, _ := m.Try("status")
 		for _, name := range []string{"keys.json", "huge.json", "larger.yml", "dots.yaml", "out.yaml"} {
@@ -272,7 +272,7 @@ func TestClaimOfManifest(t *testing.T) {
 	m.Boot()
 	m.Write("manifests/pod.yaml", writer("a"))
 	m.StartAgent()
-	waits(m, "a-edge", `persistentvolumeclaim "data" not found`)
+	waitForReason(m, "a-edge", `persistentvolumeclaim "data" not found`)
 	m.Write("manifests/data.yaml", dataClaim)
 	before := m.WaitReady("a-edge")["a-edge"]
 	m.Islet("exec", "a-edge", "--", "/podtool", "write", "/data/kept", "precious")
@@ -281,7 +281,7 @@ func TestClaimOfManifest(t *testing.T) {
 	}
 	m.Kill()
 	m.StartAgent()
-	same(t, before, m.WaitReady("a-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()

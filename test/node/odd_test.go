@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant look prints the properties that a process inherits. It is a shell script, because the runtime of a Go program would change
+// printScript prints the properties that a process inherits. It is a shell script, because the runtime of a Go program would change
 // the ignored signals.
-const look = `umask
+const printScript = `umask
 while read -r key value; do case "$key" in Umask:|SigBlk:|SigIgn:|SigPnd:|NoNewPrivs:|Seccomp:|Cap*|Cpus_allowed_list:) echo "$key $value";; esac; done </proc/self/status
 cat /proc/self/limits /proc/self/personality
 set -- $(cat /proc/self/stat)
@@ -42,7 +42,7 @@ func looking() string {
 			volumes = append(volumes, fmt.Sprintf("  - {name: %s, hostPath: {path: /%s}}", dir, dir))
 		}
 	}
-	extra := strings.NewReplacer("LOOK", strings.Trim(strconv.Quote(look), `"`), "MOUNTS", strings.Join(mounts, "\n"), "VOLUMES",
+	extra := strings.NewReplacer("LOOK", strings.Trim(strconv.Quote(printScript), `"`), "MOUNTS", strings.Join(mounts, "\n"), "VOLUMES",
 		strings.Join(volumes, "\n")).Replace(lookPod)
 	text := manifest("look", extra)
 	return strings.Replace(text, `    args: [""]`+"\n", "", 1)
@@ -77,7 +77,7 @@ func lookFrom(t *testing.T, umask int) (container, command string) {
 		container = m.Islet("logs", "look-edge")
 		return strings.HasSuffix(container, "\nend\n")
 	})
-	command = m.Islet("exec", "look-edge", "--", "/bin/sh", "-c", look)
+	command = m.Islet("exec", "look-edge", "--", "/bin/sh", "-c", printScript)
 	for pid := range m.ContainerProcesses() {
 		if is, err := machine.IOPriority(pid); err != nil || is>>13 == 3 {
 			t.Errorf("umask %o: process %d has the I/O priority %#x, %v", umask, pid, is, err)

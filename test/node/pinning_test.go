@@ -30,7 +30,7 @@ func TestCPUs(t *testing.T) {
 		t.Helper()
 		return allowed(m, pod, "Cpus")
 	}
-	if got := holds(t, m.Cgroup+"/kubepods"); got.memory != fmt.Sprint((memoryKiB(t)-300<<10)<<10) ||
+	if got := readLimits(t, m.Cgroup+"/kubepods"); got.memory != fmt.Sprint((memoryKiB(t)-300<<10)<<10) ||
 		got.pids != fmt.Sprint(mostPIDs(t, m)-500) {
 		t.Errorf("pods are held to %+v", got)
 	}

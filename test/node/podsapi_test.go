@@ -24,7 +24,7 @@ func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]by
 		},
 	}
 	c.Protocols.SetUnencryptedHTTP2(true)
-	ctx, stop := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, stop := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://pods/v1alpha1.Pods/"+method, bytes.NewReader(make([]byte, 5)))
 	if err != nil {
 		t.Fatal(err)

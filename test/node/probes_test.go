@@ -14,9 +14,9 @@ const probed = `
     readinessProbe: {httpGet: {path: /if/ready, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
     livenessProbe: {httpGet: {path: /unless/dead, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}`
 
-// The constant stuck is a pod whose liveness probe times out and that ignores SIGTERM. Without the grace period of the probe, it would
+// stuckCommand is a pod whose liveness probe times out and that ignores SIGTERM. Without the grace period of the probe, it would
 // continue to run for an hour.
-const stuck = `apiVersion: v1
+const stuckCommand = `apiVersion: v1
 kind: Pod
 metadata: {name: stuck}
 spec:
@@ -84,7 +84,7 @@ func TestProbes(t *testing.T) {
 	m.Remove("manifests/web.yaml")
 	m.WaitReady()
 
-	m.Write("manifests/stuck.yaml", strings.ReplaceAll(stuck, "IMAGE", machine.Image))
+	m.Write("manifests/stuck.yaml", strings.ReplaceAll(stuckCommand, "IMAGE", machine.Image))
 	m.WaitPods("the stuck container to be restarted", func(pods map[string]machine.Pod) bool {
 		p := pods["stuck-edge"]
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 0

@@ -29,7 +29,7 @@ const (
 	shipperPause = 200 * time.Millisecond
 )
 
-func (s *shipper) look(t *testing.T) {
+func (s *shipper) checkShipped(t *testing.T) {
 	t.Helper()
 	if time.Since(s.last) < shipperPause {
 		return
@@ -101,7 +101,7 @@ func TestShipper(t *testing.T) {
 	had := -1
 	m.Await("the shipper to have all there is", func() bool {
 		had = s.lines
-		s.look(t)
+		s.checkShipped(t)
 		return s.lines >= lines || had > 0 && had == s.lines && time.Since(s.begun) > 30*time.Second
 	})
 	if s.lines != lines {

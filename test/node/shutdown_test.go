@@ -103,6 +103,6 @@ func TestMachineGoesOff(t *testing.T) {
 	m.WaitPods("the pods to run again, and the new one at last", func(pods map[string]machine.Pod) bool {
 		once := pods["once-edge"]
 		delete(pods, "once-edge")
-		return ready(pods, []string{"first-edge", "last-edge", "job-edge", "new-edge"}) && once.Status.Phase != "Running"
+		return areReady(pods, []string{"first-edge", "last-edge", "job-edge", "new-edge"}) && once.Status.Phase != "Running"
 	})
 }

@@ -94,7 +94,7 @@ func TestDeletedStore(t *testing.T) {
 		kill(t, pid)
 	}
 	m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
-		return changed(before, pods) == len(names) && ready(pods, names)
+		return changed(before, pods) == len(names) && areReady(pods, names)
 	})
 	before = containers(m.Pods())
 	m.PowerOff()
@@ -102,7 +102,7 @@ func TestDeletedStore(t *testing.T) {
 	m.Boot()
 	m.StartAgent()
 	m.WaitPods("every pod to run after the boot", func(pods map[string]machine.Pod) bool {
-		return changed(before, pods) == len(names) && ready(pods, names)
+		return changed(before, pods) == len(names) && areReady(pods, names)
 	})
 	m.Islet("delete", "applied")
 	m.WaitReady("p0-edge", "p1-edge")
@@ -140,11 +140,11 @@ func TestFullDisk(t *testing.T) {
 	m.Await("the full disk to be logged", func() bool {
 		return strings.Contains(m.AgentLog(1<<20), "no space left")
 	})
-	same(t, before, m.Pods()["a-edge"])
+	requireSame(t, before, m.Pods()["a-edge"])
 
 	m.Run("rm", state+"/fill")
 	m.Islet("apply", "-f", m.Disk+"/b.yaml")
 	pods := m.WaitReady("a-edge", "b", "c-edge")
-	same(t, before, pods["a-edge"])
+	requireSame(t, before, pods["a-edge"])
 	noGap(t, m.Islet("logs", "a-edge"))
 }

@@ -72,7 +72,7 @@ func TestKillShim(t *testing.T) {
 	}
 	kill(t, all[0])
 	m.WaitPods("the pods of one shim to be replaced", func(pods map[string]machine.Pod) bool {
-		return changed(before, pods) == 2 && ready(pods, names)
+		return changed(before, pods) == 2 && areReady(pods, names)
 	})
 }
 
@@ -87,7 +87,7 @@ func TestKillShimsAndAgent(t *testing.T) {
 	}
 	m.StartAgent()
 	m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
-		return changed(before, pods) == len(names) && ready(pods, names)
+		return changed(before, pods) == len(names) && areReady(pods, names)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestReboot(t *testing.T) {
 		m.Boot()
 		m.StartAgent()
 		pods := m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
-			return changed(before, pods) == len(names) && ready(pods, names)
+			return changed(before, pods) == len(names) && areReady(pods, names)
 		})
 		before = containers(pods)
 		if got := len(m.Links()); got != 1+len(names) {
@@ -137,7 +137,7 @@ func changed(before map[string]string, pods map[string]machine.Pod) (n int) {
 	return n
 }
 
-func ready(pods map[string]machine.Pod, names []string) bool {
+func areReady(pods map[string]machine.Pod, names []string) bool {
 	for _, n := range names {
 		if !pods[n].Ready() {
 			return false
@@ -159,6 +159,6 @@ func TestHungShim(t *testing.T) {
 	m.StartAgent()
 	m.Await("the hung shim to be killed", func() bool { return syscall.Kill(hung, 0) == syscall.ESRCH })
 	m.WaitPods("the pods of the hung shim to be replaced", func(pods map[string]machine.Pod) bool {
-		return changed(before, pods) == 2 && ready(pods, names)
+		return changed(before, pods) == 2 && areReady(pods, names)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function unreadable makes every access to the given directories fail with EIO, as on a disk with bad blocks.
-func unreadable(t *testing.T, m *machine.Machine, parts []string) {
+// makeUnreadable makes every access to the given directories fail with EIO, as on a disk with bad blocks.
+func makeUnreadable(t *testing.T, m *machine.Machine, parts []string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -32,8 +32,8 @@ func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	}
 }
 
-// The function below returns the entry of a directory whose name contains the UID of a pod.
-func below(t *testing.T, m *machine.Machine, dir, uid string) string {
+// podDir returns the entry of a directory whose name contains the UID of a pod.
+func podDir(t *testing.T, m *machine.Machine, dir, uid string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.Disk, dir))
 	if err != nil {
@@ -65,7 +65,7 @@ func TestUnreadable(t *testing.T) {
 	uid := pods["broken-edge"].Metadata.UID
 	parts := []string{
 		"kubelet/device-plugins", "kubelet/pod-resources", "kubelet/pods-api", "kubelet/plugins_registry", "kubelet/plugins",
-		"state/images", below(t, m, "logs", uid),
+		"state/images", podDir(t, m, "logs", uid),
 	}
 	whole := func(when string, others ...string) {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 
-	unreadable(t, m, parts) // the agent runs
+	makeUnreadable(t, m, parts) // the agent runs
 	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
 	whole("while directories fail", "new-edge")
 	m.Kill()

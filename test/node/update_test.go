@@ -39,7 +39,7 @@ func bootUpdates(t *testing.T) *updates {
 	u.m.OwnProgram()
 	u.m.InstallImage()
 	u.m.Boot()
-	u.bad = u.Bad()
+	u.bad = u.BuildFailing()
 	return u
 }
 
@@ -64,8 +64,8 @@ func (u *updates) archive(version string, program []byte) string {
 	return file
 }
 
-// The method broken returns the archive of a version that does not work.
-func (u *updates) broken(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
+// brokenVersion returns the archive of a version that does not work.
+func (u *updates) brokenVersion(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
 
 // The method fails returns the program of a version that does not work.
 func (u *updates) fails(version, how string) []byte {
@@ -95,7 +95,7 @@ func TestUpdate(t *testing.T) {
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.as(was)
-	file := u.archive("9.1.0", u.Version("9.1.0"))
+	file := u.archive("9.1.0", u.BuildVersion("9.1.0"))
 	if out := u.m.Islet("update", "--dry-run", file); !strings.Contains(out, "version 9.1.0 can be tried") {
 		t.Error(out)
 	}
@@ -113,7 +113,7 @@ func TestUpdate(t *testing.T) {
 	if out, code := u.m.Try("update", "http://example.com/islet"); code != 1 || !strings.Contains(out, "only https") {
 		t.Errorf("code %d, %s", code, out)
 	}
-	if out, code := u.m.Try("update", u.broken("crash")); code != 1 || !strings.Contains(out, "it is not newer") {
+	if out, code := u.m.Try("update", u.brokenVersion("crash")); code != 1 || !strings.Contains(out, "it is not newer") {
 		t.Errorf("code %d, %s", code, out)
 	}
 }
@@ -142,7 +142,7 @@ func TestUpdateKilled(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
-	u.m.Islet("update", "--no-wait", u.broken("hang"))
+	u.m.Islet("update", "--no-wait", u.brokenVersion("hang"))
 	onTrial := func() bool {
 		b, _ := os.ReadFile(u.m.Disk + "/state/configuration.json")
 		return bytes.Contains(b, []byte(`"trial":{`))
@@ -172,7 +172,7 @@ func TestUpdateBlind(t *testing.T) {
 	u := newUpdates(t, "configuration: {healthyFor: 2s, deadline: 5s}")
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.m.Run("cp", u.m.Binary(), u.m.Disk+"/blind")
-	out, code := u.m.Try("update", u.broken("blind "+u.m.Disk+"/blind"))
+	out, code := u.m.Try("update", u.brokenVersion("blind "+u.m.Disk+"/blind"))
 	if code != 1 || !strings.Contains(out, "2 pods that ran would end") {
 		t.Errorf("code %d, %s", code, out)
 	}

@@ -32,7 +32,7 @@ func TestVersions(t *testing.T) {
 		version string
 		text    []byte
 	}
-	at := map[bool]program{false: {was, old}, true: {"9.1.0", u.Version("9.1.0")}}
+	at := map[bool]program{false: {was, old}, true: {"9.1.0", u.BuildVersion("9.1.0")}}
 	newer := false
 	turn := func() {
 		t.Helper()

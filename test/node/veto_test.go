@@ -56,7 +56,7 @@ func (v *veto) during() (why string) {
 func TestUpdateVeto(t *testing.T) {
 	t.Parallel()
 	v := newVeto(t)
-	v.m.Islet("update", "--no-wait", v.archive("9.1.0", v.Version("9.1.0")))
+	v.m.Islet("update", "--no-wait", v.archive("9.1.0", v.BuildVersion("9.1.0")))
 	if why := v.during(); !strings.Contains(why, "1 pods are not ready that were: default/evil-edge") {
 		t.Errorf("the first trial: %q", why)
 	}
@@ -64,7 +64,7 @@ func TestUpdateVeto(t *testing.T) {
 		t.Errorf("the second trial: %q", why)
 	}
 	v.as("9.1.0")
-	v.m.Islet("update", "--no-wait", "--despite-pods", v.archive("9.2.0", v.Version("9.2.0")))
+	v.m.Islet("update", "--no-wait", "--despite-pods", v.archive("9.2.0", v.BuildVersion("9.2.0")))
 	if why := v.during(); why != "" {
 		t.Errorf("the trial with --despite-pods: %q", why)
 	}

@@ -84,7 +84,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 		return 0, count(ctx, arg(1, "10ms"))
 	case "exit":
 		code, err := strconv.Atoi(arg(1, "0"))
-		return code, errors.Join(err, wait(ctx, arg(2, "0s")))
+		return code, errors.Join(err, waitFor(ctx, arg(2, "0s")))
 	case "lines":
 		return runLines(args[1:])
 	case "sleep":
@@ -220,7 +220,7 @@ func count(ctx context.Context, every string) error {
 	}
 }
 
-func wait(ctx context.Context, after string) error {
+func waitFor(ctx context.Context, after string) error {
 	d, err := time.ParseDuration(after)
 	if err != nil {
 		return err
@@ -285,7 +285,7 @@ func eat(ctx context.Context, mib, every string) error {
 	}
 	all := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
 	for i := range all {
-		if err := wait(ctx, every); err != nil {
+		if err := waitFor(ctx, every); err != nil {
 			return err
 		}
 		all[i] = make([]byte, 1<<20)

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// judge checks the node of a systemd unit with the worker section of the CIS benchmark. A pod must run.
-func judge(t *testing.T, s *System, unit string) {
+// runBenchmark checks the node of a systemd unit with the worker section of the CIS benchmark. A pod must run.
+func runBenchmark(t *testing.T, s *System, unit string) {
 	t.Helper()
 	n := &cis.Node{Root: s.At(""), Units: []string{strings.TrimSpace(s.Run("systemctl show -P FragmentPath " + unit))}}
 	n.Args = strings.Fields(s.Run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID " + unit + ")/cmdline"))[1:]

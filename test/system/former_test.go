@@ -72,7 +72,7 @@ func TestFormerNode(t *testing.T) {
 			s.Run("! pgrep -x islet && ! " + starts)
 			s.Run("dpkg -i /payload/islet-next.deb && ! pgrep -x islet && ! " + starts)
 			s.Run("dpkg -r islet && pkill -x kubelet && while pgrep -x kubelet; do :; done && dpkg -i /payload/islet.deb && " + starts)
-			ready(s, 1)
+			waitForPods(s, 1)
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestFormerNode(t *testing.T) {
 func TestKubeletOpenRC(t *testing.T) {
 	s := packaged(t, OpenRC, "deb", 1)
 	s.Run("dpkg -i /payload/islet.deb")
-	ready(s, 1)
+	waitForPods(s, 1)
 	before := s.Run(counting)
 	says(s, 0, "dpkg -i /payload/islet-cni.deb /payload/islet-kubelet.deb", "OpenRC, which is init here")
 	s.Run("! pgrep -x islet && ! rc-update show default | grep -q islet")

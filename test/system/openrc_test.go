@@ -14,7 +14,7 @@ func TestOpenRC(t *testing.T) {
 	before := s.Run(counting)
 	same := func(what string) {
 		t.Helper()
-		ready(s, 2)
+		waitForPods(s, 2)
 		if after := s.Run(counting); after != before {
 			t.Errorf("%s changed the pods' processes from\n%s to\n%s", what, before, after)
 		}
@@ -34,7 +34,7 @@ func TestOpenRC(t *testing.T) {
 	same("a start")
 	s.PowerOff()
 	s.Boot()
-	ready(s, 2)
+	waitForPods(s, 2)
 	s.Run("dpkg -P islet && ! test -e /etc/init.d/islet && ! rc-update show | grep -q islet && ! test -e /var/lib/islet && ! test -e /var/log/islet.log")
 	if left, _ := s.Try(counting); left != "" {
 		t.Errorf("processes of pods are left: %s", left)

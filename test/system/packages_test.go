@@ -66,8 +66,8 @@ func packaged(t *testing.T, init []string, kind string, n int) *System {
 	return s
 }
 
-// The function ready waits until exactly n pods exist and run.
-func ready(s *System, n int) {
+// waitForPods waits until exactly n pods exist and run.
+func waitForPods(s *System, n int) {
 	s.t.Helper()
 	s.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
@@ -78,7 +78,7 @@ const counting = "pgrep -x podtool | sort -n"
 // The function speaks waits until the log of a pod has content.
 func speaks(s *System, pod string) {
 	s.t.Helper()
-	late, tick := time.After(machine.Patience), time.NewTicker(5*time.Millisecond)
+	late, tick := time.After(machine.WaitTimeout), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for {
 		if logs, _ := filepath.Glob(s.At("/var/log/pods/*_" + pod + "-edge_*/c/0.log")); len(logs) > 0 {
@@ -164,7 +164,7 @@ func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	c.installed = time.Since(began)
 	speaks(s, "p0")
 	c.first = time.Since(began)
-	ready(s, pods)
+	waitForPods(s, pods)
 	c.all = time.Since(began)
 
 	before := s.Run(counting)
@@ -177,7 +177,7 @@ func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	began = time.Now()
 	s.Run(upgrade)
 	c.upgraded = time.Since(began)
-	ready(s, pods)
+	waitForPods(s, pods)
 	c.gap, _ = f.gap(stop)
 	if after := s.Run(counting); after != before {
 		s.t.Errorf("an upgrade changed the pods' processes from\n%s to\n%s", before, after)
@@ -191,13 +191,13 @@ func TestPackages(t *testing.T) {
 	t.Log(upgraded(s, 4, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
 	s.Run(`[ "$(systemctl is-enabled islet.service)" = enabled ] && systemctl is-active islet.service`)
 	s.Run(`[ -z "$(find /etc/kubernetes/manifests -type f ! -perm 600)" ] && [ "$(stat -c %a /usr/lib/systemd/system/islet.service)" = 600 ]`)
-	judge(t, s, "islet.service")
+	runBenchmark(t, s, "islet.service")
 	if out := s.Run("islet status"); !strings.Contains(out, "crun 1.21") {
 		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
 	}
 	before := s.Run(counting)
 	s.Run(`echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --v=2'" >>/etc/default/islet && dpkg -i --force-confdef --force-confold /payload/islet.deb && grep -q v=2 /etc/default/islet && sed -i '$d' /etc/default/islet`)
-	ready(s, 4)
+	waitForPods(s, 4)
 	underLoad(t, s, func(goesOn func()) {
 		const counts = "pgrep -fa '[c]ount 20ms$' | sort -n"
 		calm := s.Run(counts)
@@ -209,11 +209,11 @@ func TestPackages(t *testing.T) {
 			}
 		}
 	})
-	ready(s, 4)
+	waitForPods(s, 4)
 	s.Run("systemctl disable islet.service && dpkg -i /payload/islet-next.deb && ! systemctl is-enabled islet.service && systemctl is-active islet.service && systemctl enable islet.service")
-	ready(s, 4)
+	waitForPods(s, 4)
 	s.Run("systemctl stop islet.service && dpkg -i /payload/islet.deb && ! systemctl is-active islet.service && systemctl start islet.service")
-	ready(s, 4)
+	waitForPods(s, 4)
 	s.Run(`printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
 		old=$(systemctl show -P MainPID islet) && dpkg -i /payload/islet-next.deb && [ $old = $(systemctl show -P MainPID islet) ] && rm /usr/sbin/policy-rc.d`)
 	if after := s.Run(counting); after != before {
@@ -230,7 +230,7 @@ func TestPackages(t *testing.T) {
 	const logind = "/etc/systemd/logind.conf.d/99-islet.conf"
 	s.Run(`printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'shutdownGracePeriod: 40s' >/root/kubelet.yaml
 		echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --config=/root/kubelet.yaml'" >>/etc/default/islet && dpkg -i /payload/islet.deb`)
-	ready(s, 4)
+	waitForPods(s, 4)
 	s.Await("grep -q 'InhibitDelayMaxSec=40' " + logind)
 	s.Run("cp " + logind + " /root/logind && dpkg -r islet && ! test -e " + logind + " && mv /root/logind " + logind +
 		" && dpkg -P islet && ! test -e " + logind)

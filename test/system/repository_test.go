@@ -24,7 +24,7 @@ func TestRepository(t *testing.T) {
 	}
 	s.Run("rm -f /etc/apt/sources.list && cp /payload/repo/islet.sources /etc/apt/sources.list.d/")
 	s.Run("apt-get update && apt-get install -y islet")
-	ready(s, 1)
+	waitForPods(s, 1)
 	s.Run("apt-get install -y islet-kubelet islet-cni && systemctl is-active islet-cri.service && dpkg -s islet-kubelet islet-cni islet | grep -c '^Status: install ok installed' | grep -qx 3")
 	s.Run("apt-get purge -y islet-kubelet islet-cni islet && ! test -e /usr/bin/islet")
 

@@ -20,7 +20,7 @@ func TestRPM(t *testing.T) {
 	}
 	s.Run("echo '# mine' >>/etc/default/islet")
 	s.Run("rpm -U --nodeps --oldpackage /payload/islet.rpm && grep -q mine /etc/default/islet")
-	ready(s, 4)
+	waitForPods(s, 4)
 	s.Run("rpm -ql islet >/root/files && rpm -e islet")
 	if left, _ := s.Try(counting); left != "" {
 		t.Errorf("processes of pods are left: %s", left)

@@ -201,7 +201,7 @@ func (s *System) Run(command string) string {
 // Await runs a shell command until it succeeds.
 func (s *System) Await(command string) string {
 	s.t.Helper()
-	late := time.After(machine.Patience)
+	late := time.After(machine.WaitTimeout)
 	for {
 		began := time.Now()
 		out, code := s.Try(command)

@@ -38,14 +38,14 @@ func updated(t *testing.T, init []string) {
 	} else {
 		s.Run("rc-service islet restart")
 	}
-	ready(s, 2)
+	waitForPods(s, 2)
 	pods, process := s.Run(counting), s.Run(agent)
 	as := func(what, version string) {
 		t.Helper()
 		if out, _ := s.Try("islet status"); !strings.Contains(out, "islet "+version+",") {
 			t.Errorf("%s: version %s does not run:\n%s", what, version, out)
 		}
-		ready(s, 2)
+		waitForPods(s, 2)
 		if now := s.Run(counting); now != pods {
 			t.Errorf("%s changed the pods' processes from\n%s to\n%s", what, pods, now)
 		}
@@ -54,11 +54,11 @@ func updated(t *testing.T, init []string) {
 		}
 		s.Run(active)
 	}
-	if out := s.Run(release("9.1.0", r.Version("9.1.0"))); !strings.Contains(out, "version 9.1.0 is installed and runs") {
+	if out := s.Run(release("9.1.0", r.BuildVersion("9.1.0"))); !strings.Contains(out, "version 9.1.0 is installed and runs") {
 		t.Error(out)
 	}
 	as("an update", "9.1.0")
-	bad := r.Bad()
+	bad := r.BuildFailing()
 	for how, why := range map[string]string{"crash": "the agent ended", "hang": "within 20s", "testcrash": "fails its self-test"} {
 		out, code := s.Try(release("9.2.0", append(bytes.Clone(bad), "\n9.2.0 "+how...)))
 		if code != 1 || !strings.Contains(out, why) {
@@ -71,13 +71,13 @@ func updated(t *testing.T, init []string) {
 	if out, _ := s.Try("islet status"); !strings.Contains(out, "islet 9.1.0,") {
 		t.Errorf("after kill -9 another version runs:\n%s", out)
 	}
-	ready(s, 2)
+	waitForPods(s, 2)
 	if now := s.Run(counting); now != pods {
 		t.Errorf("kill -9 changed the pods' processes from\n%s to\n%s", pods, now)
 	}
 	s.PowerOff()
 	s.Boot()
-	ready(s, 2)
+	waitForPods(s, 2)
 	if out, _ := s.Try("islet status"); !strings.Contains(out, "islet 9.1.0,") {
 		t.Errorf("after a boot another version runs:\n%s", out)
 	}

@@ -58,11 +58,11 @@ func guards(v *VM) {
 	v.Await("[ $(islet pods --no-headers | grep -c Running) = 6 ]")
 	v.Write("/etc/apparmor.d/edge-own", ownProfile)
 	v.Run("apparmor_parser -r /etc/apparmor.d/edge-own")
-	ready(v, 7)
+	waitForPods(v, 7)
 	guarding(v)
 	label(v, "p0", "unconfined") // the container has not restarted
 	v.Reboot()
-	ready(v, 7)
+	waitForPods(v, 7)
 	guarding(v)
 	label(v, "p0", "islet-default (enforce)")
 	if out, _ := v.Try("islet doctor --all"); !strings.Contains(out, "containers get its default profile") {

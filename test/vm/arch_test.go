@@ -49,7 +49,7 @@ func architecture(t *testing.T, arch Arch, dir string) {
 	v.Boot()
 	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/pods/* /etc/kubernetes/manifests/")
 	v.Run("dpkg -i /payload/islet.deb")
-	ready(v, many)
+	waitForPods(v, many)
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
 		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
 	}
@@ -63,12 +63,12 @@ func architecture(t *testing.T, arch Arch, dir string) {
 		t.Errorf("the process exceeded its memory limit: %s", out)
 	}
 	v.Await(`islet pods p3-edge -o json | grep '"reason": "OOMKilled"'`)
-	ready(v, many)
+	waitForPods(v, many)
 	v.Await("islet logs p0-edge | grep -q .")
-	rests(v)
+	waitForRest(v)
 
 	v.Reboot()
-	ready(v, many)
+	waitForPods(v, many)
 	v.Await("islet logs p0-edge | grep -q .")
-	rests(v)
+	waitForRest(v)
 }

@@ -27,10 +27,10 @@ spec:
   - {name: c, image: %q, imagePullPolicy: Never, args: [journal, /data/records, 20ms], volumeMounts: [{name: data, mountPath: /data}], resources: {limits: {memory: 64Mi, cpu: 300m}}}
 `, machine.Image)
 
-// The function kept returns the last record that the pod has reported outside the machine, or -1.
-func kept(v *VM) int {
+// lastRecord returns the last record that the pod has reported outside the machine, or -1.
+func lastRecord(v *VM) int {
 	v.t.Helper()
-	told := v.Told()
+	told := v.ToldData()
 	told = told[:bytes.LastIndexByte(told, '\n')+1]
 	_, last, found := strings.Cut(string(told[max(0, bytes.LastIndex(told, []byte("kept "))):]), "kept ")
 	if !found {
@@ -46,9 +46,9 @@ func kept(v *VM) int {
 // The function journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
-	before := kept(v)
+	before := lastRecord(v)
 	v.Run("systemd-run -q --collect sh -c 'exec tail -q -n +1 -F $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1) >/dev/virtio-ports/told'")
-	for kept(v) <= before {
+	for lastRecord(v) <= before {
 		v.Run("sleep 0.2")
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The variable whole matches the metrics that a machine with cgroup v2 and pods with limits always has. I/O metrics are excluded, because
+// requiredMetrics matches the metrics that a machine with cgroup v2 and pods with limits always has. I/O metrics are excluded, because
 // they need block I/O.
-var whole = regexp.MustCompile(
+var requiredMetrics = regexp.MustCompile(
 	"^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
-// The variable waits matches the three pressure columns of pod p1 in islet top.
-var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
+// waitColumns matches the three pressure columns of pod p1 in islet top.
+var waitColumns = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
 
 // ask returns a command that prints a page from the read-only port of a node.
 func ask(path string) string {
@@ -51,12 +51,12 @@ func measured(v *VM) {
 		v.t.Error(w)
 	}
 	for _, name := range unseen {
-		if whole.MatchString(name) {
+		if requiredMetrics.MatchString(name) {
 			v.t.Errorf("no page has %s", name)
 		}
 	}
 	for _, command := range []string{"islet top -o wide", "islet top --containers -o wide"} {
-		if out := v.Run(command); !waits.MatchString(out) {
+		if out := v.Run(command); !waitColumns.MatchString(out) {
 			v.t.Errorf("%s does not show the pressure of p1-edge:\n%s", command, out)
 		}
 	}
@@ -64,6 +64,6 @@ func measured(v *VM) {
 		v.t.Fatalf("a process allocated 200 MiB in a pod with a limit of 64 MiB: %s", out)
 	}
 	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
-	ready(v, 4)
+	waitForPods(v, 4)
 	v.Await(ask("/metrics/cadvisor") + `| grep 'container_oom_events_total{container="",.*pod="p0-edge"} [1-9]'`)
 }

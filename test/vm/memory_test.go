@@ -47,7 +47,7 @@ func TestMemoryCgroups(t *testing.T) {
 	place("own", "limits: {cpu: 1, memory: 64Mi}", "count", "1001ms")
 	place("burst", "requests: {memory: 32Mi}, limits: {memory: 128Mi}", "count", "1002ms")
 	place("best", "", "count", "1003ms")
-	ready(v, 3)
+	waitForPods(v, 3)
 	for process, want := range map[string]map[string]string{
 		"count 1001ms": {"memory.min": "67108864", "memory.high": "max", "memory.swap.max": "0", "memory.oom.group": "1", "cpuset.cpus.effective": "1"},
 		"count 1002ms": {"memory.min": "0", "memory.low": "33554432", "memory.high": "124149760", "memory.swap.max": "0", "memory.oom.group": "1", "cpuset.cpus.effective": "0"},
@@ -64,7 +64,7 @@ func TestMemoryCgroups(t *testing.T) {
 	}
 	// If one process exceeds the limit, the kernel kills all processes of the container.
 	place("group", "limits: {memory: 32Mi}", "count", "1004ms")
-	ready(v, 4)
+	waitForPods(v, 4)
 	if out, code := v.Try("islet exec group-edge -- /podtool eat 64"); code == 0 {
 		t.Errorf("the process exceeded its memory limit: %s", out)
 	}

@@ -24,10 +24,10 @@ type Cable struct {
 	nic string // the argument for the emulator
 }
 
-// Translated returns a cable through which a machine can open connections in the network namespace
+// NATCable returns a cable through which a machine can open connections in the network namespace
 // of a process, by address translation in the emulator. Connections to the machine are not
 // possible.
-func Translated(pid int) Cable {
+func NATCable(pid int) Cable {
 	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
 }
 

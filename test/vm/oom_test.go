@@ -7,7 +7,7 @@ import "strings"
 func ranOut(v *VM, pods int) {
 	v.t.Helper()
 	v.Run("systemctl restart islet") // resets the agent's conditions and counters
-	ready(v, pods)
+	waitForPods(v, pods)
 	pids := func() string {
 		return v.Run("systemctl show -P MainPID -P NRestarts islet; pgrep -f '^/podtool count'; pgrep -x still | sort")
 	}

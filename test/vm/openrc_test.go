@@ -28,13 +28,13 @@ func TestOpenRC(t *testing.T) {
 	v.Run("mkdir -p /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/*.yaml /etc/kubernetes/manifests/ && mv /etc/kubernetes/manifests/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet")
 	v.Run("dpkg -i /payload/islet.deb && rc-service islet status && rc-update show default | grep -qw islet")
 	step("installed")
-	ready(v, 4)
+	waitForPods(v, 4)
 	step("pods run, with cgroups of both versions")
 
 	v.Run("echo 'rc_cgroup_mode=unified' >>/etc/rc.conf")
 	inOrder(v, "with OpenRC", 4)
 	v.Run(`[ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] && ! test -e /sys/fs/cgroup/unified && rm /etc/kubernetes/manifests/first.yaml /etc/kubernetes/manifests/last.yaml`)
-	ready(v, 2)
+	waitForPods(v, 2)
 	limits(v, "/sys/fs/cgroup/kubepods/pod*")
 	step("off and on in order; pods run, with cgroups of version 2")
 	supervised(v)
@@ -42,7 +42,7 @@ func TestOpenRC(t *testing.T) {
 
 	v.PowerCut()
 	v.Boot()
-	ready(v, 2)
+	waitForPods(v, 2)
 	step("power cut survived")
 	v.Run("dpkg -P islet")
 	if left, _ := v.Try(purged); left != "" {
@@ -82,7 +82,7 @@ func supervised(v *VM) {
 		{"an upgrade", "old=$(" + agent + ") && dpkg -i /payload/next.deb && ! test -e /proc/$old && dpkg -s islet | grep '^Version: .*next'"},
 	} {
 		v.Run(c.command)
-		ready(v, 2)
+		waitForPods(v, 2)
 		if after := v.Run(processes); after != before {
 			v.t.Errorf("%s changed the processes of containers from\n%s to\n%s", c.what, before, after)
 		}

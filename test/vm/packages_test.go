@@ -31,7 +31,7 @@ func TestPackages(t *testing.T) {
 	v.Run("rm -f /etc/apt/sources.list && cp /payload/repo/islet.sources /etc/apt/sources.list.d/ && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y islet")
 	v.Run("apt-cache policy islet | grep 'file:/payload/repo/apt stable/main' && dpkg -s islet | grep -q '^Status: install ok installed'")
 	step("installed by apt")
-	ready(v, 4)
+	waitForPods(v, 4)
 	step("pods run")
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
 		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
@@ -39,7 +39,7 @@ func TestPackages(t *testing.T) {
 
 	before := v.Run(podProcesses)
 	v.Run("dpkg -i /payload/islet.deb") // an upgrade to the same version
-	ready(v, 4)
+	waitForPods(v, 4)
 	if after := v.Run(podProcesses); after != before || before == "" {
 		t.Errorf("an upgrade changed the pods' processes from\n%s to\n%s", before, after)
 	}
@@ -53,7 +53,7 @@ func TestPackages(t *testing.T) {
 	v.Run("test -d /var/lib/islet && ! test -e /usr/bin/islet")
 	step("removed")
 	v.Run("dpkg -i /payload/islet.deb")
-	ready(v, 4)
+	waitForPods(v, 4)
 	v.Run("dpkg -P islet && ! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml")
 	step("installed again, and purged")
 }

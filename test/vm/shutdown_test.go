@@ -28,8 +28,8 @@ spec:
 `, name, priority, grace, machine.Image)
 }
 
-// The function ends returns the time that the hook of a pod has written.
-func ends(v *VM, name string) (at time.Time) {
+// hookTimes returns the time that the hook of a pod has written.
+func hookTimes(v *VM, name string) (at time.Time) {
 	v.t.Helper()
 	out := v.Run("cat /var/lib/order/" + name)
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(out))
@@ -44,7 +44,7 @@ func ends(v *VM, name string) (at time.Time) {
 func goesOff(v *VM) {
 	v.t.Helper()
 	v.Run("cp /payload/files/first.yaml /payload/files/last.yaml /etc/kubernetes/manifests/")
-	ready(v, 6)
+	waitForPods(v, 6)
 	v.Await("systemd-inhibit --list --no-pager | grep -q islet")
 	if out := v.Run("cat /etc/systemd/logind.conf.d/99-islet.conf"); !strings.Contains(out, "InhibitDelayMaxSec=40\n") {
 		v.t.Errorf("logind's delay was not raised: %q", out)
@@ -58,7 +58,7 @@ func goesOff(v *VM) {
 	inOrder(v, "without logind", 6)
 	v.Run("systemctl -q unmask " + logind +
 		" && systemctl start dbus.socket systemd-logind && rm /etc/kubernetes/manifests/first.yaml /etc/kubernetes/manifests/last.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // inOrder reboots and checks that all pods run again. The critical pod must begin to end after the other one has ended. On a busy machine,
@@ -67,8 +67,8 @@ func inOrder(v *VM, how string, pods int) {
 	v.t.Helper()
 	v.Run("rm -f /var/lib/order/*")
 	v.Reboot()
-	ready(v, pods)
-	if between := ends(v, "last").Sub(ends(v, "first")); between < 3*time.Second {
+	waitForPods(v, pods)
+	if between := hookTimes(v, "last").Sub(hookTimes(v, "first")); between < 3*time.Second {
 		v.t.Errorf("%s: the critical pod began to end %v after the other one, which needs 7s\n%s", how, between,
 			v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
 	}

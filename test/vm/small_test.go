@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant still is an image with a static program of 0.7 MB that waits for a signal.
-const still = "localhost/still:test"
+// sleepImage is an image with a static program of 0.7 MB that waits for a signal.
+const sleepImage = "localhost/still:test"
 
 // stillArchive builds the archive of this image.
 func stillArchive(t *testing.T) string {
@@ -23,7 +23,7 @@ func stillArchive(t *testing.T) string {
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"gcc", "-static", "-Os", "-s", "-o", filepath.Join(dir, "still"), "./test/vm/still/still.c"},
-		{"go", "run", "./packaging/mkimage", "-ref", still, "-entrypoint", "/still", "-o", filepath.Join(dir, "still.tar"), filepath.Join(dir, "still")},
+		{"go", "run", "./packaging/mkimage", "-ref", sleepImage, "-entrypoint", "/still", "-o", filepath.Join(dir, "still.tar"), filepath.Join(dir, "still")},
 	} {
 		c := exec.Command(args[0], args[1:]...)
 		c.Dir = machine.Root(t)
@@ -73,18 +73,18 @@ func TestSmall(t *testing.T) {
 	v.Write("/etc/kubernetes/manifests/critical.yaml", unlimited("critical", "system-node-critical", machine.Image, "count", "1001ms"))
 	place := func(from, to int) {
 		for i := from; i < to; i++ {
-			v.Write(fmt.Sprintf("/etc/kubernetes/manifests/p%d.yaml", i), unlimited(fmt.Sprint("p", i), "", still))
+			v.Write(fmt.Sprintf("/etc/kubernetes/manifests/p%d.yaml", i), unlimited(fmt.Sprint("p", i), "", sleepImage))
 		}
 	}
 	place(0, 3)
 	v.Run("/root/islet/install.sh")
 	step("installed")
-	ready(v, 4)
+	waitForPods(v, 4)
 	step("pods run")
 	t.Logf("%s", v.Run(balance))
 	devoured(v, 10*time.Second)
 	step("memory was eaten")
-	rests(v)
+	waitForRest(v)
 	pressed(v)
 	step("the kernel told")
 	ranOut(v, 4)
@@ -95,9 +95,9 @@ func TestSmall(t *testing.T) {
 	step("booted with 128 MiB")
 	v.Await("[ $(pgrep -cx still) = 9 ] && pgrep -f '^/podtool count'") // pgrep, because starting islet needs more memory than is free
 	step("ten pods run")
-	ready(v, 10)
+	waitForPods(v, 10)
 	step("and are ready")
-	rests(v)
+	waitForRest(v)
 	step("at rest")
 	t.Logf("%s", v.Run(balance))
 	v.Write("/root/scrape", scrape)
@@ -106,7 +106,7 @@ func TestSmall(t *testing.T) {
 	step("memory was eaten")
 	v.Run("islet images import /payload/large.tar")
 	step("an image was imported")
-	ready(v, 10)
+	waitForPods(v, 10)
 	v.Await(fmt.Sprintf("[ $(wc -l </run/scrapes) -ge %d ]", scrapes))
 	v.Run("systemctl stop scrape")
 	pages := v.Run("cat /run/scrapes")
@@ -116,7 +116,7 @@ func TestSmall(t *testing.T) {
 		}
 	}
 	t.Logf("containers and bytes of scrapes:\n%s", pages)
-	rests(v)
+	waitForRest(v)
 	t.Logf("%s", v.Run(balance))
 	step("at rest")
 }
@@ -153,8 +153,8 @@ while true; do echo $(page /metrics/cadvisor | grep -c ^container_memory_working
 // mostPSS is the maximum memory of the agent and its shims on an idle node, in KiB of proportional set size.
 const mostPSS = 40 << 10
 
-// The function rests waits until the memory of the agent and its shims is at most mostPSS.
-func rests(v *VM) {
+// waitForRest waits until the memory of the agent and its shims is at most mostPSS.
+func waitForRest(v *VM) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf("[ $(%s) -le %d ]", pss, mostPSS))
 	v.t.Logf("the agent and its shims have %s KiB", strings.TrimSpace(v.Run(pss)))

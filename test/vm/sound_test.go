@@ -42,7 +42,7 @@ func sound(v *VM) {
 		consistent(v.t, v.fetch(dir, "/var/lib/islet/containerd/"+name))
 	}
 	v.Run("systemctl start islet")
-	ready(v, 5)
+	waitForPods(v, 5)
 }
 
 // The constant layers is a script that compares the files of unpacked image layers with the originals.

@@ -20,7 +20,7 @@ func TestStuckShim(t *testing.T) {
 	v.Boot()
 	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
 	v.Run("dpkg -i /payload/islet.deb")
-	ready(v, 4)
+	waitForPods(v, 4)
 	const shims, alive = "'[i]slet-shim.*serve'", "ps -C podtool -o pid=,stat= | grep -v Z"
 	before := v.Run(alive)
 	v.Run("[ $(stat -fc %T /sys/fs/cgroup) = cgroup2fs ] && pkill -STOP -f " + shims + " && rm /etc/kubernetes/manifests/p0.yaml")
@@ -29,7 +29,7 @@ func TestStuckShim(t *testing.T) {
 	after := v.Run(alive)
 	v.Run("pkill -CONT -f " + shims)
 	v.Await("[ $(islet pods --no-headers | wc -l) = 3 ]")
-	ready(v, 3)
+	waitForPods(v, 3)
 	if now := v.Run(alive); now != after || strings.Count(now, "\n") != 3 || strings.Count(before, "\n") != 4 {
 		t.Errorf("processes of containers were\n%s, then\n%s, and are\n%s", before, after, now)
 	}

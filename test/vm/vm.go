@@ -227,12 +227,12 @@ func (v *VM) PowerCut() {
 		return
 	}
 	v.qemu.Process.Kill() // an error means that it has already ended
-	v.off()
+	v.powerOff()
 }
 
-// Told returns all data that the machine has written to /dev/virtio-ports/told. Power cuts do not
+// ToldData returns all data that the machine has written to /dev/virtio-ports/told. Power cuts do not
 // affect the data, because it is stored outside the machine.
-func (v *VM) Told() []byte {
+func (v *VM) ToldData() []byte {
 	v.t.Helper()
 	b, err := os.ReadFile(filepath.Join(v.dir, "told"))
 	if err != nil {
@@ -248,14 +248,14 @@ func (v *VM) Reboot() {
 	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
 	// The machine may shut down before it responds. The emulator then ends too, because of its argument -no-reboot.
 	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi")
-	v.off()
+	v.powerOff()
 	if !late.Stop() {
 		v.t.Errorf("the machine did not shut down within %v", bootPatience)
 	}
 	v.Boot()
 }
 
-func (v *VM) off() {
+func (v *VM) powerOff() {
 	v.t.Helper()
 	v.qemu.Wait() // an error is expected if the emulator was killed
 	if v.ctl != nil {

@@ -21,8 +21,8 @@ const bulk = "localhost/bulk:test"
 
 // next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.
 const (
-	next = "9.1.0"
-	sent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
+	nextVersion       = "9.1.0"
+	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
 // The function manifest returns a pod that runs podtool with limits.
@@ -80,11 +80,11 @@ func payload(t *testing.T) map[string]string {
 	}
 	write("bulk.sums", []byte(sums))
 	r := machine.NewReleaser(t)
-	r.Release(filepath.Join(dir, "next.tar.gz"), next, r.Version(next))
+	r.Release(filepath.Join(dir, "next.tar.gz"), nextVersion, r.BuildVersion(nextVersion))
 	write("edge.yaml", fmt.Appendf(nil,
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n",
 		r.Public))
-	write("sent.yaml", []byte(sent))
+	write("sent.yaml", []byte(sentConfiguration))
 	pack := exec.Command("go", files...)
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
@@ -106,8 +106,8 @@ func node(t *testing.T) *VM {
 	return v
 }
 
-// The function ready waits until exactly n pods exist and run.
-func ready(v *VM, n int) {
+// waitForPods waits until exactly n pods exist and run.
+func waitForPods(v *VM, n int) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
@@ -128,7 +128,7 @@ func TestNode(t *testing.T) {
 	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 	step("installed")
 	start := time.Now()
-	ready(v, 4)
+	waitForPods(v, 4)
 	step("pods run")
 	limits(v, "/sys/fs/cgroup/kubepods/pod*")
 	scores(v)
@@ -143,9 +143,9 @@ func TestNode(t *testing.T) {
 	step("off and on in order, with logind and 1970, and without")
 	patience := min(time.Since(start)/8, 20*time.Second)
 	v.Run("cp /payload/files/p4.yaml /etc/kubernetes/manifests/")
-	ready(v, 5)
+	waitForPods(v, 5)
 	v.Run("cp /payload/files/edge.yaml /etc/islet/ && " + edgeArgs + " && systemctl restart islet")
-	ready(v, 5)
+	waitForPods(v, 5)
 	for i := range cuts {
 		cut(v, i, rand.N(patience))
 		sound(v)
@@ -174,7 +174,7 @@ func limits(v *VM, cgroups string) {
 			v.t.Errorf("no container has %s %s in %s: %s", file, want, out, v.Run("find "+cgroups+" -name "+file+" | xargs grep ."))
 		}
 	}
-	together(v, filepath.Dir(cgroups))
+	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
 // The function weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps
@@ -184,9 +184,9 @@ func weight(milli int) string {
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// The function together checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
+// checkAllocatable checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
 // small machine, the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
-func together(v *VM, kubepods string) {
+func checkAllocatable(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
 	var cpus, pidMax, threads, pids int
@@ -219,7 +219,7 @@ func scores(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
 		"  shareProcessNamespace: true\n  containers:", 1))
-	ready(v, 5)
+	waitForPods(v, 5)
 	const adj = "/oom_score_adj"
 	for what, c := range map[string]struct{ command, want string }{
 		"the agent":              {"cat /proc/$(pgrep -o -x islet)" + adj, "-999"},
@@ -233,7 +233,7 @@ func scores(v *VM) {
 		}
 	}
 	v.Run("rm /etc/kubernetes/manifests/pair.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // The function looks checks logs, exec and the reason of an OOM kill.
@@ -248,7 +248,7 @@ func looks(v *VM) {
 	v.Run("cp /payload/files/oom.yaml /etc/kubernetes/manifests/")
 	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
 	v.Run("rm /etc/kubernetes/manifests/oom.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // The function crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold,
@@ -257,7 +257,7 @@ func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
 	v.Run(`cp /etc/default/islet /root/islet.default && echo 'ISLET_ARGS="--config=/etc/islet/kubelet.yaml --system-reserved=memory=600Mi"' >/etc/default/islet && systemctl restart islet`)
-	ready(v, 4)
+	waitForPods(v, 4)
 	told := false
 	for i := 0; i < 3 && !told; i++ {
 		v.Await("grep -vx max " + kubepods + "memory.high")
@@ -271,17 +271,17 @@ func crosses(v *VM) {
 		told = strings.Contains(line, "by=kernel")
 		v.t.Logf("a pod took %s MiB, and all pods as much as was told of at %s: %s", mib, strings.TrimSpace(v.Await("cat /root/crossed")), line)
 		v.Run("rm /etc/kubernetes/manifests/hungry.yaml")
-		ready(v, 4)
+		waitForPods(v, 4)
 	}
 	if !told {
 		v.t.Error("the periodic check was first in each attempt")
 	}
 	v.Run("cp /root/islet.default /etc/default/islet && systemctl restart islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	if out := v.Run("systemctl stop islet; cat " + kubepods + "memory.high; systemctl start islet"); strings.TrimSpace(out) != "max" {
 		v.t.Errorf("without an agent, memory.high of the pods is %q", out)
 	}
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // The constant processes is a command that prints the PIDs of containers.
@@ -295,9 +295,9 @@ func killed(v *VM) {
 		v.t.Errorf("processes of containers: %q", before)
 	}
 	v.Run("systemctl restart islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	v.Run("old=$(systemctl show -P MainPID islet); kill -9 $old; until new=$(systemctl show -P MainPID islet); [ $new != 0 ] && [ $new != $old ]; do sleep 0.2; done")
-	ready(v, 4)
+	waitForPods(v, 4)
 	if after := v.Run(processes); after != before {
 		v.t.Errorf("processes of containers changed with the agent:\n%s\n%s", before, after)
 	}
@@ -319,7 +319,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	v.Run(what.command)
 	<-time.After(moment)
 	v.PowerCut()
-	told := kept(v)
+	told := lastRecord(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
 	// An interrupted trial starts again, or it was not stored.
@@ -327,7 +327,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
 		v.t.Errorf("configuration of the node: %s", out)
 	}
-	ready(v, 5)
+	waitForPods(v, 5)
 	nothingLost(v, told)
 	v.t.Logf("none of %d records is lost", told+1)
 }
@@ -342,7 +342,7 @@ func withoutClock(v *VM, pods int) {
 	before := v.Run(processes)
 	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // like the first synchronization over a network
 	v.Run("islet exec p0-edge -- /podtool ls /")
-	ready(v, pods)
+	waitForPods(v, pods)
 	if after := v.Run(processes); after != before {
 		v.t.Errorf("processes of containers changed with the step of the clock:\n%s\n%s", before, after)
 	}
@@ -360,7 +360,7 @@ printf '%s\n' 'apiVersion: islet.dev/v1alpha1' 'kind: EdgeConfiguration' 'runtim
 ` + edgeArgs + `
 sed 's/name: p1/name: users/; s/^spec:/spec:\n  hostUsers: false\n  runtimeClassName: current/' /payload/files/p1.yaml >/etc/kubernetes/manifests/users.yaml
 systemctl restart islet`)
-	ready(v, 5)
+	waitForPods(v, 5)
 	if out := v.Run("islet exec users-edge -- /podtool cat /proc/self/uid_map"); strings.Join(strings.Fields(out), " ") != "0 65536 65536" {
 		v.t.Errorf("the user namespace of the pod is %q", out)
 	}
@@ -371,14 +371,14 @@ systemctl restart islet`)
 		v.t.Errorf("islet doctor does not report user namespaces:\n%s", out)
 	}
 	v.Run("rm /etc/kubernetes/manifests/users.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // systemdDriver changes the node's cgroup driver to systemd.
 func systemdDriver(v *VM) {
 	v.t.Helper()
 	v.Run("systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && cp /payload/files/systemd.yaml /etc/islet/kubelet.yaml && rm /etc/kubernetes/manifests/p4.yaml && systemctl start islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	limits(v, "/sys/fs/cgroup/kubepods.slice/kubepods-pod*.slice")
 	looks(v)
 	killed(v)

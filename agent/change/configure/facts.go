@@ -14,16 +14,16 @@ import (
 
 // Node contains functions that return the node's state. A Keeper compares that state with the state before the trial.
 type Node struct {
-	Link      func() link.State
-	Ready     func(context.Context) []string // reasons why the node is not ready
-	Known     func() error                   // not nil while the running pods are unknown
-	Looked    func() bool                    // whether Pressures has been measured since the agent started
-	Pressures func() []v1.NodeConditionType
-	Reach     func(context.Context) error // not nil if the kubelet API is not reachable
-	Spoken    func() bool                 // whether all sources have reported their pods
-	Pods      func() []*v1.Pod
-	Held      func() []types.UID // pods that are only kept because of the trial
-	Confirmed func(*v1.Pod) bool // whether this agent, which is on trial, has itself found the ready pod to be ready
+	Link              func() link.State
+	Ready             func(context.Context) []string // reasons why the node is not ready
+	CheckPodsKnown    func() error                   // not nil while the running pods are unknown
+	PressuresMeasured func() bool                    // whether Pressures has been measured since the agent started
+	Pressures         func() []v1.NodeConditionType
+	CheckReachable    func(context.Context) error // not nil if the kubelet API is not reachable
+	SourcesReported   func() bool                 // whether all sources have reported their pods
+	Pods              func() []*v1.Pod
+	HeldPods          func() []types.UID // pods that are only kept because of the trial
+	ReadyConfirmed    func(*v1.Pod) bool // whether this agent, which is on trial, has itself found the ready pod to be ready
 }
 
 // Connect sets the node whose states are compared. It is called once, before Run. It is called once, before Run.
@@ -34,20 +34,20 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 		f.Link = s.Reason + ": " + s.Message
 	}
 	f.Node = strings.Join(n.Ready(ctx), ", ")
-	switch err := n.Known(); {
+	switch err := n.CheckPodsKnown(); {
 	case err != nil:
 		f.Node = err.Error()
-	case !n.Looked():
+	case !n.PressuresMeasured():
 		f.Node = "the machine's resources have not been measured yet"
 	}
-	if err := n.Reach(ctx); err != nil {
+	if err := n.CheckReachable(ctx); err != nil {
 		f.Reach = err.Error()
 	}
 	for _, p := range n.Pressures() {
 		f.Pressure = append(f.Pressure, string(p))
 	}
-	podFacts(&f, n.Pods(), n.Confirmed)
-	for _, uid := range n.Held() {
+	podFacts(&f, n.Pods(), n.ReadyConfirmed)
+	for _, uid := range n.HeldPods() {
 		f.Held = append(f.Held, string(uid))
 	}
 	return f
@@ -69,7 +69,7 @@ func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}
 	for _, p := range activePods(all) {
-		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
+		f.Pods[string(p.UID)] = isReady(p) && confirmed(p)
 		f.Names[string(p.UID)] = p.Namespace + "/" + p.Name
 		if kind := probeKind(p); kind != "" {
 			f.Probes[string(p.UID)] = kind
@@ -100,7 +100,7 @@ func probeKind(p *v1.Pod) (kind string) {
 // deadline is the reason of a pod that ended by its own activeDeadlineSeconds.
 const deadline = "DeadlineExceeded"
 
-func ready(p *v1.Pod) bool {
+func isReady(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady {
 			return c.Status == v1.ConditionTrue

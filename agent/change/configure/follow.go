@@ -39,12 +39,12 @@ func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slo
 		f.known = true
 	}
 	var err error
-	f.source, err = configsource.New(configsource.Config{Client: client, Want: f.want, None: f.leave, Changed: f.changed,
-		Take: f.take, Problem: f.problem, Retry: retry, Log: log})
+	f.source, err = configsource.New(configsource.Config{Client: client, WantedName: f.wantedName, OnNone: f.offerOwnFiles, Changed: f.changed,
+		Receive: f.offerConfigMap, OnProblem: f.problem, Retry: retry, Log: log})
 	return f, err
 }
 
-func (f *Follower) want() (namespace, name string) {
+func (f *Follower) wantedName() (namespace, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.namespace, f.name
@@ -63,7 +63,7 @@ func (f *Follower) Node(n *v1.Node) {
 			err = fmt.Errorf("%q is not in %s", text, metav1.NamespaceSystem)
 		}
 		if err != nil {
-			f.keeper.SetFollowed(Followed{Source: "the annotation " + keys.FollowConfigMap, Problem: err.Error()})
+			f.keeper.SetFollowed(FollowedSource{Source: "the annotation " + keys.FollowConfigMap, Problem: err.Error()})
 			return
 		}
 	}
@@ -84,9 +84,9 @@ func (f *Follower) Run(ctx context.Context) error {
 	return f.source.Run(ctx)
 }
 
-// leave offers the node's own files for a trial if the configuration in use came from a ConfigMap and no ConfigMap is
+// offerOwnFiles offers the node's own files for a trial if the configuration in use came from a ConfigMap and no ConfigMap is
 // followed any more.
-func (f *Follower) leave() {
+func (f *Follower) offerOwnFiles() {
 	f.mu.Lock()
 	known := f.known
 	f.mu.Unlock()
@@ -94,13 +94,13 @@ func (f *Follower) leave() {
 	if !known {
 		return
 	}
-	k.SetFollowed(Followed{})
+	k.SetFollowed(FollowedSource{})
 	k.mu.Lock()
 	good := k.record.Good
 	k.mu.Unlock()
 	var err error
 	if good.IsLocal() || good.Source.Name == "" {
-		err = k.unfollow()
+		err = k.stopFollowing()
 	} else {
 		err = k.offer(trial.New("", "", nil, trial.Source{}, k.c.Now()), good.Consent, false, false)
 	}
@@ -109,28 +109,28 @@ func (f *Follower) leave() {
 	}
 }
 
-// unfollow stores that the node follows no ConfigMap.
-func (k *Keeper) unfollow() error {
+// stopFollowing stores that the node follows no ConfigMap.
+func (k *Keeper) stopFollowing() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.record
-	if k.record.Unfollow() {
+	if k.record.StopFollowing() {
 		return k.save(before)
 	}
 	return nil
 }
 
 func (f *Follower) label() string {
-	namespace, name := f.want()
+	namespace, name := f.wantedName()
 	return "ConfigMap " + namespace + "/" + name
 }
 
 func (f *Follower) problem(why string) {
-	f.keeper.SetFollowed(Followed{Source: f.label(), Problem: why})
+	f.keeper.SetFollowed(FollowedSource{Source: f.label(), Problem: why})
 }
 
-// take offers the configuration of a ConfigMap.
-func (f *Follower) take(cm *v1.ConfigMap) {
+// offerConfigMap offers the configuration of a ConfigMap.
+func (f *Follower) offerConfigMap(cm *v1.ConfigMap) {
 	k := f.keeper
 	from := trial.Source{Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID), ResourceVersion: cm.ResourceVersion}
 	c := trial.New(cm.Data[KubeletKey], cm.Data[EdgeKey], k.c.Edge.Configuration.Consent, from, k.c.Now())

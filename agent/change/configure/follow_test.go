@@ -176,12 +176,12 @@ func TestFollowAndApply(t *testing.T) {
 
 		w.offered(staged(t)) // the agent is killed after the trial began
 		r = looks()
-		if got := r.Show(); r.Staged() == "" || got.Attempts != 1 {
+		if got := r.Show(); r.StagedPath() == "" || got.Attempts != 1 {
 			t.Errorf("an unchanged ConfigMap replaced a waiting version: %+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
 		r = looks()
-		if r.Staged() == "" || !r.begin(t.Context()) {
+		if r.StagedPath() == "" || !r.begin(t.Context()) {
 			t.Errorf("a ConfigMap replaced a waiting version: %+v", r.Show())
 		}
 		for range 2 { // the trial fails, and the failure stays recorded

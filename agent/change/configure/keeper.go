@@ -30,9 +30,9 @@ type Config struct {
 	*config.Config
 	Start *Start
 	Node  Node
-	// Version is the version of this process. Newer reports whether version a is newer than version b.
+	// Version is the version of this process. IsNewer reports whether version a is newer than version b.
 	Version string
-	Newer   func(a, b string) (bool, error)
+	IsNewer func(a, b string) (bool, error)
 	Events  event.Sink
 	// Changed is called when the result of Condition or Annotations has changed. It must not block. It may be nil.
 	Changed func()
@@ -55,12 +55,12 @@ type Keeper struct {
 	broken  error  // why the record of configurations could not be used
 	waiting string // the condition for which the trial waits
 	ending  bool   // the agent is ending for a trial
-	follows Followed
+	follows FollowedSource
 	granted []string // fields that need consent in this version, but were set without it in an older one
 }
 
-// Followed is the state of the source that the node follows.
-type Followed struct {
+// FollowedSource is the state of the source that the node follows.
+type FollowedSource struct {
 	Source  string // empty if the node follows no source
 	Problem string // why the source cannot be followed; empty if it can
 }
@@ -70,7 +70,7 @@ type Followed struct {
 func Open(c Config) (*Keeper, error) {
 	// Without a boot ID, a reboot cannot be distinguished from a restart of the agent.
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
-	changed := c.Start.settle(&c, k.boot)
+	changed := c.Start.endEarlierTrial(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
 	if changed {
 		if err := trial.Save(k.dir, k.record); err != nil {
@@ -80,7 +80,7 @@ func Open(c Config) (*Keeper, error) {
 	if err := c.KeepFiles(); err != nil {
 		c.Log.Warn("a configuration file could not be copied; there is no replacement if it becomes unreadable", "error", err)
 	}
-	if k.granted = c.Start.granted(c.Config); len(k.granted) > 0 {
+	if k.granted = c.Start.fieldsWithoutConsent(c.Config); len(k.granted) > 0 {
 		c.Log.Warn("the configuration sets privileged fields that need consent in this version",
 			"configuration", k.record.Good.Name(), "fields", k.granted)
 	}
@@ -98,7 +98,7 @@ func (k *Keeper) reportTrial(ended bool) {
 		last = r.History[n-1]
 	}
 	switch {
-	case c.Start.OnTrial() && r.Tries():
+	case c.Start.OnTrial() && r.HasProgram():
 		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram,
 			fmt.Sprintf("islet %s from %s is on trial", r.Assigned.Program.Version, r.Assigned.Source))
 	case c.Start.OnTrial() && r.Assigned != nil:
@@ -168,7 +168,7 @@ const (
 // trial. It returns when ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.c.Start.OnTrial() {
-		k.judge(ctx)
+		k.runTrial(ctx)
 		<-ctx.Done()
 		return nil
 	}
@@ -180,7 +180,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
 		k.mu.Unlock()
-		if pending && k.ready(ctx) && k.begin(ctx) {
+		if pending && k.waitForHealth(ctx) && k.begin(ctx) {
 			<-ctx.Done()
 			return nil
 		}
@@ -228,16 +228,16 @@ const (
 	maxHealthWait = time.Minute
 )
 
-// ready waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
-// also waits until the link is up, without a limit. ready returns false if ctx has ended.
-func (k *Keeper) ready(ctx context.Context) bool {
+// waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
+// also waits until the link is up, without a limit. waitForHealth returns false if ctx has ended.
+func (k *Keeper) waitForHealth(ctx context.Context) bool {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	var waits *trial.Configuration
 	began := time.Now()
 	for {
 		f := k.c.Node.facts(ctx)
-		well := f.Node == "" && f.Link == "" && k.c.Node.Spoken()
+		well := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
 		for _, ready := range f.Pods {
 			well = well && ready
 		}
@@ -289,8 +289,8 @@ func (k *Keeper) begin(ctx context.Context) bool {
 	return true
 }
 
-// judge compares the node with its state before the trial, until the trial has a result.
-func (k *Keeper) judge(ctx context.Context) {
+// runTrial compares the node with its state before the trial, until the trial has a result.
+func (k *Keeper) runTrial(ctx context.Context) {
 	k.mu.Lock()
 	t := k.record.Trial
 	k.mu.Unlock()
@@ -298,14 +298,14 @@ func (k *Keeper) judge(ctx context.Context) {
 		k.c.Start.Role.ReportResult("nothing is on trial")
 		return
 	}
-	j := k.record.Judge(k.healthyFor(), !k.record.Tries() && !k.c.Start.samePressure(k.c.Config))
+	j := k.record.Judge(k.healthyFor(), !k.record.HasProgram() && !k.c.Start.samePressure(k.c.Config))
 	var blamed []string
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	for {
 		facts := k.c.Node.facts(ctx)
-		v, why := j.Look(time.Now(), facts)
-		if blame := j.Blame(facts); v != trial.Good && !slices.Equal(blame, blamed) {
+		v, why := j.Evaluate(time.Now(), facts)
+		if blame := j.BlockingCauses(facts); v != trial.Good && !slices.Equal(blame, blamed) {
 			k.c.Start.Role.ReportBlamed(blame)
 			blamed = blame
 		}
@@ -335,7 +335,7 @@ func (k *Keeper) judge(ctx context.Context) {
 // change this time without the node's consent.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
-	if k.record.Tries() {
+	if k.record.HasProgram() {
 		d = min(d, programHealthy)
 	}
 	return d
@@ -347,7 +347,7 @@ func (k *Keeper) healthyFor() time.Duration {
 func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before, program := k.record, k.record.Tries()
+	before, program := k.record, k.record.HasProgram()
 	err := k.install(k.record.Assigned)
 	if err == nil {
 		k.record.Accept(k.c.Now())
@@ -364,7 +364,7 @@ func (k *Keeper) accept() (why string) {
 }
 
 // SetFollowed sets the state of the source that the node follows.
-func (k *Keeper) SetFollowed(f Followed) {
+func (k *Keeper) SetFollowed(f FollowedSource) {
 	k.mu.Lock()
 	same := k.follows == f
 	k.follows = f

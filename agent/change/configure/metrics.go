@@ -46,7 +46,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	if counts, any := k.countTrials(true); any {
 		sendCounts(ch, updates, counts)
 	}
-	if !k.record.Used() {
+	if !k.record.EverSent() {
 		return
 	}
 	for _, m := range []struct {

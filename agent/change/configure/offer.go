@@ -27,7 +27,7 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.busy(c, asked); err != nil {
+	if err := k.checkBusy(c, asked); err != nil {
 		return err
 	}
 	before := k.record
@@ -63,10 +63,10 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 	return nil
 }
 
-// busy returns ErrBusy if no configuration can be accepted now. The caller holds mu.
-func (k *Keeper) busy(c *trial.Configuration, asked bool) error {
+// checkBusy returns ErrBusy if no configuration can be accepted now. The caller holds mu.
+func (k *Keeper) checkBusy(c *trial.Configuration, asked bool) error {
 	// A source that is followed offers its configuration again later.
-	if k.ending || k.record.Trial != nil || !asked && k.record.Tries() && k.record.Assigned.ID != c.ID {
+	if k.ending || k.record.Trial != nil || !asked && k.record.HasProgram() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
 	return nil
@@ -84,7 +84,7 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 // save stores the record. If that fails, it restores the record before in memory. A record on disk that could not be
 // read is not replaced if it may be valid, because the agent may be able to read it after a restart.
 func (k *Keeper) save(before trial.Record) error {
-	if k.broken != nil && !trial.Broken(k.broken) {
+	if k.broken != nil && !trial.IsDamaged(k.broken) {
 		k.record = before
 		if errors.Is(k.broken, trial.ErrNewer) {
 			return fmt.Errorf("the stored record was written by a newer islet and is not replaced; "+

@@ -38,18 +38,18 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods b
 // leftVersion returns the newest version that the node runs or has run, if version is a downgrade from it. It returns
 // "" if version is newer than the running one. The caller holds mu.
 func (k *Keeper) leftVersion(version string) string {
-	if newer, err := k.c.Newer(version, k.c.Version); err != nil || newer {
+	if newer, err := k.c.IsNewer(version, k.c.Version); err != nil || newer {
 		return ""
 	}
-	if newer, err := k.c.Newer(k.record.Left, k.c.Version); err == nil && newer {
+	if newer, err := k.c.IsNewer(k.record.Left, k.c.Version); err == nil && newer {
 		return k.record.Left
 	}
 	return k.c.Version
 }
 
-// Busy returns an error if no program can be offered now. An operator's request, for which asked is set, replaces a
+// CheckOffer returns an error if no program can be offered now. An operator's request, for which asked is set, replaces a
 // waiting configuration.
-func (k *Keeper) Busy(asked bool) error {
+func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch waits := k.record.Assigned; {
@@ -63,24 +63,24 @@ func (k *Keeper) Busy(asked bool) error {
 	return nil
 }
 
-// Refused reports whether a program is tried only on an operator's request. That is so if its trial has failed, or if
+// IsRefused reports whether a program is tried only on an operator's request. That is so if its trial has failed, or if
 // an operator has downgraded from its version or a newer one. sum is the checksum of its archive.
-func (k *Keeper) Refused(version, sum string) bool {
+func (k *Keeper) IsRefused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if left := k.record.Left; left != "" {
-		if newer, err := k.c.Newer(version, left); err == nil && !newer {
+		if newer, err := k.c.IsNewer(version, left); err == nil && !newer {
 			return true
 		}
 	}
-	return k.record.Knows(trial.Program{Version: version, Sum: sum})
+	return k.record.HasFailed(trial.Program{Version: version, Sum: sum})
 }
 
-// Staged returns the path of the program that waits for its trial or is on trial, or "".
-func (k *Keeper) Staged() string {
+// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
+func (k *Keeper) StagedPath() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.record.Tries() {
+	if k.record.HasProgram() {
 		return k.record.Assigned.Program.Path
 	}
 	return ""

@@ -35,7 +35,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
 	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || id != "islet-0.2.0-abababababab" ||
-		r.Staged() != p.Path {
+		r.StagedPath() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
 	if !r.begin(w.Context()) {
@@ -77,7 +77,7 @@ func TestProgram(t *testing.T) {
 		}
 		next := w.start(guard.Role{After: true})
 		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" ||
-			!slices.Contains(w.events, ReasonUpdated) || next.Staged() != "" {
+			!slices.Contains(w.events, ReasonUpdated) || next.StagedPath() != "" {
 			t.Errorf("%+v, events %v", s, w.events)
 		}
 	})
@@ -146,7 +146,7 @@ func TestProgramEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), Newer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(error) {}, Now: time.Now, Log: discard()})
+		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), IsNewer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(error) {}, Now: time.Now, Log: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +158,8 @@ func TestProgramEnds(t *testing.T) {
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
-		if k.Refused(p.Version, p.Sum) != (c.why != "") || k.Refused(p.Version, "0"+p.Sum) || k.Refused("0.3.0", p.Sum) {
-			t.Errorf("%s: refused: %v", name, k.Refused(p.Version, p.Sum))
+		if k.IsRefused(p.Version, p.Sum) != (c.why != "") || k.IsRefused(p.Version, "0"+p.Sum) || k.IsRefused("0.3.0", p.Sum) {
+			t.Errorf("%s: refused: %v", name, k.IsRefused(p.Version, p.Sum))
 		}
 		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false, false); c.why != "" && tried {
 			t.Errorf("%s: the trial is repeated without a request", name)
@@ -228,14 +228,14 @@ func TestProgramOlder(t *testing.T) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
-		if r.Staged() != p.Path || !r.begin(t.Context()) {
+		if r.StagedPath() != p.Path || !r.begin(t.Context()) {
 			t.Errorf("no second trial began: %+v", r.Show())
 		}
 		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
 			t.Error(why)
 		}
 		k := w.startAs("0.2.0", guard.Role{After: true})
-		if k.record.Left != left || left != "" && !k.Refused(left, "any") || k.Refused("0.11.0", "any") {
+		if k.record.Left != left || left != "" && !k.IsRefused(left, "any") || k.IsRefused("0.11.0", "any") {
 			t.Errorf("from %s: the record says that %q was left, want %q", from, k.record.Left, left)
 		}
 	}
@@ -251,29 +251,29 @@ func TestProgramOlder(t *testing.T) {
 func TestProgramBusy(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	r := w.start(guard.Role{})
-	if err := errors.Join(r.Busy(true), r.Busy(false)); err != nil {
+	if err := errors.Join(r.CheckOffer(true), r.CheckOffer(false)); err != nil {
 		t.Error(err)
 	}
 	if _, tried, err := r.OfferProgram(p, "https://example.com/a", false, false); err != nil || !tried {
 		t.Fatal(tried, err)
 	}
 	cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
-	if r.Busy(true) != nil || r.Busy(false) == nil || !errors.Is(r.Offer(cm, false, false), ErrBusy) {
-		t.Errorf("a version from the followed source waits: %v, %v", r.Busy(true), r.Busy(false))
+	if r.CheckOffer(true) != nil || r.CheckOffer(false) == nil || !errors.Is(r.Offer(cm, false, false), ErrBusy) {
+		t.Errorf("a version from the followed source waits: %v, %v", r.CheckOffer(true), r.CheckOffer(false))
 	}
 	other := p
 	other.Version = "0.3.0"
 	if _, tried, err := r.OfferProgram(other, "/b", true, false); err != nil || !tried {
 		t.Error(tried, err)
 	}
-	if r.Busy(true) == nil || r.Busy(false) == nil {
+	if r.CheckOffer(true) == nil || r.CheckOffer(false) == nil {
 		t.Error("a version that an operator requested is replaced by another one")
 	}
-	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.Staged() != "" || r.Busy(true) != nil {
-		t.Errorf("the last request of an operator: %v, %q", err, r.Staged())
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.StagedPath() != "" || r.CheckOffer(true) != nil {
+		t.Errorf("the last request of an operator: %v, %q", err, r.StagedPath())
 	}
 	r.begin(t.Context())
-	if !errors.Is(r.Busy(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).Busy(true), ErrBusy) {
+	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
 	}
 }

@@ -54,7 +54,7 @@ func ref(c *trial.Configuration) api.ConfigurationRef {
 
 // active returns the configuration that this process uses. A program on trial uses the good configuration.
 func (k *Keeper) active() *trial.Configuration {
-	switch c := k.record.Use(k.c.Start.OnTrial()); {
+	switch c := k.record.Select(k.c.Start.OnTrial()); {
 	case k.fell != nil:
 		return k.c.Start.used
 	case c == nil || c.Program == nil:
@@ -117,12 +117,12 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 	c := v1.NodeCondition{Type: keys.ConfigurationCondition, Status: v1.ConditionTrue, Reason: "Good",
 		Message: "using configuration " + k.active().Name()}
 	switch p := k.problem(); {
-	case !k.record.Used() && k.broken == nil && k.follows == Followed{}:
+	case !k.record.EverSent() && k.broken == nil && k.follows == FollowedSource{}:
 		return nil
-	case k.record.Trial != nil && !k.record.Tries():
+	case k.record.Trial != nil && !k.record.HasProgram():
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial",
 			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
-	case k.record.Assigned != nil && !k.record.Tries() && p == "":
+	case k.record.Assigned != nil && !k.record.HasProgram() && p == "":
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned",
 			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case p != "":
@@ -143,7 +143,7 @@ const maxMessage = 1 << 10
 func (k *Keeper) Annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.record.Used() {
+	if !k.record.EverSent() {
 		return map[string]string{keys.ConfigurationStatus: ""}
 	}
 	s := v1.NodeConfigStatus{Assigned: source(k.assigned()), Active: source(k.active()),
@@ -165,7 +165,7 @@ func (k *Keeper) Annotations() map[string]string {
 
 // assigned returns the configuration that waits for its trial or is on trial, or the good one if there is none.
 func (k *Keeper) assigned() *trial.Configuration {
-	if k.record.Assigned != nil && !k.record.Tries() {
+	if k.record.Assigned != nil && !k.record.HasProgram() {
 		return k.record.Assigned
 	}
 	return k.record.Good

@@ -45,11 +45,11 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	}
 	for errs := []error(nil); ; s.passed++ {
 		last := true // stays true if the directory of the record cannot be determined
-		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.Sent, error) {
+		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.SentConfiguration, error) {
 			s.record, s.broken = trial.Load(d.State)
-			s.used, last = s.record.Use(true), true
+			s.used, last = s.record.Select(true), true
 			if !s.OnTrial() {
-				kept := s.record.Kept()
+				kept := s.record.Candidates()
 				s.passed = min(s.passed, len(kept)-1)
 				s.used, last = kept[s.passed], s.passed == len(kept)-1
 			}
@@ -76,7 +76,7 @@ func (s *Start) SkipReason() error { return s.fell }
 // Keeper of that process restarts the agent later to retry the configuration. fallBack returns false if there is no
 // other configuration.
 func (s *Start) fallBack(why error) (next guard.Role, other bool) {
-	if s.OnTrial() || s.passed == len(s.record.Kept())-1 {
+	if s.OnTrial() || s.passed == len(s.record.Candidates())-1 {
 		return next, false
 	}
 	if next = s.Role; next.UnfitReason == "" {
@@ -103,11 +103,11 @@ func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	return 1
 }
 
-func (s *Start) use(c *trial.Configuration) *config.Sent {
+func (s *Start) use(c *trial.Configuration) *config.SentConfiguration {
 	if c == nil || c.Kubelet == "" && c.Edge == "" {
 		return nil
 	}
-	return &config.Sent{
+	return &config.SentConfiguration{
 		Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent, Binding: c.Binding,
 	}
 }
@@ -115,11 +115,11 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 // OnTrial reports whether this process is the agent on trial, with another configuration or version.
 func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 
-// Holds reports whether this process is on trial and the change on trial does not affect which pods are desired. In
+// HoldsPods reports whether this process is on trial and the change on trial does not affect which pods are desired. In
 // that case a pod that its source no longer lists must not be ended. The change itself may be the cause, for example
 // if the new version does not find a manifest.
-func (s *Start) Holds(now *config.Config) bool {
-	if !s.OnTrial() || s.record.Tries() {
+func (s *Start) HoldsPods(now *config.Config) bool {
+	if !s.OnTrial() || s.record.HasProgram() {
 		return s.OnTrial()
 	}
 	good, err := s.load(s.record.Good)
@@ -135,7 +135,7 @@ func (s *Start) samePressure(now *config.Config) bool {
 
 // load loads a configuration as the next start would.
 func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
-	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.Sent, error) { return s.use(c), nil })
+	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.SentConfiguration, error) { return s.use(c), nil })
 	return next, err
 }
 
@@ -157,10 +157,10 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 	return errors.Join(append(errs, authorities(now, next))...)
 }
 
-// granted returns the fields that the configuration in use has set without consent, because an older version of islet
+// fieldsWithoutConsent returns the fields that the configuration in use has set without consent, because an older version of islet
 // did not require it for them. It reads the node's own files only if the configuration was accepted by such an older
 // version.
-func (s *Start) granted(now *config.Config) []string {
+func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
 	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
 		return nil
 	}
@@ -175,10 +175,10 @@ func (s *Start) granted(now *config.Config) []string {
 	return names
 }
 
-// settle ends, in the record, a trial that an earlier process has started. It reports whether the record has changed
+// endEarlierTrial ends, in the record, a trial that an earlier process has started. It reports whether the record has changed
 // and must be stored. The caller has locked the directory.
-func (s *Start) settle(c *Config, boot string) (changed bool) {
-	if s.broken != nil && trial.Broken(s.broken) {
+func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
+	if s.broken != nil && trial.IsDamaged(s.broken) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
 			c.Log.Error("cannot set aside the broken record of the node's configuration", "error", err)
 		}
@@ -195,16 +195,16 @@ func (s *Start) settle(c *Config, boot string) (changed bool) {
 		case s.Role.Why != "" && len(s.Role.Pods) > 0:
 			r.Veto(s.Role.Why, s.Role.Pods, c.Now())
 		case s.Role.Why != "":
-			r.Fail(s.Role.Why, s.Role.Outage, c.Now())
+			r.FailTrial(s.Role.Why, s.Role.Outage, c.Now())
 		case r.Trial.Boot != boot:
-			r.Fail("the machine was shut down or restarted during the trial", true, c.Now())
+			r.FailTrial("the machine was shut down or restarted during the trial", true, c.Now())
 		default:
-			r.Fail("the agent was killed or stopped during the trial", true, c.Now())
+			r.FailTrial("the agent was killed or stopped during the trial", true, c.Now())
 		}
 	}
-	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed this version meanwhile
-		if newer, err := c.Newer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
-			r.Drop(fmt.Sprintf("the running islet %s is not older", c.Version), c.Now())
+	if r.HasProgram() && r.Assigned.Program.Left == "" { // a package manager may have installed this version meanwhile
+		if newer, err := c.IsNewer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
+			r.CancelAssignment(fmt.Sprintf("the running islet %s is not older", c.Version), c.Now())
 			changed = true
 		}
 	}

@@ -52,16 +52,16 @@ func newWorld(t *testing.T, edge string) *world {
 	w.args = []string{"--hostname-override=n", "--state-dir=" + dir, "--run-dir=" + dir + "/run", "--root-dir=" + dir + "/root", "--fail-swap-on=false", "--edge-config=" + dir + "/edge.yaml"}
 	w.pods = []*v1.Pod{pod("a", true), pod("b", true)}
 	w.facts = Node{
-		Link: func() link.State { return w.link }, Ready: func(context.Context) []string { return nil }, Known: func() error { return nil },
-		Looked: func() bool { return true }, Pressures: func() []v1.NodeConditionType { return w.press }, Reach: func(context.Context) error { return errors.New("no port") },
+		Link: func() link.State { return w.link }, Ready: func(context.Context) []string { return nil }, CheckPodsKnown: func() error { return nil },
+		PressuresMeasured: func() bool { return true }, Pressures: func() []v1.NodeConditionType { return w.press }, CheckReachable: func(context.Context) error { return errors.New("no port") },
 		Pods: func() []*v1.Pod {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return slices.Clone(w.pods)
 		},
-		Spoken:    func() bool { return true },
-		Confirmed: func(*v1.Pod) bool { return true },
-		Held: func() []types.UID {
+		SourcesReported: func() bool { return true },
+		ReadyConfirmed:  func(*v1.Pod) bool { return true },
+		HeldPods: func() []types.UID {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.held
@@ -135,7 +135,7 @@ func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 	w.Helper()
 	var err error
 	r := &run{cfg: cfg, end: make(chan error, 1)}
-	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, IsNewer: newer, Node: w.facts, Events: eventtest.Sink(w.record), End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -28,8 +28,8 @@ type child struct {
 	pods []string // the last report of ReportBlamed
 }
 
-// waits returns the condition that the child last reported with Waits.
-func (c *child) waits() (why string, outage bool) {
+// waitCondition returns the condition that the child last reported with Waits.
+func (c *child) waitCondition() (why string, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if why, is := strings.CutPrefix(c.last, "outage: "); is {
@@ -63,9 +63,9 @@ func (c *child) listen(in io.ReadCloser) {
 		case line == "good" || strings.HasPrefix(line, "bad: "):
 			c.said <- line
 			return
-		case strings.HasPrefix(line+" ", blame):
+		case strings.HasPrefix(line+" ", blameText):
 			c.mu.Lock()
-			c.pods = strings.FieldsFunc(strings.TrimPrefix(line+" ", blame), func(r rune) bool { return r == ',' || r == ' ' })
+			c.pods = strings.FieldsFunc(strings.TrimPrefix(line+" ", blameText), func(r rune) bool { return r == ',' || r == ' ' })
 			c.pods = c.pods[:min(len(c.pods), maxBlamed)]
 			c.mu.Unlock()
 		case line != "":

@@ -89,12 +89,12 @@ func (r *Role) ReportWait(why string, outage bool) {
 // older version ignores it.
 func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
-		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
+		io.WriteString(r.reports, blameText+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
 	}
 }
 
 const (
-	blame     = "pods: "
+	blameText = "pods: "
 	maxBlamed = 500
 )
 

@@ -11,7 +11,7 @@ import (
 // installed. rollBack returns an exit code if that fails.
 func (r *Role) rollBack(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
-	if r.stopped(log) {
+	if r.wasSignaled(log) {
 		return 0 // the result is lost, so the trial counts as interrupted
 	}
 	if why != "" && r.replaced() {

@@ -52,7 +52,7 @@ func (r *Role) Supervise(log *slog.Logger) int {
 			return r.handleVerdict(log, c, said)
 		}
 		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
-		waits, outage := c.waits()
+		waits, outage := c.waitCondition()
 		if waits != "" {
 			why += ": " + waits
 		}
@@ -70,7 +70,7 @@ func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	}
 	c.end(endGood)
 	log.Info("the trial has succeeded")
-	if r.stopped(log) {
+	if r.wasSignaled(log) {
 		return 0
 	}
 	if r.Installed != "" {
@@ -79,8 +79,8 @@ func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	return r.rollBack(log, "")
 }
 
-// stopped reports whether the guard received a signal while it was ending the child.
-func (r *Role) stopped(log *slog.Logger) bool {
+// wasSignaled reports whether the guard received a signal while it was ending the child.
+func (r *Role) wasSignaled(log *slog.Logger) bool {
 	select {
 	case s := <-r.signals:
 		log.Info("the guard ends because of a signal", "signal", s)

@@ -20,7 +20,7 @@ func Main(version string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet:", err)
 		return 1
 	}
-	fmt.Fprintln(stdout, update.Passed(version))
+	fmt.Fprintln(stdout, update.SelfTestOutput(version))
 	return 0
 }
 

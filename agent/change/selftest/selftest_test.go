@@ -11,7 +11,7 @@ import (
 // directory.
 func TestSelf(t *testing.T) {
 	var out, bad strings.Builder
-	if code := Main("0.2.0", &out, &bad); code != 0 || out.String() != update.Passed("0.2.0")+"\n" || bad.Len() > 0 {
+	if code := Main("0.2.0", &out, &bad); code != 0 || out.String() != update.SelfTestOutput("0.2.0")+"\n" || bad.Len() > 0 {
 		t.Errorf("%d, %q, %q", code, &out, &bad)
 	}
 	t.Setenv("TMPDIR", "/nowhere")

@@ -23,7 +23,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	case !asked:
 		return r.assignFollowed(c)
 	}
-	waits := r.waits()
+	waits := r.waitingConfiguration()
 	switch {
 	// The same configuration is already waiting, and does not wait for the link.
 	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.DespitePods || !c.DespitePods):
@@ -39,25 +39,25 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	return true, true
 }
 
-// waits returns the assigned configuration. It returns nil if nothing or a program is assigned.
-func (r *Record) waits() *Configuration {
+// waitingConfiguration returns the assigned configuration. It returns nil if nothing or a program is assigned.
+func (r *Record) waitingConfiguration() *Configuration {
 	if r.Assigned == nil || r.Assigned.Program != nil {
 		return nil
 	}
 	return r.Assigned
 }
 
-// Tries reports whether a program is assigned or on trial.
-func (r *Record) Tries() bool { return r.Assigned != nil && r.Assigned.Program != nil }
+// HasProgram reports whether a program is assigned or on trial.
+func (r *Record) HasProgram() bool { return r.Assigned != nil && r.Assigned.Program != nil }
 
 // assignFollowed handles the offer of a followed ConfigMap. c is local if the node no longer follows one.
 func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
-	if r.Tries() || r.Followed == c.ID {
+	if r.HasProgram() || r.Followed == c.ID {
 		return false, false
 	}
 	known := r.Followed != ""
 	r.Followed = c.ID
-	waits := r.waits()
+	waits := r.waitingConfiguration()
 	switch {
 	case waits != nil && waits.ID == c.ID:
 		return false, true
@@ -74,29 +74,29 @@ func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	return true, true
 }
 
-// Unfollow records that the node follows no ConfigMap, and cancels the assignment of a ConfigMap's configuration. It
+// StopFollowing records that the node follows no ConfigMap, and cancels the assignment of a ConfigMap's configuration. It
 // reports whether the record has changed and must be stored.
-func (r *Record) Unfollow() (changed bool) {
+func (r *Record) StopFollowing() (changed bool) {
 	if r.Trial != nil || r.Followed == "" || r.Followed == "local" {
 		return false
 	}
 	r.Followed = "local"
-	if waits := r.waits(); waits != nil && !waits.Asked {
+	if waits := r.waitingConfiguration(); waits != nil && !waits.Asked {
 		r.set(nil)
 	}
 	return true
 }
 
-// Knows reports whether the program is among the programs that failed last.
-func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id()) }
+// HasFailed reports whether the program is among the programs that failed last.
+func (r *Record) HasFailed(p Program) bool { return slices.Contains(r.Refused, p.id()) }
 
 // assignProgram handles the offer of a program.
 func (r *Record) assignProgram(c *Configuration, asked bool) (tried, changed bool) {
 	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.DespitePods || !c.DespitePods)) ||
-		!asked && r.Knows(*c.Program) {
+		!asked && r.HasFailed(*c.Program) {
 		return false, false
 	}
-	if waits := r.waits(); waits != nil && !waits.Asked {
+	if waits := r.waitingConfiguration(); waits != nil && !waits.Asked {
 		r.Followed = "" // the ConfigMap is offered again
 	}
 	r.set(c)
@@ -118,7 +118,7 @@ func (r *Record) set(c *Configuration) {
 // forget cancels the assignment of a configuration, and clears the last failure.
 func (r *Record) forget() {
 	r.Failed = nil
-	if !r.Tries() {
+	if !r.HasProgram() {
 		r.set(nil)
 	}
 }

@@ -22,7 +22,7 @@ func TestFollowed(t *testing.T) {
 	r := followed(t)
 	r.takes(asked("mine"), true)
 	r.Begin(Facts{}, "", noon)
-	r.Fail("the machine went off", true, noon)
+	r.FailTrial("the machine went off", true, noon)
 	if r.takes(configMap("good"), false) || r.Assigned == nil || r.Attempts != 1 {
 		t.Errorf("the operator's configuration does not wait any more: %+v", r)
 	}
@@ -35,7 +35,7 @@ func TestFollowed(t *testing.T) {
 		t.Error("a changed ConfigMap is ignored")
 	}
 	r.Begin(Facts{}, "", noon)
-	r.Fail("bad", false, noon)
+	r.FailTrial("bad", false, noon)
 	if r.takes(configMap("other"), false) || r.Failed == nil {
 		t.Errorf("the failed configuration: %+v", r)
 	}
@@ -45,7 +45,7 @@ func TestFollowed(t *testing.T) {
 	if tried, changed := r.Assign(asked("mine"), true); tried || !changed || r.Assigned != nil {
 		t.Errorf("an operator requests the good configuration: %+v", r)
 	}
-	if r.Unfollow(); !r.takes(configMap("good"), false) {
+	if r.StopFollowing(); !r.takes(configMap("good"), false) {
 		t.Error("a ConfigMap that is followed again is ignored")
 	}
 
@@ -81,7 +81,7 @@ func TestPrograms(t *testing.T) {
 	r := followed(t)
 	r.takes(program("2.0.0"), false)
 	r.Begin(Facts{}, "", noon)
-	r.Fail("it crashes", false, noon)
+	r.FailTrial("it crashes", false, noon)
 	if _, changed := r.Assign(configMap("good"), false); changed || r.FailedProgram == nil || r.Failed != nil {
 		t.Errorf("the reason of the failure is lost: %+v", r)
 	}
@@ -91,7 +91,7 @@ func TestPrograms(t *testing.T) {
 			if r.takes(c, false) {
 				trials++
 				r.Begin(Facts{}, "", noon)
-				r.Fail("bad", false, noon)
+				r.FailTrial("bad", false, noon)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func TestPrograms(t *testing.T) {
 	for i := range 2 * maxRefused {
 		r.takes(program(strings.Repeat("1", i+1)+".0.0"), true)
 		r.Begin(Facts{}, "", noon)
-		r.Fail("bad", false, noon)
+		r.FailTrial("bad", false, noon)
 	}
 	if len(r.Refused) != maxRefused || r.Refused[maxRefused-1] != r.FailedProgram.ID {
 		t.Errorf("the record has %d refused programs", len(r.Refused))
@@ -124,7 +124,7 @@ func TestPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := Decode(data); err != nil || r.Failed != nil || r.FailedProgram.Why != "it crashes" ||
-		r.takes(program("2.0.0"), false) || r.Used() {
+		r.takes(program("2.0.0"), false) || r.EverSent() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -151,7 +151,8 @@ func TestLeft(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r.takes(program("3.0.0"), true)
-	if r.Drop("it runs", noon); r.Assigned != nil || r.FailedProgram != nil || len(r.History) != 2 || r.History[1].Why != "it runs" {
+	r.CancelAssignment("it runs", noon)
+	if r.Assigned != nil || r.FailedProgram != nil || len(r.History) != 2 || r.History[1].Why != "it runs" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -162,13 +163,13 @@ func TestBest(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), true)
 	r.Begin(Facts{Reach: "no", Pressure: []string{"DiskPressure", "PIDPressure"}, Pods: map[string]bool{"a": true, "b": false, "gone": true}}, "", noon)
-	r.Fail("off", true, noon)
+	r.FailTrial("off", true, noon)
 	r.Begin(Facts{Link: "no", Node: "no", Reach: "not yet", Pressure: []string{"MemoryPressure", "PIDPressure"}, Pods: map[string]bool{"a": false, "b": true, "new": false}}, "", noon)
 	want := Facts{Reach: "not yet", Pressure: []string{"PIDPressure"}, Pods: map[string]bool{"a": true, "b": true, "new": false}}
 	if !reflect.DeepEqual(r.Trial.Before, want) {
 		t.Errorf("%+v, want %+v", r.Trial.Before, want)
 	}
-	r.Fail("bad", false, noon)
+	r.FailTrial("bad", false, noon)
 	r.takes(sent("b"), true)
 	if r.Begin(Facts{Link: "no"}, "", noon); r.Trial.Before.Link != "no" {
 		t.Error("another configuration is judged by the former state")

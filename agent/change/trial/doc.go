@@ -4,7 +4,7 @@
 //	          Assign                Begin                 Accept
 //	(nothing) ------> assigned ------------> on trial ------------> good (last known good)
 //	                     ^                      |                     the one before it is kept too
-//	                     |  Fail, interrupted   |  Fail
+//	                     |  FailTrial, interrupted   |  FailTrial
 //	                     '----- (up to 3 times) +------> failed: the good one stays in use
 //
 // A configuration or a program is assigned for a followed source or an operator: see Assign. A ConfigMap's
@@ -13,7 +13,7 @@
 //
 // The record is one file that is replaced atomically, so that a power cut cannot leave a change half done. It is not
 // in the database because it is read before the configuration is known, by a process without a lock, and because it
-// must survive a broken database. When a process starts, Use selects its configuration. The process that the guard
+// must survive a broken database. When a process starts, Select selects its configuration. The process that the guard
 // started for the trial uses the configuration on trial. Every other process uses the good one. If the record
 // contains the trial of an earlier process, the process ends that trial as failed. So the node returns to the last
 // known good configuration after a kill -9, a crash, a hang (the guard ends it), a reboot or a power cut at any

@@ -24,7 +24,7 @@ const File = "configuration.json"
 const maxFile = 32 << 20
 
 // Load reads the record from a directory. If there is none, it returns the zero value. If the record cannot be read,
-// it returns the zero value and an error, and the node uses its own files. If Broken is true for the error, SetAside
+// it returns the zero value and an error, and the node uses its own files. If IsDamaged is true for the error, SetAside
 // can rename the record, so that a new one can be written.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
@@ -41,9 +41,9 @@ func Load(dir string) (Record, error) {
 // ErrNewer means that a newer islet wrote the record in a format that this one cannot read.
 var ErrNewer = errors.New("it was written by a newer islet")
 
-// Broken reports whether an error of Load means that the record is damaged. Otherwise the record may be valid: the
+// IsDamaged reports whether an error of Load means that the record is damaged. Otherwise the record may be valid: the
 // system could not read it, for example for lack of file descriptors, or a newer islet wrote it.
-func Broken(err error) bool {
+func IsDamaged(err error) bool {
 	return !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrNewer)
 }
 

@@ -96,9 +96,9 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Look evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
+// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
 // that describes what is worse than before. The text is empty if the verdict is Good.
-func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
+func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
 		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
@@ -126,7 +126,7 @@ func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 // fatalProblem returns a problem that must end the trial at once, because pods would otherwise be lost.
 func (j *Judge) fatalProblem(f Facts) string {
 	for _, p := range j.newPressures(f) {
-		if !j.excused(p, f) {
+		if !j.isExcused(p, f) {
 			return "the node has " + p + ", which it did not have before: pods would be evicted"
 		}
 	}
@@ -149,8 +149,8 @@ func (j *Judge) newPressures(f Facts) []string {
 	return slices.DeleteFunc(slices.Clone(f.Pressure), func(p string) bool { return slices.Contains(j.Before.Pressure, p) })
 }
 
-// excused reports whether a pod or pressure is ignored.
-func (j *Judge) excused(name string, f Facts) bool {
+// isExcused reports whether a pod or pressure is ignored.
+func (j *Judge) isExcused(name string, f Facts) bool {
 	if _, pod := j.Before.Pods[name]; !pod && j.Limits {
 		return false
 	}
@@ -173,10 +173,10 @@ func (j *Judge) hasProof(name string, f Facts) bool {
 	return false
 }
 
-// Blame returns the pods and pressures that are the only reason why the trial has not succeeded: the sorted UIDs of
+// BlockingCauses returns the pods and pressures that are the only reason why the trial has not succeeded: the sorted UIDs of
 // pods that are or were unready, and new pressures. It returns nil if there are other problems, or if the change on
 // trial may be the cause of an unready pod.
-func (j *Judge) Blame(f Facts) (out []string) {
+func (j *Judge) BlockingCauses(f Facts) (out []string) {
 	if len(j.nodeProblems(f))+len(j.lostPods(f)) > 0 || j.rejectedPod(f) != "" {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (j *Judge) healthProblems(f Facts) []string {
 	all := j.nodeProblems(f)
 	var down []string
 	for uid, ready := range j.Before.Pods {
-		if now, there := f.Pods[uid]; ready && there && !now && !j.excused(uid, f) {
+		if now, there := f.Pods[uid]; ready && there && !now && !j.isExcused(uid, f) {
 			down = append(down, cmp.Or(f.Names[uid], uid))
 		}
 	}

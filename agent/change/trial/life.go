@@ -11,7 +11,7 @@ func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return
 	}
-	if waits := r.waits(); waits != nil && !waits.Asked {
+	if waits := r.waitingConfiguration(); waits != nil && !waits.Asked {
 		r.set(nil)
 	}
 	r.Followed = c.ID
@@ -45,7 +45,7 @@ func (r *Record) Accept(now time.Time) bool {
 	if r.Trial == nil || c == nil {
 		return false
 	}
-	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(r.Trial.Began, now), Program: c.Program != nil})
+	r.note(Outcome{ID: name(c), From: c.sourceName(), At: now, Took: seconds(r.Trial.Began, now), Program: c.Program != nil})
 	r.Trial = nil
 	r.set(nil)
 	if p := c.Program; p != nil { // a program does not change the good configuration
@@ -63,9 +63,9 @@ func (r *Record) Accept(now time.Time) bool {
 	return true
 }
 
-// Fail ends a trial without success. The good configuration stays in use. After an interruption, such as a power cut,
+// FailTrial ends a trial without success. The good configuration stays in use. After an interruption, such as a power cut,
 // the trial is repeated, up to Attempts times in total.
-func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
+func (r *Record) FailTrial(why string, interrupted bool, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil {
 		r.Trial = nil
 		return false
@@ -85,7 +85,7 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 // Attempts times in total. The repeated trials ignore these pods and pressures: see Judge.
 func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil || r.Attempts >= Attempts {
-		return r.Fail(why, false, now)
+		return r.FailTrial(why, false, now)
 	}
 	v := Vetoes{Trials: 1, By: slices.Clone(by)}
 	if r.Vetoed != nil {
@@ -100,8 +100,8 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	return true
 }
 
-// Drop cancels the assignment without recording a failure.
-func (r *Record) Drop(why string, now time.Time) {
+// CancelAssignment cancels the assignment without recording a failure.
+func (r *Record) CancelAssignment(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {
 		r.set(nil)
 		r.ended(c, why, true, now, now)
@@ -109,7 +109,7 @@ func (r *Record) Drop(why string, now time.Time) {
 }
 
 func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
-	f := &Failure{ID: name(c), Why: short(why), At: now}
+	f := &Failure{ID: name(c), Why: truncateReason(why), At: now}
 	if c.Program == nil {
 		r.Failed = f
 	} else {
@@ -122,7 +122,7 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 
 // ended records the outcome of a trial that ended without success.
 func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
-	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Undecided: undecided,
+	r.note(Outcome{ID: name(c), From: c.sourceName(), At: now, Took: seconds(began, now), Why: truncateReason(why), Undecided: undecided,
 		Program: c.Program != nil})
 }
 
@@ -131,7 +131,7 @@ func (r *Record) note(o Outcome) {
 	r.History = r.History[max(0, len(r.History)-maxHistory):]
 }
 
-func short(why string) string {
+func truncateReason(why string) string {
 	if len(why) > maxWhy {
 		return why[:maxWhy] + " ..."
 	}

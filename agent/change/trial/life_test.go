@@ -33,16 +33,16 @@ func (l *life) step(s byte, now time.Time) {
 		}
 	case 2, 3, 4:
 		l.follow(now, s > 127)
-		if r.Tries() || before == nil || before.Program != nil || l.offered == l.configMap {
+		if r.HasProgram() || before == nil || before.Program != nil || l.offered == l.configMap {
 			kept("a ConfigMap")
 		}
-		if r.Trial == nil && !r.Tries() {
+		if r.Trial == nil && !r.HasProgram() {
 			l.offered = l.configMap
 		}
 	case 5, 6:
 		r.takes(asked(text), true)
 	case 7: // the node follows no ConfigMap any more
-		if r.Unfollow() {
+		if r.StopFollowing() {
 			l.configMap, l.offered = "", ""
 		}
 		if before != nil && (before.Asked || before.Program != nil) {
@@ -76,7 +76,7 @@ func (l *life) step(s byte, now time.Time) {
 		fallthrough
 	default:
 		c := r.Assigned
-		if r.Fail("bad", s%16 == 14, now) && r.Assigned == nil && c.Program != nil {
+		if r.FailTrial("bad", s%16 == 14, now) && r.Assigned == nil && c.Program != nil {
 			l.refused[c.ID] = true
 		}
 	}
@@ -122,7 +122,7 @@ func FuzzLife(f *testing.F) {
 			if l.r, err = Decode(data); err != nil {
 				t.Fatalf("step %d: %v\n%s", i, err, data)
 			}
-			use := l.r.Use(false)
+			use := l.r.Select(false)
 			if use.IsLocal() != (l.good == "") || !use.IsLocal() && use.Kubelet != l.good {
 				t.Fatalf("step %d: %s is used, %q is good", i, use.Name(), l.good)
 			}

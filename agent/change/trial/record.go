@@ -126,8 +126,8 @@ func (c *Configuration) Name() string {
 	return c.ID
 }
 
-// from returns the name of the configuration's source for display.
-func (c *Configuration) from() string {
+// sourceName returns the name of the configuration's source for display.
+func (c *Configuration) sourceName() string {
 	if c.IsLocal() {
 		return Local
 	}
@@ -193,15 +193,15 @@ type Record struct {
 	unknown map[string]json.RawMessage // unknown fields, of a newer format
 }
 
-// Used reports whether a configuration was ever sent to the node.
-func (r *Record) Used() bool {
+// EverSent reports whether a configuration was ever sent to the node.
+func (r *Record) EverSent() bool {
 	return r.Good != nil || r.Failed != nil || r.Assigned != nil && r.Assigned.Program == nil ||
 		slices.ContainsFunc(r.History, func(o Outcome) bool { return !o.Program })
 }
 
-// Kept returns the configurations that a process that is not on trial tries, in this order: the good one, the
+// Candidates returns the configurations that a process that is not on trial tries, in this order: the good one, the
 // previous good one, and nil, which stands for the node's own files.
-func (r *Record) Kept() []*Configuration {
+func (r *Record) Candidates() []*Configuration {
 	switch {
 	case r.Good.IsLocal():
 		return []*Configuration{nil}
@@ -211,8 +211,8 @@ func (r *Record) Kept() []*Configuration {
 	return []*Configuration{r.Good, r.Before, nil}
 }
 
-// Use returns the configuration for a process: the one on trial if forTrial is set, otherwise the good one.
-func (r *Record) Use(forTrial bool) *Configuration {
+// Select returns the configuration for a process: the one on trial if forTrial is set, otherwise the good one.
+func (r *Record) Select(forTrial bool) *Configuration {
 	if forTrial && r.Trial != nil {
 		return r.Assigned
 	}

@@ -40,24 +40,24 @@ func (r *Record) takes(c *Configuration, asked bool) bool {
 func TestLife(t *testing.T) {
 	var r Record
 	a, b := sent("a"), sent("b")
-	if r.Used() || r.Use(true) != nil {
+	if r.EverSent() || r.Select(true) != nil {
 		t.Fatal("a node without a remote configuration uses one")
 	}
 	if !r.takes(a, true) || r.takes(a, true) || !r.Begin(Facts{}, "boot", noon) {
 		t.Fatal("a is not tried")
 	}
-	if r.Use(false) != nil || r.Use(true) != a {
+	if r.Select(false) != nil || r.Select(true) != a {
 		t.Error("the configuration on trial is used outside the trial")
 	}
 	if r.takes(b, true) || r.takes(configMap("b"), false) || r.takes(program("2.0.0"), true) {
 		t.Error("another change was accepted during the trial of a")
 	}
-	if !r.Accept(noon.Add(time.Minute)) || r.Good != a || r.Before != nil || r.Assigned != nil || r.Use(false) != a {
+	if !r.Accept(noon.Add(time.Minute)) || r.Good != a || r.Before != nil || r.Assigned != nil || r.Select(false) != a {
 		t.Errorf("a is not good: %+v", r)
 	}
 	r.takes(b, true)
 	r.Begin(Facts{}, "boot", noon)
-	if !r.Fail("the node is not Ready", false, noon) || r.Good != a || r.Use(true) != a || r.Failed.Why != "the node is not Ready" {
+	if !r.FailTrial("the node is not Ready", false, noon) || r.Good != a || r.Select(true) != a || r.Failed.Why != "the node is not Ready" {
 		t.Errorf("a is not used any more: %+v", r)
 	}
 	if r.takes(configMap("b"), false) {
@@ -73,7 +73,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("history: %+v", r.History)
 	}
 	local := New("", "", nil, Source{}, noon)
-	if !r.takes(local, true) || !r.Begin(Facts{}, "", noon) || r.Use(true) != local || !r.Accept(noon) || r.Good != nil || r.Before != a {
+	if !r.takes(local, true) || !r.Begin(Facts{}, "", noon) || r.Select(true) != local || !r.Accept(noon) || r.Good != nil || r.Before != a {
 		t.Errorf("back to the node's own files: %+v", r)
 	}
 }
@@ -87,7 +87,7 @@ func TestInterrupted(t *testing.T) {
 		if !r.Begin(Facts{}, "", noon) {
 			t.Fatalf("trial %d did not begin", i+1)
 		}
-		r.Fail("the machine went off", true, noon)
+		r.FailTrial("the machine went off", true, noon)
 	}
 	if r.Begin(Facts{}, "", noon) || r.Failed == nil || r.Assigned != nil {
 		t.Errorf("the trial is repeated without a limit: %+v", r)
@@ -97,14 +97,14 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("outcome %d of %d: %+v", i, len(r.History), o)
 		}
 	}
-	if r.Fail("again", false, noon) || r.Accept(noon) {
+	if r.FailTrial("again", false, noon) || r.Accept(noon) {
 		t.Error("a trial that had not begun ended")
 	}
 }
 
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
-	if r, err := Load(dir); err != nil || r.Used() {
+	if r, err := Load(dir); err != nil || r.EverSent() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	var r Record
@@ -132,11 +132,11 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, File), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Load(dir); err == nil || r.Used() || !Broken(err) {
+		if r, err := Load(dir); err == nil || r.EverSent() || !IsDamaged(err) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
-	if r, err := Load(filepath.Join(dir, File)); err == nil || r.Used() || Broken(err) { // not a directory
+	if r, err := Load(filepath.Join(dir, File)); err == nil || r.EverSent() || IsDamaged(err) { // not a directory
 		t.Errorf("a path that cannot be read: %+v, %v", r, err)
 	}
 	if err := SetAside(dir); err != nil {
@@ -177,7 +177,7 @@ func TestNewer(t *testing.T) {
 	}
 	for _, text := range []string{`{"format":3}`, `{"format":3,"readBy":2,"good":7}`} {
 		write(text)
-		if r, err := Load(dir); !errors.Is(err, ErrNewer) || r.Used() || Broken(err) {
+		if r, err := Load(dir); !errors.Is(err, ErrNewer) || r.EverSent() || IsDamaged(err) {
 			t.Errorf("%s: %+v, %v", text, r, err)
 		}
 	}
@@ -204,19 +204,19 @@ func TestJudge(t *testing.T) {
 		"a new one":      {Facts{Known: known, Rejected: map[string]string{"c": "OutOfpods"}}, Good, ""},
 	} {
 		j := Judge{Before: before, HealthyFor: time.Minute}
-		j.Look(noon, c.facts)
-		v, why := j.Look(noon.Add(time.Minute), c.facts)
+		j.Evaluate(noon, c.facts)
+		v, why := j.Evaluate(noon.Add(time.Minute), c.facts)
 		if v != c.want || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %v, %q", name, v, why)
 		}
 	}
 	j := Judge{Before: before, HealthyFor: time.Minute}
-	if j.Look(noon, well); j.Outage(well) {
+	if j.Evaluate(noon, well); j.Outage(well) {
 		t.Error("a healthy node is reported as an outage")
 	}
 	for i, f := range []Facts{{Link: "refused"}, {Known: known, Held: []string{"a"}}, {Known: map[string]bool{"a": true}}} {
 		j := Judge{Before: before, HealthyFor: time.Minute}
-		if j.Look(noon, f); !j.Outage(f) {
+		if j.Evaluate(noon, f); !j.Outage(f) {
 			t.Errorf("%d: not reported as an outage", i)
 		}
 		f.Node = "no network"
@@ -224,12 +224,12 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%d: reported as an outage", i)
 		}
 	}
-	j.Look(noon, well)
-	j.Look(noon.Add(50*time.Second), Facts{Link: "gone"})
-	if v, _ := j.Look(noon.Add(70*time.Second), well); v != Waiting {
+	j.Evaluate(noon, well)
+	j.Evaluate(noon.Add(50*time.Second), Facts{Link: "gone"})
+	if v, _ := j.Evaluate(noon.Add(70*time.Second), well); v != Waiting {
 		t.Error("the pause has no effect")
 	}
-	if v, _ := j.Look(noon.Add(130*time.Second), well); v != Good {
+	if v, _ := j.Evaluate(noon.Add(130*time.Second), well); v != Good {
 		t.Error("the trial does not succeed after a pause")
 	}
 }

@@ -37,15 +37,15 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 		f.Pods[uid] = !slices.Contains(down, uid)
 	}
 	f.Pressure = slices.DeleteFunc(slices.Clone(down), func(d string) bool { return !strings.HasSuffix(d, "Pressure") })
-	j.Look(noon, f)
-	v, why = j.Look(noon.Add(time.Minute), f)
-	switch blame := j.Blame(f); {
+	j.Evaluate(noon, f)
+	v, why = j.Evaluate(noon.Add(time.Minute), f)
+	switch blame := j.BlockingCauses(f); {
 	case v == Good:
 		s.r.Accept(noon)
 	case len(blame) > 0:
 		s.r.Veto(why, blame, noon)
 	default:
-		s.r.Fail(why, false, noon)
+		s.r.FailTrial(why, false, noon)
 	}
 	return v, why
 }
@@ -55,7 +55,7 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 func TestVeto(t *testing.T) {
 	s := newStage(t)
 	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") ||
-		!s.r.Tries() || s.r.FailedProgram != nil {
+		!s.r.HasProgram() || s.r.FailedProgram != nil {
 		t.Fatalf("the first trial: %v, %s, %+v", v, why, s.r)
 	}
 	if h := s.r.History; len(h) != 1 || !h[0].Undecided || !strings.Contains(h[0].Why, "the trial is repeated without regard to these pods and pressures") {
@@ -67,7 +67,7 @@ func TestVeto(t *testing.T) {
 
 	s = newStage(t) // two pods that are unready alternately
 	s.trial("evil")
-	if v, _ := s.trial("other"); v == Good || !s.r.Tries() || !slices.Equal(s.r.Vetoed.By, []string{"evil", "other"}) {
+	if v, _ := s.trial("other"); v == Good || !s.r.HasProgram() || !slices.Equal(s.r.Vetoed.By, []string{"evil", "other"}) {
 		t.Errorf("after the second trial: %v, %+v", v, s.r.Vetoed)
 	}
 	if v, why := s.trial("evil", "other"); v != Good {
@@ -75,7 +75,7 @@ func TestVeto(t *testing.T) {
 	}
 
 	s = newStage(t) // pressures that pods cause count in the same way
-	if v, why := s.trial("DiskPressure"); v != Bad || !strings.Contains(why, "DiskPressure") || !s.r.Tries() {
+	if v, why := s.trial("DiskPressure"); v != Bad || !strings.Contains(why, "DiskPressure") || !s.r.HasProgram() {
 		t.Errorf("a pressure: %v, %s", v, why)
 	}
 	if v, why := s.trial("DiskPressure"); v != Good {
@@ -97,16 +97,16 @@ func TestNoVeto(t *testing.T) {
 			j := s.r.Judge(time.Minute, false)
 			f := s.facts
 			f.Pods, f.Reach = map[string]bool{"evil": false, "other": true, "good": true}, "refused"
-			v, why := j.Look(noon, f)
-			if blame := j.Blame(f); len(blame) > 0 {
+			v, why := j.Evaluate(noon, f)
+			if blame := j.BlockingCauses(f); len(blame) > 0 {
 				s.Errorf("%v are blamed", blame)
 			}
-			s.r.Fail(why, false, noon)
+			s.r.FailTrial(why, false, noon)
 			return v, why
 		},
 	} {
 		s := newStage(t)
-		if v, why := how(s); v == Good || why == "" || s.r.Tries() || s.r.FailedProgram == nil {
+		if v, why := how(s); v == Good || why == "" || s.r.HasProgram() || s.r.FailedProgram == nil {
 			t.Errorf("%s: %v, %s", name, v, why)
 		}
 	}
@@ -121,11 +121,11 @@ func TestFlaps(t *testing.T) {
 	bad := s.facts
 	bad.Pods = map[string]bool{"evil": false, "other": true, "good": true}
 	for i := range 20 {
-		j.Look(noon.Add(time.Duration(2*i)*time.Second), s.facts)
-		j.Look(noon.Add(time.Duration(2*i+1)*time.Second), bad)
+		j.Evaluate(noon.Add(time.Duration(2*i)*time.Second), s.facts)
+		j.Evaluate(noon.Add(time.Duration(2*i+1)*time.Second), bad)
 	}
-	if v, _ := j.Look(noon.Add(50*time.Second), s.facts); v != Waiting || !slices.Equal(j.Blame(s.facts), []string{"evil"}) {
-		t.Errorf("%v, blamed pods %v", v, j.Blame(s.facts))
+	if v, _ := j.Evaluate(noon.Add(50*time.Second), s.facts); v != Waiting || !slices.Equal(j.BlockingCauses(s.facts), []string{"evil"}) {
+		t.Errorf("%v, blamed pods %v", v, j.BlockingCauses(s.facts))
 	}
 }
 

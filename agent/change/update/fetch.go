@@ -36,11 +36,11 @@ type source struct {
 	client *http.Client
 }
 
-// unreached is an error of the network link or of a server. It may be temporary, and does not mean that the archive
+// unreachableError is an error of the network link or of a server. It may be temporary, and does not mean that the archive
 // is invalid.
-type unreached struct{ error }
+type unreachableError struct{ error }
 
-func (u unreached) Unwrap() error { return u.error }
+func (u unreachableError) Unwrap() error { return u.error }
 
 // newClient returns a client that checks the validity of certificates at the time that now returns. The clock of a
 // board without a real-time clock may be so wrong that no certificate seems valid.
@@ -103,7 +103,7 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, release.MaxText+1))
 	if err != nil {
-		return nil, unreached{fmt.Errorf("%s%s: %w", s.name, Suffix, err)}
+		return nil, unreachableError{fmt.Errorf("%s%s: %w", s.name, Suffix, err)}
 	}
 	r, err := release.Parse(text)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
 		if w.broke {
-			err = unreached{err}
+			err = unreachableError{err}
 		}
 		return err
 	}
@@ -171,17 +171,17 @@ func (s *source) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	q.Header.Set("User-Agent", "islet")
 	a, err := s.client.Do(q)
 	if err != nil {
-		return nil, unreached{err}
+		return nil, unreachableError{err}
 	}
 	if a.StatusCode != http.StatusOK {
 		a.Body.Close()
-		return nil, unreached{fmt.Errorf("%s: %s", name, a.Status)}
+		return nil, unreachableError{fmt.Errorf("%s: %s", name, a.Status)}
 	}
 	return a.Body, nil
 }
 
-// short returns a URL without its query, for messages.
-func short(name string) string {
+// withoutQuery returns a URL without its query, for messages.
+func withoutQuery(name string) string {
 	name, _, _ = strings.Cut(name, "?")
 	return name
 }

@@ -77,8 +77,8 @@ func TestFollowPoorLink(t *testing.T) {
 		})}
 		offered := 0
 		u := New(Config{
-			Stager: *s, Follow: "https://example.com/islet.tar.gz", Every: 24 * time.Hour, Kept: func() string { return "" },
-			Busy: func(bool) error {
+			Stager: *s, Follow: "https://example.com/islet.tar.gz", Every: 24 * time.Hour, StagedPath: func() string { return "" },
+			CheckOffer: func(bool) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if mode == "busy" {
@@ -86,7 +86,7 @@ func TestFollowPoorLink(t *testing.T) {
 				}
 				return nil
 			},
-			Offer: func(*Staged, string, bool) (string, bool, error) {
+			Offer: func(*StagedProgram, string, bool) (string, bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				offered++
@@ -148,7 +148,7 @@ func TestClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := src.release(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreached)) {
+		if _, err := src.release(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.CloseIdleConnections()

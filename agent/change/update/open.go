@@ -17,13 +17,13 @@ import (
 type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
-	// Refused reports whether a program is tried only on an operator's request, because its trial has failed or an
+	// IsRefused reports whether a program is tried only on an operator's request, because its trial has failed or an
 	// operator has downgraded from it.
-	Refused(version, sum string) bool
-	// Staged returns the path of the program that waits for a trial or is on trial, or "".
-	Staged() string
-	// Busy returns an error if no program can be offered now.
-	Busy(asked bool) error
+	IsRefused(version, sum string) bool
+	// StagedPath returns the path of the program that waits for a trial or is on trial, or "".
+	StagedPath() string
+	// CheckOffer returns an error if no program can be offered now.
+	CheckOffer(asked bool) error
 }
 
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
@@ -47,15 +47,15 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
 			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
-		Refused: k.Refused,
-		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
+		IsRefused: k.IsRefused,
+		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from,
 				anew, s.DespitePods)
 		},
-		Kept: k.Staged, Busy: k.Busy, Follow: edge.Archive, Every: edge.Every.Duration, Wait: wait,
+		StagedPath: k.StagedPath, CheckOffer: k.CheckOffer, Follow: edge.Archive, Every: edge.Every.Duration, SaveWrites: wait,
 	})
 	if len(keys) > 0 { // the result of the last trial cannot be queried yet
-		u.c.Tidy(k.Staged())
+		u.c.RemoveOld(k.StagedPath())
 	}
 	return u, nil
 }

@@ -24,9 +24,9 @@ func TestRefused(t *testing.T) {
 		file := archive(t, dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
 		asked, offered, failed := 0, "", ""
 		u := New(Config{
-			Stager: *s, Follow: file, Every: 24 * time.Hour, Kept: func() string { return "" },
-			Refused: func(version, sum string) bool { asked++; return version+sum == failed },
-			Offer: func(s *Staged, _ string, anew bool) (string, bool, error) {
+			Stager: *s, Follow: file, Every: 24 * time.Hour, StagedPath: func() string { return "" },
+			IsRefused: func(version, sum string) bool { asked++; return version+sum == failed },
+			Offer: func(s *StagedProgram, _ string, anew bool) (string, bool, error) {
 				offered += s.Version + " "
 				failed = s.Version + s.Sum
 				return "islet-" + s.Version, true, nil

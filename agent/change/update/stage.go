@@ -33,8 +33,8 @@ type Stager struct {
 	Log       *slog.Logger
 }
 
-// A Staged is a program that is ready for a trial.
-type Staged struct {
+// A StagedProgram is a program that is ready for a trial.
+type StagedProgram struct {
 	Version string
 	Program string // its path
 	Sum     string // checksum of the archive, hexadecimal
@@ -64,7 +64,7 @@ func (t Progress) report(status string, current, total int64) {
 // Stage first reads the release. It returns ErrFailed if refused then returns true for the version and the checksum
 // of the archive. refused may be nil. If Stage fails, it removes all files that it has created.
 func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
-	tell Progress) (*Staged, error) {
+	tell Progress) (*StagedProgram, error) {
 	if len(s.Keys) == 0 {
 		return nil, ErrKeys
 	}
@@ -77,11 +77,11 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 		return nil, err
 	}
 	if err := s.checkRelease(r, older); err != nil {
-		return nil, fmt.Errorf("%s: %w", short(from), err)
+		return nil, fmt.Errorf("%s: %w", withoutQuery(from), err)
 	}
 	sum := hex.EncodeToString(r.SHA512[:])
 	if refused != nil && refused(r.Version, sum) {
-		return nil, fmt.Errorf("%s: version %s: %w", short(from), r.Version, ErrFailed)
+		return nil, fmt.Errorf("%s: version %s: %w", withoutQuery(from), r.Version, ErrFailed)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -97,14 +97,14 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	tell.report("unpacking", 0, 0)
 	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", short(from), err)
+		return nil, fmt.Errorf("%s: %w", withoutQuery(from), err)
 	}
 	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {
 		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
-	return &Staged{Version: r.Version, Program: program, Sum: sum}, nil
+	return &StagedProgram{Version: r.Version, Program: program, Sum: sum}, nil
 }
 
 // checkRelease returns an error if a release has too few valid signatures, is for another architecture, or is not
@@ -116,7 +116,7 @@ func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	if r.Arch != s.Arch {
 		return fmt.Errorf("it is for %s, but this machine is %s", r.Arch, s.Arch)
 	}
-	if newer, err := Newer(r.Version, s.Version); err != nil {
+	if newer, err := IsNewer(r.Version, s.Version); err != nil {
 		return err
 	} else if !newer && !older {
 		return fmt.Errorf("version %s: %w, %s", r.Version, ErrOlder, s.Version)
@@ -124,8 +124,8 @@ func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	return nil
 }
 
-// Newer reports whether version a is newer than version b, by the rules of https://semver.org.
-func Newer(a, b string) (bool, error) {
+// IsNewer reports whether version a is newer than version b, by the rules of https://semver.org.
+func IsNewer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {
 		return false, err
@@ -194,8 +194,8 @@ func sameDisk(a, b *unix.Statfs_t) bool {
 		a.Type == b.Type && a.Blocks == b.Blocks && a.Bfree == b.Bfree && a.Bavail == b.Bavail && a.Files == b.Files
 }
 
-// Tidy removes the files of earlier updates, except the named ones.
-func (s *Stager) Tidy(but ...string) {
+// RemoveOld removes the files of earlier updates, except the named ones.
+func (s *Stager) RemoveOld(but ...string) {
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(s.Program), release.Program+"-*.new"))
 	for _, file := range append(left, filepath.Join(s.Dir, "archive")) {
 		keep := false
@@ -245,14 +245,14 @@ func selfTest(ctx context.Context, program, version string) error {
 		}
 		return fmt.Errorf("%w: %s", err, out.String())
 	}
-	if got := strings.TrimSpace(out.String()); got != Passed(version) {
-		return fmt.Errorf("its output is %.200q, not %q", got, Passed(version))
+	if got := strings.TrimSpace(out.String()); got != SelfTestOutput(version) {
+		return fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
 	}
 	return nil
 }
 
-// Passed returns the output of a successful self-test. Other versions of islet compare their output with it.
-func Passed(version string) string { return "islet " + version + " can run here" }
+// SelfTestOutput returns the output of a successful self-test. Other versions of islet compare their output with it.
+func SelfTestOutput(version string) string { return "islet " + version + " can run here" }
 
 // A limitedBuffer keeps only the first testOutput bytes that are written to it.
 type limitedBuffer struct{ bytes.Buffer }

@@ -52,11 +52,11 @@ func program(t testing.TB, how string) string {
 	}
 	switch how {
 	case "good":
-		how = "print " + Passed("0.2.0")
+		how = "print " + SelfTestOutput("0.2.0")
 	case "other":
-		how = "print " + Passed("0.3.0")
+		how = "print " + SelfTestOutput("0.3.0")
 	case "secrets":
-		how += " " + Passed("0.2.0")
+		how += " " + SelfTestOutput("0.2.0")
 	}
 	return text + "\n" + how
 }
@@ -173,7 +173,7 @@ func TestStage(t *testing.T) {
 		if b, _ := os.ReadFile(s.Program); string(b) != "old" {
 			t.Fatalf("%s: the installed program is %.20q", name, b)
 		}
-		s.Tidy()
+		s.RemoveOld()
 	}
 	s.Keys = nil
 	if _, err := s.Stage(t.Context(), dir+"/good", false, nil, nil); !errors.Is(err, ErrKeys) {

@@ -15,23 +15,23 @@ type Config struct {
 	Stager
 	// Offer offers a staged program for a trial. An operator's request, for which anew is set, may repeat a trial
 	// that has failed. Offer returns whether the program will be tried. If not, the staged program is removed.
-	Offer func(s *Staged, from string, anew bool) (id string, tried bool, err error)
-	// Refused reports whether a version is tried only on an operator's request. sum is the checksum of its archive.
-	// Refused may be nil.
-	Refused func(version, sum string) bool
-	// Kept returns the path of the program that waits for its trial or is on trial, or "".
-	Kept func() string
-	// Busy returns an error if no program can be offered now. It may be nil.
-	Busy func(asked bool) error
+	Offer func(s *StagedProgram, from string, anew bool) (id string, tried bool, err error)
+	// IsRefused reports whether a version is tried only on an operator's request. sum is the checksum of its archive.
+	// IsRefused may be nil.
+	IsRefused func(version, sum string) bool
+	// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
+	StagedPath func() string
+	// CheckOffer returns an error if no program can be offered now. It may be nil.
+	CheckOffer func(asked bool) error
 	// Follow describes an archive that is checked for a newer version at the interval Every. It may be empty.
 	Follow string
 	Every  time.Duration
-	// Wait reports whether the followed archive must not be fetched now, to reduce writes to the disk. It does not
+	// SaveWrites reports whether the followed archive must not be fetched now, to reduce writes to the disk. It does not
 	// affect an operator's request. It may be nil.
-	Wait func() bool
+	SaveWrites func() bool
 }
 
-// spareInterval is the interval at which Config.Wait is called while it returns true.
+// spareInterval is the interval at which Config.SaveWrites is called while it returns true.
 const spareInterval = 10 * time.Minute
 
 // An Updater stages other versions of islet and offers them for a trial. Its methods may be called concurrently.
@@ -55,13 +55,13 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 		return none, occupied{errors.New("another archive is being fetched or tested; try again later")}
 	}
 	defer u.once.Unlock()
-	if u.c.Busy != nil && !o.Dry { // checked before the fetch
-		if err := u.c.Busy(anew); err != nil {
+	if u.c.CheckOffer != nil && !o.Dry { // checked before the fetch
+		if err := u.c.CheckOffer(anew); err != nil {
 			return none, occupied{err}
 		}
 	}
-	u.c.Tidy(u.c.Kept())
-	refused := u.c.Refused
+	u.c.RemoveOld(u.c.StagedPath())
+	refused := u.c.IsRefused
 	if anew {
 		refused = nil
 	}
@@ -73,12 +73,12 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	tried := false
 	s.DespitePods = o.DespitePods
 	if !o.Dry {
-		out.ID, tried, err = u.c.Offer(s, short(from), anew)
+		out.ID, tried, err = u.c.Offer(s, withoutQuery(from), anew)
 	}
 	if tried {
-		u.c.Tidy(s.Program) // it may have replaced a program that was waiting for its trial
+		u.c.RemoveOld(s.Program) // it may have replaced a program that was waiting for its trial
 	} else {
-		u.c.Tidy(u.c.Kept())
+		u.c.RemoveOld(u.c.StagedPath())
 	}
 	return out, err
 }
@@ -90,7 +90,7 @@ func (o occupied) Unwrap() error { return o.error }
 
 // Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
 // reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
-// waiting, or while Config.Wait returns true. If the link or the server fails, Run retries after a minute, and then
+// waiting, or while Config.SaveWrites returns true. If the link or the server fails, Run retries after a minute, and then
 // at growing intervals. If the archive is invalid, Run waits for the regular interval, because the next attempt may
 // have to fetch the whole archive.
 func (u *Updater) Run(ctx context.Context) error {
@@ -98,17 +98,17 @@ func (u *Updater) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	again := retry.Backoff{First: firstRetry, Soon: u.c.Every, Most: u.c.Every}
+	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: u.c.Every, MaxWindow: u.c.Every}
 	for said := ""; ; {
 		wait := u.c.Every
-		switch err := u.look(ctx); {
+		switch err := u.stageFollowed(ctx); {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errSpared):
 			wait = min(spareInterval, u.c.Every)
 		case errors.As(err, new(occupied)):
 			wait = again.Next(0)
-		case errors.As(err, new(unreached)):
+		case errors.As(err, new(unreachableError)):
 			wait = again.Next(0)
 			said = u.warn(said, err)
 		case errors.Is(err, ErrOlder), errors.Is(err, ErrFailed), err == nil:
@@ -131,12 +131,12 @@ func (u *Updater) Run(ctx context.Context) error {
 // firstRetry is the delay of the first retry after the link or the server failed.
 const firstRetry = time.Minute
 
-// errSpared means that the check was skipped because Config.Wait returned true.
+// errSpared means that the check was skipped because Config.SaveWrites returned true.
 var errSpared = errors.New("the disk must be spared")
 
-// look stages the followed archive, and offers the program for a trial if it is newer.
-func (u *Updater) look(ctx context.Context) error {
-	if u.c.Wait != nil && u.c.Wait() {
+// stageFollowed stages the followed archive, and offers the program for a trial if it is newer.
+func (u *Updater) stageFollowed(ctx context.Context) error {
+	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared
 	}
 	out, err := u.update(ctx, u.c.Follow, api.UpdateOptions{}, false, nil)
@@ -149,7 +149,7 @@ func (u *Updater) look(ctx context.Context) error {
 // warn logs an error, unless it equals the last one that was logged. It returns the text of the error.
 func (u *Updater) warn(said string, err error) string {
 	if err.Error() != said {
-		u.c.Log.Warn("cannot update from the followed archive", "archive", short(u.c.Follow), "error", err)
+		u.c.Log.Warn("cannot update from the followed archive", "archive", withoutQuery(u.c.Follow), "error", err)
 	}
 	return err.Error()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestFollowWaits checks that the followed archive is not read while Config.Wait returns true, but soon afterwards
+// TestFollowWaits checks that the followed archive is not read while Config.SaveWrites returns true, but soon afterwards
 // and then at the regular interval. An operator's request does not wait.
 func TestFollowWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -24,8 +24,8 @@ func TestFollowWaits(t *testing.T) {
 		var looks atomic.Int32
 		wait.Store(true)
 		dir := t.TempDir()
-		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
-			Kept: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads the archive
+		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, SaveWrites: wait.Load,
+			StagedPath: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads the archive
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
@@ -62,8 +62,8 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	busy := errors.New("a trial is under way")
-	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
-		Offer: func(*Staged, string, bool) (string, bool, error) {
+	u := New(Config{Stager: *s, StagedPath: func() string { return trial }, CheckOffer: func(bool) error { return busy },
+		Offer: func(*StagedProgram, string, bool) (string, bool, error) {
 			t.Error("a program was offered during a trial")
 			return "", false, nil
 		}})
@@ -86,7 +86,7 @@ func TestFollowOccupied(t *testing.T) {
 		var logged bytes.Buffer
 		dir := t.TempDir()
 		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.NewTextHandler(&logged, nil))}, Follow: "/archive", Every: 24 * time.Hour,
-			Kept: func() string { looks.Add(1); return "" }})
+			StagedPath: func() string { looks.Add(1); return "" }})
 		u.once.Lock()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -3,5 +3,5 @@
 // before its source has reported.
 //
 //	directory, URL --decode--> Sink --full set--> desired
-//	                             '--spoke for the first time--> Spoke
+//	                             '--spoke for the first time--> OnFirstReport
 package sources

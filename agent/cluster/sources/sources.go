@@ -21,12 +21,12 @@ var Names = []string{desired.File, desired.HTTP, desired.Local, desired.API}
 
 // Config is the input of New.
 type Config struct {
-	Config  *config.Config
-	Joins   bool // set if there is an API server
-	Desired *desired.Desired
-	Objects *local.Objects
-	Spoke   func(context.Context) // called when a source reports its pods for the first time since the agent started
-	Log     *slog.Logger
+	Config        *config.Config
+	HasServer     bool // set if there is an API server
+	Desired       *desired.Desired
+	Objects       *local.Objects
+	OnFirstReport func(context.Context) // called when a source reports its pods for the first time since the agent started
+	Log           *slog.Logger
 }
 
 // Sources contains the sources of desired pods of this node.
@@ -35,7 +35,7 @@ type Sources struct{ c Config }
 // New returns Sources. It starts no source.
 func New(c Config) *Sources { return &Sources{c} }
 
-// A Sink passes pods to Desired. It also calls Spoke when a source reports its pods for the first time.
+// A Sink passes pods to Desired. It also calls OnFirstReport when a source reports its pods for the first time.
 type Sink struct {
 	*desired.Desired
 	objects *local.Objects
@@ -43,11 +43,11 @@ type Sink struct {
 }
 
 // Sink returns the sink for the pods of all sources.
-func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.Spoke} }
+func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.OnFirstReport} }
 
 // Set replaces the pods of a source.
 func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
-	before := s.Spoken(name)
+	before := s.HasReported(name)
 	err := s.Desired.Set(ctx, name, claims, problems)
 	if !before && err == nil {
 		s.spoke(ctx)
@@ -56,35 +56,35 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 }
 
 // SetObjects replaces the objects of a source that are not pods. If an origin has a problem, its objects are kept.
-func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claimed, problems []desired.Problem) error {
+func (s Sink) SetObjects(ctx context.Context, name string, objects []local.DefinedObject, problems []desired.Problem) error {
 	unsure := map[string]bool{}
 	for _, p := range problems {
 		unsure[p.Origin] = true
 	}
 	err := s.objects.Set(ctx, name, objects, unsure)
 	if err != nil {
-		s.Fail(name, append(slices.Clone(problems), desired.Problem{Message: err.Error()}))
+		s.ReportFailure(name, append(slices.Clone(problems), desired.Problem{Message: err.Error()}))
 	}
 	return err
 }
 
-// Spoken reports whether a source has reported its pods. It returns true for a source that is not configured, and for
+// HasReported reports whether a source has reported its pods. It returns true for a source that is not configured, and for
 // locally applied objects, which are in the store.
-func (s *Sources) Spoken(name string) bool {
+func (s *Sources) HasReported(name string) bool {
 	switch name {
 	case desired.File:
-		return s.c.Config.Kubelet.StaticPodPath == "" || s.c.Desired.Spoken(name)
+		return s.c.Config.Kubelet.StaticPodPath == "" || s.c.Desired.HasReported(name)
 	case desired.HTTP:
-		return s.c.Config.Kubelet.StaticPodURL == "" || s.c.Desired.Spoken(name)
+		return s.c.Config.Kubelet.StaticPodURL == "" || s.c.Desired.HasReported(name)
 	case desired.API:
-		return !s.c.Joins || s.c.Desired.Spoken(name)
+		return !s.c.HasServer || s.c.Desired.HasReported(name)
 	}
 	return true
 }
 
 // OthersSpoken reports whether all sources except the API server have reported their pods.
 func (s *Sources) OthersSpoken() bool {
-	return s.Spoken(desired.File) && s.Spoken(desired.HTTP) && s.Spoken(desired.Local)
+	return s.HasReported(desired.File) && s.HasReported(desired.HTTP) && s.HasReported(desired.Local)
 }
 
 // A Runner reports the pods of its source until ctx ends.
@@ -105,7 +105,7 @@ func (s *Sources) Runners() (out []Runner, err error) {
 		}
 		out = append(out, d)
 	} else {
-		out = append(out, silent{to, desired.File, log})
+		out = append(out, noSource{to, desired.File, log})
 	}
 	if k.StaticPodURL != "" {
 		u, err := source.NewURL(source.URLConfig{
@@ -117,23 +117,23 @@ func (s *Sources) Runners() (out []Runner, err error) {
 		}
 		out = append(out, u)
 	} else {
-		out = append(out, silent{to, desired.HTTP, log})
+		out = append(out, noSource{to, desired.HTTP, log})
 	}
-	if !s.c.Joins {
-		out = append(out, silent{to, desired.API, log})
+	if !s.c.HasServer {
+		out = append(out, noSource{to, desired.API, log})
 	}
 	return out, nil
 }
 
-// silent is the Runner of a source that is not configured.
-type silent struct {
+// noSource is the Runner of a source that is not configured.
+type noSource struct {
 	to   Sink
 	name string
 	log  *slog.Logger
 }
 
 // Run reports that there are no pods.
-func (s silent) Run(ctx context.Context) error {
+func (s noSource) Run(ctx context.Context) error {
 	if err := errors.Join(s.to.SetObjects(ctx, s.name, nil, nil), s.to.Set(ctx, s.name, nil, nil)); err != nil {
 		s.log.Warn("cannot remove the pods of a source that is no longer configured: they are kept until the next start", "source", s.name,
 			"error", err)

@@ -38,8 +38,8 @@ func (p *PodResources) collectors() (out []prometheus.Collector) {
 	return out
 }
 
-// Asked implements podresources.Counter.
-func (p *PodResources) Asked(method string, err error) {
+// CountRequest implements podresources.Counter.
+func (p *PodResources) CountRequest(method string, err error) {
 	p.total.WithLabelValues(version).Inc()
 	p.requests[method].WithLabelValues(version).Inc()
 	if err != nil {

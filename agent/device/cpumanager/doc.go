@@ -2,7 +2,7 @@
 // does no I/O and has no state.
 //
 //	pod, container, topology, assigned CPUs --Hints--> possible NUMA nodes
-//	                                        --Take--> CPUs, or a kubelet's error
+//	                                        --Assign--> CPUs, or a kubelet's error
 //
 // Containers of guaranteed pods that request a whole number of CPUs get exclusive CPUs. All
 // others share the rest.

@@ -36,8 +36,8 @@ func (g Assignments) Put(uid types.UID, container string, set cpuset.CPUSet) {
 	g[uid][container] = set
 }
 
-// All returns the union of all exclusive CPUs.
-func (g Assignments) All() cpuset.CPUSet {
+// Union returns the union of all exclusive CPUs.
+func (g Assignments) Union() cpuset.CPUSet {
 	out := cpuset.New()
 	for _, containers := range g {
 		for _, set := range containers {
@@ -80,9 +80,9 @@ func New(c Config) (*Static, error) {
 		return nil, errors.New("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")
 	}
 	if s.reserved.IsEmpty() {
-		s.reserved, _ = s.take(s.cpus.All(), c.Count)
+		s.reserved, _ = s.takeCPUs(s.cpus.IDs(), c.Count)
 	}
-	if s.reserved.Size() != c.Count || !s.reserved.IsSubsetOf(s.cpus.All()) {
+	if s.reserved.Size() != c.Count || !s.reserved.IsSubsetOf(s.cpus.IDs()) {
 		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)",
 			s.reserved, c.Count)
 	}
@@ -97,15 +97,15 @@ func New(c Config) (*Static, error) {
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
 // Allocatable returns the CPUs that may become exclusive.
-func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.All().Difference(s.reserved) }
+func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.IDs().Difference(s.reserved) }
 
-// Shared returns the CPUs that all containers without exclusive CPUs share.
-func (s *Static) Shared(g Assignments) cpuset.CPUSet {
-	all := s.cpus.All()
+// SharedCPUs returns the CPUs that all containers without exclusive CPUs share.
+func (s *Static) SharedCPUs(g Assignments) cpuset.CPUSet {
+	all := s.cpus.IDs()
 	if s.options.Strict {
 		all = all.Difference(s.reserved)
 	}
-	return all.Difference(g.All())
+	return all.Difference(g.Union())
 }
 
 // Check returns an error if stored assignments are impossible. That happens if the machine or the configuration has
@@ -124,14 +124,14 @@ func (s *Static) Check(g Assignments) error {
 				}
 			}
 		}
-		seen[uid] = Assignments{uid: containers}.All()
+		seen[uid] = Assignments{uid: containers}.Union()
 	}
 	return nil
 }
 
-// Wants returns the number of exclusive CPUs that a container needs. It is the container's CPU request if the pod is
+// ExclusiveCPUs returns the number of exclusive CPUs that a container needs. It is the container's CPU request if the pod is
 // guaranteed and the request is a whole number. Otherwise, and for pods with pod-level resources, it is 0.
-func Wants(pod *v1.Pod, ctr *v1.Container) int {
+func ExclusiveCPUs(pod *v1.Pod, ctr *v1.Container) int {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return 0
 	}
@@ -149,7 +149,7 @@ func Wants(pod *v1.Pod, ctr *v1.Container) int {
 func PodWants(pod *v1.Pod) int {
 	sidecars, peak, main := 0, 0, 0
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
-		n := Wants(pod, ctr)
+		n := ExclusiveCPUs(pod, ctr)
 		switch kind {
 		case podspec.Sidecar:
 			sidecars += n
@@ -162,9 +162,9 @@ func PodWants(pod *v1.Pod) int {
 	return max(peak, sidecars+main)
 }
 
-// reusable returns the CPUs that a container can reuse from the pod's init containers, which end before it starts. It
+// reusableCPUs returns the CPUs that a container can reuse from the pod's init containers, which end before it starts. It
 // excludes CPUs that other containers of the pod have reused already.
-func reusable(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
+func reusableCPUs(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 	out := cpuset.New()
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if ctr.Name == name {
@@ -181,12 +181,12 @@ func reusable(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 }
 
 // available returns the allocatable CPUs that are not assigned to any container.
-func (s *Static) available(g Assignments) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
+func (s *Static) available(g Assignments) cpuset.CPUSet { return s.Allocatable().Difference(g.Union()) }
 
 // Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs. It returns nil if the container
 // needs none.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.Hints {
-	n := Wants(pod, ctr)
+	n := ExclusiveCPUs(pod, ctr)
 	if n == 0 {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.H
 		}
 		return s.hints(n, has, cpuset.New())
 	}
-	return s.hints(n, s.available(g), reusable(pod, ctr.Name, g))
+	return s.hints(n, s.available(g), reusableCPUs(pod, ctr.Name, g))
 }
 
 // PodHints returns the hints for all containers of a pod together.
@@ -205,7 +205,7 @@ func (s *Static) PodHints(pod *v1.Pod, g Assignments) topology.Hints {
 	if n == 0 {
 		return nil
 	}
-	own := Assignments{pod.UID: g[pod.UID]}.All()
+	own := Assignments{pod.UID: g[pod.UID]}.Union()
 	if own.Size() == n {
 		return s.hints(n, own, cpuset.New())
 	}
@@ -268,10 +268,10 @@ func (m *AlignmentError) Error() string { return m.text }
 // Reason returns a kubelet's reason.
 func (m *AlignmentError) Reason() string { return "SMTAlignmentError" }
 
-// Take assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of the given NUMA nodes; zero
+// Assign assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of the given NUMA nodes; zero
 // means any node. It does nothing if the container already has its CPUs or needs none.
-func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Assignments) error {
-	n := Wants(pod, ctr)
+func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Assignments) error {
+	n := ExclusiveCPUs(pod, ctr)
 	if n == 0 {
 		return nil
 	}
@@ -281,7 +281,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Ass
 	}
 	if s.options.FullCores {
 		per := max(s.cpus.PerCore(), 1)
-		free := s.Shared(g).Difference(s.reservedCores).Size()
+		free := s.SharedCPUs(g).Difference(s.reservedCores).Size()
 		if n%per != 0 {
 			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
 		}
@@ -290,7 +290,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Ass
 				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
-	from := s.available(g).Union(reusable(pod, ctr.Name, g))
+	from := s.available(g).Union(reusableCPUs(pod, ctr.Name, g))
 	out := cpuset.New()
 	if nodes != 0 {
 		local := cpuset.New()
@@ -303,13 +303,13 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Ass
 				local = local.Union(from.Intersection(s.cpus.InNode(id)))
 			}
 		}
-		set, err := s.take(local, min(n, local.Size()))
+		set, err := s.takeCPUs(local, min(n, local.Size()))
 		if err != nil {
 			return err
 		}
 		out = set
 	}
-	more, err := s.take(from.Difference(out), n-out.Size())
+	more, err := s.takeCPUs(from.Difference(out), n-out.Size())
 	if err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Ass
 	return nil
 }
 
-func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
+func (s *Static) takeCPUs(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	if s.options.AcrossNodes {
 		group := 1
 		if s.options.FullCores {
@@ -329,12 +329,14 @@ func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 }
 
 // ShareCache reports whether CPUs share one uncore cache.
-func (s *Static) ShareCache(set cpuset.CPUSet) bool { return s.cpus.Only(set).Caches().Size() <= 1 }
+func (s *Static) ShareCache(set cpuset.CPUSet) bool {
+	return s.cpus.Intersect(set).Caches().Size() <= 1
+}
 
 // PerNode counts CPUs by NUMA node.
 func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
 	out := map[int]int{}
-	for _, at := range s.cpus.Only(set) {
+	for _, at := range s.cpus.Intersect(set) {
 		out[at.Node]++
 	}
 	return out

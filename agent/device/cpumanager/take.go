@@ -25,14 +25,14 @@ type selection struct {
 
 func newSelection(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *selection {
 	return &selection{
-		all: all, free: all.Only(from), taken: cpuset.New(), missing: count, spread: spread,
+		all: all, free: all.Intersect(from), taken: cpuset.New(), missing: count, spread: spread,
 		nodesFirst: all.Sockets().Size() >= all.Nodes().Size(),
 	}
 }
 
 func (p *selection) take(set cpuset.CPUSet) {
 	p.taken = p.taken.Union(set)
-	p.free = p.free.Only(p.free.All().Difference(p.taken))
+	p.free = p.free.Intersect(p.free.IDs().Difference(p.taken))
 	p.missing -= set.Size()
 }
 
@@ -90,7 +90,7 @@ func (p *selection) caches() (out []int) {
 // takeWhole selects each unit whose CPUs are all free, while at least that many CPUs are still to be selected.
 func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
-		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.All()) {
+		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.IDs()) {
 			p.take(set)
 		}
 	}

@@ -92,7 +92,7 @@ func TestAsUpstream(t *testing.T) {
 					t.Errorf("%s: hint %+v", where, h)
 				}
 			}
-			err := s.Take(pod, &pod.Spec.Containers[0], step.Nodes, given)
+			err := s.Assign(pod, &pod.Spec.Containers[0], step.Nodes, given)
 			got := given[pod.UID]["c0"].String()
 			if err != nil {
 				got = "!" + err.Error()
@@ -116,11 +116,11 @@ func TestTakeKeepsAssigned(t *testing.T) {
 	}
 	pod := asking("a", 1)
 	given := Assignments{"a": {"c0": cpuset.New(2)}}
-	if err := s.Take(pod, &pod.Spec.Containers[0], 0, given); err != nil || given["a"]["c0"].String() != "2" {
+	if err := s.Assign(pod, &pod.Spec.Containers[0], 0, given); err != nil || given["a"]["c0"].String() != "2" {
 		t.Errorf("assigned: %v, %v", given, err)
 	}
 	var refused *AlignmentError
-	if other := asking("b", 1); !errors.As(s.Take(other, &other.Spec.Containers[0], 0, given), &refused) {
+	if other := asking("b", 1); !errors.As(s.Assign(other, &other.Spec.Containers[0], 0, given), &refused) {
 		t.Error("a new container gets a part of a core")
 	}
 }

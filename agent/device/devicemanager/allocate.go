@@ -23,7 +23,7 @@ var errNoProvider = errors.New("its provider is gone")
 // allocated, and Admit returns a kubelet's reason and message. An error means that the decision could not be made.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
-	if err == nil || ctx.Err() != nil || Undecided(err) {
+	if err == nil || ctx.Err() != nil || IsStoreError(err) {
 		return "", "", err
 	}
 	return Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
@@ -32,21 +32,21 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 // Unexpected is a kubelet's reason for a pod whose devices cannot be allocated.
 const Unexpected = "UnexpectedAdmissionError"
 
-// Undecided reports whether err is a failure to store an allocation. Such an error does not reject the pod.
-func Undecided(err error) bool {
+// IsStoreError reports whether err is a failure to store an allocation. Such an error does not reject the pod.
+func IsStoreError(err error) bool {
 	stored := (*storeError)(nil)
 	return errors.As(err, &stored)
 }
 
-// Wants reports whether a pod requests devices that are not allocated to it yet.
-func (m *Manager) Wants(pod *v1.Pod) bool {
+// NeedsAllocation reports whether a pod requests devices that are not allocated to it yet.
+func (m *Manager) NeedsAllocation(pod *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.resources) == 0 {
 		return false
 	}
-	all, err := m.wants(pod)
-	return err != nil || slices.ContainsFunc(all, func(w want) bool { return w.missing })
+	all, err := m.listRequests(pod)
+	return err != nil || slices.ContainsFunc(all, func(w deviceRequest) bool { return w.missing })
 }
 
 // A storeError reports that an allocation could not be stored.
@@ -54,8 +54,8 @@ type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
 
-// A want is a container's request for devices of one resource.
-type want struct {
+// A deviceRequest is a container's request for devices of one resource.
+type deviceRequest struct {
 	key
 	ctr     *v1.Container
 	kind    podspec.Kind
@@ -63,16 +63,16 @@ type want struct {
 	missing bool // nothing is allocated yet
 }
 
-// wants lists a pod's requests for resources that have devices, init containers first. It omits requests that a
+// listRequests lists a pod's requests for resources that have devices, init containers first. It omits requests that a
 // ResourceClaim serves (KEP-5004). The caller holds mu.
-func (m *Manager) wants(pod *v1.Pod) (out []want, err error) {
+func (m *Manager) listRequests(pod *v1.Pod) (out []deviceRequest, err error) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			q := ctr.Resources.Limits[name]
-			w := want{key: key{ctr.Name, string(name)}, ctr: ctr, kind: kind, count: int(q.Value())}
+			w := deviceRequest{key: key{ctr.Name, string(name)}, ctr: ctr, kind: kind, count: int(q.Value())}
 			has := m.grants[pod.UID][w.key]
 			if w.count <= 0 || has == nil && !m.hasDevices(w.resource) || servedByClaim(pod, w.key) {
 				continue
@@ -123,7 +123,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 type PodAllocation struct {
 	m         *Manager
 	pod       *v1.Pod
-	wants     []want
+	wants     []deviceRequest
 	shortages uint64 // value of m.shortages when the allocation began
 	rows      []store.Devices
 	granted   []key
@@ -134,12 +134,12 @@ type PodAllocation struct {
 func (m *Manager) BeginAllocation(pod *v1.Pod) (*PodAllocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all, err := m.wants(pod)
+	all, err := m.listRequests(pod)
 	return &PodAllocation{m: m, pod: pod, wants: all, shortages: m.shortages, spare: spares{}}, err
 }
 
 func (g *PodAllocation) needsDevices() bool {
-	return slices.ContainsFunc(g.wants, func(w want) bool { return w.missing })
+	return slices.ContainsFunc(g.wants, func(w deviceRequest) bool { return w.missing })
 }
 
 // Container allocates the devices of one container. It prefers devices of the given NUMA nodes; zero means any node.
@@ -187,7 +187,7 @@ func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices
 type spares map[string]map[string]bool
 
 // add adds the devices of an init container, or removes the devices of another container.
-func (s spares) add(w want, ids []string) {
+func (s spares) add(w deviceRequest, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
 	}
@@ -233,7 +233,7 @@ func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64)
 
 // grantOne allocates devices of one resource to one container. If it returns a grant, the devices are allocated, even
 // if it also returns an error.
-func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
+func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w deviceRequest, spare spares, at topology.Mask) (*grant, error) {
 	preferred, err := m.preferredIDs(ctx, pod, w, spare[w.resource], at)
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w want, spare spare
 
 // preferredIDs returns the devices that the provider prefers. It returns nil if the provider is not a Preferrer or
 // there is no choice.
-func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string,
+func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w deviceRequest, spare map[string]bool, at topology.Mask) ([]string,
 	error) {
 	m.mu.Lock()
 	must, free := m.availableNear(w, spare, at)
@@ -288,7 +288,7 @@ func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w want, spare m
 	}
 	all := slices.Concat(must, free)
 	slices.Sort(all)
-	return p.Preferred(ctx, Choice{Pod: pod, Container: w.ctr, Available: all, Must: must, Count: w.count})
+	return p.PreferredDevices(ctx, Choice{Pod: pod, Container: w.ctr, Available: all, Must: must, Count: w.count})
 }
 
 func providerOf(l *Link) Provider {
@@ -326,7 +326,7 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 }
 
 // pick selects devices: reused ones first, then preferred ones, then any others. The caller holds mu.
-func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
+func (m *Manager) pick(w deviceRequest, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", w.resource)

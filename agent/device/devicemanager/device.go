@@ -131,5 +131,5 @@ type Yielder interface {
 
 // A Preferrer is a Provider that chooses among devices. The Manager ignores returned IDs that are not available.
 type Preferrer interface {
-	Preferred(context.Context, Choice) ([]string, error)
+	PreferredDevices(context.Context, Choice) ([]string, error)
 }

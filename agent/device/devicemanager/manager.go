@@ -160,9 +160,9 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Room adjusts the free resources with which pods are admitted. It removes the resources that have devices, because
+// RemoveManaged adjusts the free resources with which pods are admitted. It removes the resources that have devices, because
 // Admit allocates these individually. It sets resources without a provider and without allocated devices to zero.
-func (m *Manager) Room(room v1.ResourceList) {
+func (m *Manager) RemoveManaged(room v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, r := range m.resources {

@@ -117,7 +117,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 }
 
 // The method has returns the devices of the pod's containers, such as "c0=a,b c1=c".
-func (w *world) has(p *v1.Pod) string {
+func (w *world) grantedIDs(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Holdings() {
 		if h.UID == p.UID && h.Resource == thing {
@@ -145,7 +145,7 @@ func (s *shop) Allocate(_ context.Context, r Request) (Allocation, error) {
 
 func (s *shop) Start(context.Context, Request) (*Allocation, error) { return s.now, nil }
 
-func (s *shop) Preferred(context.Context, Choice) ([]string, error) { return s.prefers, nil }
+func (s *shop) PreferredDevices(context.Context, Choice) ([]string, error) { return s.prefers, nil }
 
 // TestSameDevices checks that a container keeps its devices after restarts of the agent, with and without the
 // provider. Without the provider, the container does not start.
@@ -155,11 +155,11 @@ func TestSameDevices(t *testing.T) {
 	w.connect(s, "a", "b", "c")
 	p := w.pod("web", "2")
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=a,c" {
+	if got := w.grantedIDs(p); got != "c0=a,c" {
 		t.Fatalf("devices %q", got)
 	}
 	w.start()
-	if got := w.has(p); got != "c0=a,c" {
+	if got := w.grantedIDs(p); got != "c0=a,c" {
 		t.Fatalf("devices after a restart: %q", got)
 	}
 	w.admit(p, "") // after a reboot, before the provider has connected
@@ -222,7 +222,7 @@ func TestGivenBack(t *testing.T) {
 		t.Error("Prepare succeeded with one free device")
 	}
 	w.start()
-	if first, second := w.has(first), w.has(second); first != "" || second != "c0=a" {
+	if first, second := w.grantedIDs(first), w.grantedIDs(second); first != "" || second != "c0=a" {
 		t.Errorf("devices after a restart: %q and %q", first, second)
 	}
 }
@@ -233,7 +233,7 @@ func TestInitContainers(t *testing.T) {
 	w.connect(&shop{}, "a", "b", "c")
 	p := w.pod("pod", "2", "1s", "|", "2")
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=a,b c1=a c3=b,c" {
+	if got := w.grantedIDs(p); got != "c0=a,b c1=a c3=b,c" {
 		t.Errorf("devices %q", got)
 	}
 }
@@ -252,7 +252,7 @@ func TestRefused(t *testing.T) {
 	w.admit(p, "Allocate failed due to rpc error: it burns, which is unexpected")
 	s.fail = nil
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=c" {
+	if got := w.grantedIDs(p); got != "c0=c" {
 		t.Errorf("devices %q", got)
 	}
 }
@@ -288,7 +288,7 @@ func TestCapacity(t *testing.T) {
 		t.Error("the Node does not say zero:", c)
 	}
 	room := v1.ResourceList{thing: resource.MustParse("7"), "example.com/other": resource.MustParse("7")}
-	w.Room(room)
+	w.RemoveManaged(room)
 	if _, there := room[thing]; there || len(room) != 1 {
 		t.Errorf("the allocatable for pods is %v", room)
 	}

@@ -40,7 +40,7 @@ type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Devices Devices
-	Counted Counter // may be nil
+	Counter Counter // may be nil
 	Log     *slog.Logger
 }
 
@@ -70,8 +70,8 @@ type Plugins struct {
 
 // New returns new Plugins. It does no I/O.
 func New(c Config) *Plugins {
-	if c.Counted == nil {
-		c.Counted = noCounter{}
+	if c.Counter == nil {
+		c.Counter = noCounter{}
 	}
 	p := &Plugins{c: c, dir: filepath.Join(c.Root, dirName), current: map[string]*plugin{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -85,7 +85,7 @@ func (p *Plugins) Listen() error {
 		err = removeSockets(p.dir)
 	}
 	switch {
-	case readonly.Fault(err): // the agent starts without device plugins
+	case readonly.IsDiskFault(err): // the agent starts without device plugins
 		p.c.Log.Error("cannot read the directory of device plugins: no plugin can register", "error", err)
 	case err != nil:
 		return fmt.Errorf("prepare the directory of device plugins: %w", err)
@@ -178,7 +178,7 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, options 
 	p.current[resource] = x
 	var life context.Context
 	life, x.stop = context.WithCancelCause(p.ctx)
-	p.c.Counted.Registered(resource)
+	p.c.Counter.Registered(resource)
 	p.c.Log.Info("device plugin registered", "resource", resource, "socket", socket)
 	p.group.Go(func() { p.follow(life, x) })
 	return nil

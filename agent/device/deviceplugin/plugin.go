@@ -52,7 +52,7 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, options *ap
 	}
 	x := &plugin{
 		resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn),
-		counter: p.c.Counted, stop: func(error) {},
+		counter: p.c.Counter, stop: func(error) {},
 	}
 	ctx, stop := context.WithTimeout(ctx, dialTimeout)
 	defer stop()
@@ -143,8 +143,8 @@ func (x *plugin) Start(ctx context.Context, r devicemanager.Request) (*deviceman
 	return nil, nil
 }
 
-// Preferred implements devicemanager.Preferrer. It calls GetPreferredAllocation if the plugin's options offer it.
-func (x *plugin) Preferred(ctx context.Context, c devicemanager.Choice) ([]string, error) {
+// PreferredDevices implements devicemanager.Preferrer. It calls GetPreferredAllocation if the plugin's options offer it.
+func (x *plugin) PreferredDevices(ctx context.Context, c devicemanager.Choice) ([]string, error) {
 	if !x.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
 	}

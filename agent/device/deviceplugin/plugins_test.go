@@ -75,8 +75,8 @@ func start(t *testing.T, root string) *node {
 	return n
 }
 
-// The method until waits until the node has the given capacity and allocatable.
-func (n *node) until(t *testing.T, capacity, allocatable int64) {
+// waitForDevices waits until the node has the given capacity and allocatable.
+func (n *node) waitForDevices(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -231,7 +231,7 @@ func TestPlugin(t *testing.T) {
 	if err := register(t, root, request("thing.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, 3, 3)
+	n.waitForDevices(t, 3, 3)
 	p := n.pod(t, "p", "2")
 	if refusal := n.admit(t, p); refusal != "" {
 		t.Fatal(refusal)
@@ -254,18 +254,18 @@ func TestPlugin(t *testing.T) {
 	sick := healthy("a", "b", "c")
 	sick[1].Health = api.Unhealthy
 	f.lists <- sick
-	n.until(t, 3, 2)
+	n.waitForDevices(t, 3, 2)
 	if uid := <-n.touched; uid != p.UID {
 		t.Errorf("%s was notified", uid)
 	}
 	stop()
-	n.until(t, 3, 0)
+	n.waitForDevices(t, 3, 0)
 	f = newFake(healthy("a", "b", "c")...)
 	f.serve(t, root, "other.sock")
 	if err := register(t, root, request("other.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, 3, 3)
+	n.waitForDevices(t, 3, 3)
 	if err := n.manager.Start(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)
 	}
@@ -275,7 +275,7 @@ func TestPlugin(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(root, dirName, "other.sock")); err == nil {
 		t.Error("the plugin is not notified of the agent's start")
 	}
-	n.until(t, 0, 0)
+	n.waitForDevices(t, 0, 0)
 	if got := string(n.config(t, p).Envs[0].Value); got != "b,c" {
 		t.Errorf("devices after the agent's restart: %q", got)
 	}
@@ -284,7 +284,7 @@ func TestPlugin(t *testing.T) {
 	if err := register(t, root, request("thing.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, 3, 3)
+	n.waitForDevices(t, 3, 3)
 	if refusal := n.admit(t, n.pod(t, "q", "2")); !strings.Contains(refusal, "Requested: 2, Available: 1") {
 		t.Errorf("refused by %q", refusal)
 	}
@@ -300,7 +300,7 @@ func TestWrong(t *testing.T) {
 	if err := register(t, root, request("thing.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, 1, 1)
+	n.waitForDevices(t, 1, 1)
 	if err := os.WriteFile(filepath.Join(root, dirName, "file.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s: registered", name)
 		}
 	}
-	n.until(t, 1, 1)
+	n.waitForDevices(t, 1, 1)
 
 	hang := newFake()
 	hang.hang = make(chan struct{})
@@ -352,7 +352,7 @@ func TestHuge(t *testing.T) {
 	if err := register(t, root, request("thing.sock")); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, 1, 1)
+	n.waitForDevices(t, 1, 1)
 	f.lists <- list
-	n.until(t, 1, 0)
+	n.waitForDevices(t, 1, 0)
 }

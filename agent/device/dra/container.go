@@ -41,7 +41,7 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 		}
 		for _, d := range slices.Sorted(maps.Keys(c.parts)) {
 			for _, dev := range c.parts[d].devices {
-				if slices.ContainsFunc(requests[name], dev.matches) {
+				if slices.ContainsFunc(requests[name], dev.isForRequest) {
 					out = append(out, Use{name, d, dev})
 				}
 			}
@@ -50,9 +50,9 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	return out, nil
 }
 
-// matches reports whether a device was allocated for a request of its claim. A device that was allocated for a
+// isForRequest reports whether a device was allocated for a request of its claim. A device that was allocated for a
 // subrequest matches the request.
-func (d *Device) matches(request string) bool {
+func (d *Device) isForRequest(request string) bool {
 	base, _, _ := strings.Cut(request, "/")
 	return request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, base) || slices.Contains(d.Requests, request)
 }
@@ -96,7 +96,7 @@ func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatu
 		}
 		for _, driver := range slices.Sorted(maps.Keys(c.parts)) {
 			for _, dev := range c.parts[driver].devices {
-				if dev.matches(used.Request) {
+				if dev.isForRequest(used.Request) {
 					st.Resources = addHealth(st.Resources, m.healthOf(driver, dev))
 				}
 			}

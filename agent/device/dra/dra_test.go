@@ -38,7 +38,7 @@ func TestLife(t *testing.T) {
 			w.prepare(a, "")
 			w.prepare(a, "")
 			w.prepare(b, "")
-			if got := f.told(); got != "prepare gpu" {
+			if got := f.recordedCalls(); got != "prepare gpu" {
 				t.Errorf("calls of the driver: %q", got)
 			}
 			if got := cdi(w, a); !slices.Equal(got, []string{"example.com/gpu=gpu"}) {
@@ -51,7 +51,7 @@ func TestLife(t *testing.T) {
 			if err := w.Ended(t.Context(), b); err != nil {
 				t.Error(err)
 			}
-			if got := f.told(); got != "prepare gpu" {
+			if got := f.recordedCalls(); got != "prepare gpu" {
 				t.Errorf("calls of the driver after a restart: %q", got)
 			}
 			f.fail = "it burns"
@@ -66,7 +66,7 @@ func TestLife(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if got := f.told(); got != "unprepare gpu, unprepare gpu" {
+			if got := f.recordedCalls(); got != "unprepare gpu, unprepare gpu" {
 				t.Errorf("calls of the driver at the end: %q", got)
 			}
 			if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
@@ -140,13 +140,13 @@ func TestHostileDriver(t *testing.T) {
 func TestAllocatedAnew(t *testing.T) {
 	w := newWorld(t)
 	f, other := &fake{}, &fake{}
-	must(t, w.Register(t.Context(), f.serve(t, false)))
+	requireNoError(t, w.Register(t.Context(), f.serve(t, false)))
 	elsewhere := other.serve(t, false)
 	elsewhere.Name = "nic.example.com"
-	must(t, w.Register(t.Context(), elsewhere))
+	requireNoError(t, w.Register(t.Context(), elsewhere))
 	first, next := pod("first", "c"), pod("next", "c")
 	w.object("c", first)
-	must(t, w.Prepare(t.Context(), first))
+	requireNoError(t, w.Prepare(t.Context(), first))
 	f.fail = "busy"
 	if err := w.Release(t.Context(), first.UID); err == nil {
 		t.Error("the claim was unprepared")
@@ -157,12 +157,12 @@ func TestAllocatedAnew(t *testing.T) {
 		t.Errorf("the next pod: %v", err)
 	}
 	f.fail = ""
-	must(t, w.Release(t.Context(), first.UID))
-	must(t, w.Prepare(t.Context(), next))
+	requireNoError(t, w.Release(t.Context(), first.UID))
+	requireNoError(t, w.Prepare(t.Context(), next))
 	if uses, err := w.Uses(next, &next.Spec.Containers[0]); err != nil || len(uses) == 0 || uses[0].Driver != elsewhere.Name {
 		t.Errorf("%+v, %v", uses, err)
 	}
-	if got := f.told(); got != "prepare c, unprepare c, unprepare c" {
+	if got := f.recordedCalls(); got != "prepare c, unprepare c, unprepare c" {
 		t.Errorf("calls of the first driver: %s", got)
 	}
 }
@@ -259,8 +259,8 @@ func TestGreedyDriver(t *testing.T) {
 // The type reached records the calls that report a driver as reachable or unreachable.
 type reached struct{ said chan string }
 
-func (r reached) Here(driver string) { r.said <- "here " + driver }
-func (r reached) Gone(driver string) { r.said <- "gone " + driver }
+func (r reached) DriverConnected(driver string) { r.said <- "here " + driver }
+func (r reached) DriverGone(driver string)      { r.said <- "gone " + driver }
 
 // TestReach checks that a driver whose process dies without removing its socket is reported as unreachable. If
 // another instance of the driver runs, calls are sent to that instance.
@@ -286,7 +286,7 @@ func TestReach(t *testing.T) {
 	p := pod("p", "gpu")
 	w.object("gpu", p)
 	w.prepare(p, "")
-	if got := first.told(); got != "prepare gpu" {
+	if got := first.recordedCalls(); got != "prepare gpu" {
 		t.Errorf("calls of the running instance: %q", got)
 	}
 	first.kill()
@@ -327,7 +327,7 @@ func (c *counts) note(text string) {
 func TestCounted(t *testing.T) {
 	w := newWorld(t)
 	c := &counts{}
-	w.c.Counted = c
+	w.c.Counter = c
 	f := &fake{fail: "no"}
 	w.register(f.serve(t, false))
 	p := pod("p", "gpu")
@@ -367,7 +367,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 		return err
 	}
 	d := &driver{
-		name: p.Name, endpoint: p.Endpoint, service: s, healthService: healthService(p), conn: conn, counter: m.c.Counted,
+		name: p.Name, endpoint: p.Endpoint, service: s, healthService: healthService(p), conn: conn, counter: m.c.Counter,
 		health: map[deviceKey]condition{},
 	}
 	var ctx context.Context
@@ -166,7 +166,7 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 // after a driver has accepted a connection and closed it, so watchConnection waits then.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	defer d.conn.Close()
-	again := retry.Backoff{First: firstReconnect, Soon: lastReconnect, Most: lastReconnect}
+	again := retry.Backoff{FirstWindow: firstReconnect, SecondWindow: lastReconnect, MaxWindow: lastReconnect}
 	var opened time.Time // the start of the last connection
 	for first := true; ; first = false {
 		now := d.conn.GetState()
@@ -204,10 +204,10 @@ func (m *Manager) reportReachable(name string) {
 	}
 	m.reachable[name] = now
 	if now {
-		m.c.Slices.Here(name)
+		m.c.Slices.DriverConnected(name)
 		return
 	}
-	m.c.Slices.Gone(name)
+	m.c.Slices.DriverGone(name)
 }
 
 // driver returns the latest connected instance of a driver. If none is connected, it returns the latest instance. If
@@ -320,12 +320,12 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 // watchHealth receives the health of a driver's devices until the driver is deregistered, or responds that it does not
 // implement the service that it advertised.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
-	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
+	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 10 * time.Second, MaxWindow: time.Minute}
 	for {
 		began := time.Now()
 		err := m.receiveHealth(ctx, d)
 		m.updateHealth(d, nil, true)
-		if time.Since(began) > again.Most { // the driver has restarted; it is not a failure that began with the last restart
+		if time.Since(began) > again.MaxWindow { // the driver has restarted; it is not a failure that began with the last restart
 			again.Reset()
 		}
 		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {

@@ -41,14 +41,14 @@ type Config struct {
 	// Slices is notified when a driver becomes reachable or unreachable. *resourceslice.Sweeper implements it. It may
 	// be nil.
 	Slices  Slices
-	Counted Counter // may be nil
+	Counter Counter // may be nil
 	Log     *slog.Logger
 }
 
 // A Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
 type Slices interface {
-	Here(driver string)
-	Gone(driver string)
+	DriverConnected(driver string)
+	DriverGone(driver string)
 }
 
 // A Counter observes the operations and calls for which a kubelet has metrics of dynamic resource allocation.
@@ -117,8 +117,8 @@ func New(c Config) *Manager {
 	if c.PodChanged == nil {
 		c.PodChanged = func(types.UID) {}
 	}
-	if c.Counted == nil {
-		c.Counted = noCounter{}
+	if c.Counter == nil {
+		c.Counter = noCounter{}
 	}
 	m := &Manager{
 		c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{},

@@ -41,7 +41,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if err == nil && len(names) > 0 {
 		began := time.Now()
 		err = m.prepare(ctx, pod, names)
-		m.c.Counted.DRAOperation("PrepareResources", err != nil, time.Since(began))
+		m.c.Counter.DRAOperation("PrepareResources", err != nil, time.Since(began))
 	}
 	if err != nil {
 		return &Failure{err}
@@ -264,7 +264,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	}
 	var errs []error
 	began := time.Now()
-	defer func() { m.c.Counted.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
+	defer func() { m.c.Counter.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
 	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
 	for _, c := range all {
 		if err := m.release(ctx, uid, c); err != nil {

@@ -33,7 +33,7 @@ func TestReleasedTwice(t *testing.T) {
 	w.object("gpu", a, b)
 	w.prepare(a, "")
 	w.prepare(b, "")
-	f.told()
+	f.recordedCalls()
 	c := w.find(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestReleasedTwice(t *testing.T) {
 	}
 	release(a)
 	release(a) // a second call that has waited for the first one
-	if got := f.told(); got != "" {
+	if got := f.recordedCalls(); got != "" {
 		t.Errorf("calls of the driver while another pod uses the claim: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
@@ -51,7 +51,7 @@ func TestReleasedTwice(t *testing.T) {
 	}
 	release(b)
 	release(b)
-	if got := f.told(); got != "unprepare gpu" {
+	if got := f.recordedCalls(); got != "unprepare gpu" {
 		t.Errorf("calls of the driver: %q", got)
 	}
 	if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
@@ -69,14 +69,14 @@ func TestReleaseOfARefusedPod(t *testing.T) {
 	w.object("gpu", a)
 	w.prepare(a, "")
 	w.prepare(b, "is not allowed to use ResourceClaim gpu")
-	f.told()
+	f.recordedCalls()
 	if err := w.Ended(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 	if err := w.Release(t.Context(), b.UID); err != nil {
 		t.Error(err)
 	}
-	if got := f.told(); got != "" {
+	if got := f.recordedCalls(); got != "" {
 		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, a); len(got) != 1 {
@@ -104,7 +104,7 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	if err := <-prepared; err != nil {
 		t.Error(err)
 	}
-	if got := f.told(); got != "prepare gpu, unprepare gpu, prepare gpu" {
+	if got := f.recordedCalls(); got != "prepare gpu, unprepare gpu, prepare gpu" {
 		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {

@@ -39,7 +39,7 @@ func TestHealthServices(t *testing.T) {
 		w.Close()
 		f.server.GracefulStop() // every call has been served
 		var watched []string
-		for _, said := range strings.Split(f.told(), ", ") {
+		for _, said := range strings.Split(f.recordedCalls(), ", ") {
 			if strings.HasPrefix(said, "watch ") {
 				watched = append(watched, said)
 			}

@@ -173,7 +173,7 @@ func (f *fake) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	}
 }
 
-func (f *fake) told() string {
+func (f *fake) recordedCalls() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := strings.Join(f.said, ", ")

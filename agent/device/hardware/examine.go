@@ -18,10 +18,10 @@ type Complaint struct {
 	Absent       bool // the device is only missing on this machine, which may be intended
 }
 
-// Examine compares a configuration with the host, whose files are below root (/ if root is empty). It reports
+// CheckClasses compares a configuration with the host, whose files are below root (/ if root is empty). It reports
 // resources without a device, matching devices that are withheld, and devices that a program outside of pods has
 // open.
-func Examine(classes []config.DeviceClass, root string) (out []Complaint, err error) {
+func CheckClasses(classes []config.DeviceClass, root string) (out []Complaint, err error) {
 	h := host{root}
 	nodes, kept, f, err := h.find(classes)
 	if err != nil {
@@ -70,12 +70,12 @@ func Examine(classes []config.DeviceClass, root string) (out []Complaint, err er
 // programs of pods and programs that it may not inspect.
 func (h host) openDevices() map[number]string {
 	out := map[number]string{}
-	processes, _ := list(h.at("/proc")) // if this fails, the list is empty
+	processes, _ := list(h.absolutePath("/proc")) // if this fails, the list is empty
 	for _, pid := range processes {
 		if strings.Trim(pid, "0123456789") != "" {
 			continue
 		}
-		dir := filepath.Join(h.at("/proc"), pid)
+		dir := filepath.Join(h.absolutePath("/proc"), pid)
 		files, _ := list(dir + "/fd")
 		inPod := -1
 		for _, fd := range files {

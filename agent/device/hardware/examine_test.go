@@ -17,15 +17,15 @@ func TestExamine(t *testing.T) {
 		tr.file("/proc/"+pid+"/cgroup", cgroup+"\n")
 		tr.file("/proc/"+pid+"/comm", "gpsd\n")
 	}
-	tr.must(os.Symlink(tr.at("/dev/ttyACM0"), tr.at("/proc/10/fd/3")))
-	tr.must(os.Symlink(tr.at("/dev/ttyUSB0"), tr.at("/proc/11/fd/3")))
+	tr.requireNoError(os.Symlink(tr.absolutePath("/dev/ttyACM0"), tr.absolutePath("/proc/10/fd/3")))
+	tr.requireNoError(os.Symlink(tr.absolutePath("/dev/ttyUSB0"), tr.absolutePath("/proc/11/fd/3")))
 	grouped := class("islet.dev/gpio", paths("/dev/gpiochip*"))
 	grouped.Group = new(intstr.FromString("nobodys"))
-	got, err := Examine([]config.DeviceClass{
+	got, err := CheckClasses([]config.DeviceClass{
 		class("islet.dev/gps", paths("/dev/ttyACM*")), serialClass(), class("islet.dev/none", paths("/dev/nothing*")),
 		class("islet.dev/disk", paths("/dev/mmcblk0p1")), grouped,
 	}, tr.root)
-	tr.must(err)
+	tr.requireNoError(err)
 	var text []string
 	for _, c := range got {
 		if c.Advice == "" || c.Absent != (c.Resource == "islet.dev/none") {

@@ -19,7 +19,7 @@ func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Pa
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
 	nodes, _, f, err := tr.find([]config.DeviceClass{c})
-	tr.must(err)
+	tr.requireNoError(err)
 	for _, n := range nodes[0] {
 		f.locate(n)
 	}
@@ -36,9 +36,9 @@ func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string
 func TestMatch(t *testing.T) {
 	tr := board(t)
 	tr.link("/dev/serial/by-id/usb-Silabs_0001-if00", "/dev/ttyUSB0")
-	tr.must(os.Symlink("/etc/group", tr.at("/dev/ttyetc")))
-	tr.must(os.Symlink("ttyloop", tr.at("/dev/ttyloop")))
-	tr.must(os.Symlink("/dev", tr.at("/dev/self")))
+	tr.requireNoError(os.Symlink("/etc/group", tr.absolutePath("/dev/ttyetc")))
+	tr.requireNoError(os.Symlink("ttyloop", tr.absolutePath("/dev/ttyloop")))
+	tr.requireNoError(os.Symlink("/dev", tr.absolutePath("/dev/self")))
 	tr.mknod("/dev/pts/3", char(136, 3))
 	for _, c := range []struct {
 		name  string
@@ -79,7 +79,7 @@ func TestMatch(t *testing.T) {
 func TestFirstClassWins(t *testing.T) {
 	tr := board(t)
 	nodes, _, _, err := tr.find([]config.DeviceClass{class("gps", paths("/dev/ttyACM0")), class("serial", paths("/dev/ttyA*"))})
-	tr.must(err)
+	tr.requireNoError(err)
 	if len(nodes[0]) != 1 || len(nodes[1]) != 1 || nodes[1][0].number != char(204, 64) {
 		t.Errorf("%v %v", nodes[0], nodes[1])
 	}
@@ -115,7 +115,7 @@ func TestKept(t *testing.T) {
 		{paths("/dev/nul*"), "/dev/null", ""},
 	} {
 		nodes, kept, f, err := tr.find([]config.DeviceClass{class("r", c.match)})
-		tr.must(err)
+		tr.requireNoError(err)
 		given, why := "", ""
 		for _, n := range nodes[0] {
 			f.locate(n)

@@ -27,14 +27,14 @@ func (h host) glob(pattern string, found func(path, node string)) {
 func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)) {
 	names := []string{parts[0]}
 	if hasWildcard(parts[0]) {
-		names, _ = list(h.at(dir)) // if this fails, the directory is empty
+		names, _ = list(h.absolutePath(dir)) // if this fails, the directory is empty
 	}
 	for _, name := range names {
 		if ok, _ := path.Match(parts[0], name); !ok && hasWildcard(parts[0]) {
 			continue
 		}
 		p := filepath.Join(dir, name)
-		switch info, err := os.Lstat(h.at(p)); {
+		switch info, err := os.Lstat(h.absolutePath(p)); {
 		case err != nil:
 		case len(parts) == 1:
 			found(p, info)
@@ -52,7 +52,7 @@ const maxLinks = 8
 // resolve follows a symbolic link to a device node below /dev and returns its path.
 func (h host) resolve(p string) (string, bool) {
 	for range maxLinks {
-		to, err := os.Readlink(h.at(p))
+		to, err := os.Readlink(h.absolutePath(p))
 		if err != nil {
 			_, ok := h.stat(p)
 			return p, ok

@@ -62,14 +62,14 @@ type Hardware struct {
 
 	mu        sync.Mutex // not locked while files are read
 	found     [][]*unit  // by class
-	kept      []Withheld
+	kept      []WithheldDevice
 	missing   map[heldDevice]bool
 	published bool                 // publish has been called before
 	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 
-// A Withheld is a device that matches but that no container gets.
-type Withheld struct{ Path, Resource, Why string }
+// A WithheldDevice is a device that matches but that no container gets.
+type WithheldDevice struct{ Path, Resource, Why string }
 
 // A heldDevice is a device of a resource that a container has.
 type heldDevice struct {
@@ -86,7 +86,7 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
 		udevSince: map[string]time.Time{}}
 	h.history.meta = c.Meta
-	if err := h.history.load(ctx, bootid.ReadKernel(os.DirFS(h.host.at("/")))); err != nil {
+	if err := h.history.load(ctx, bootid.ReadKernel(os.DirFS(h.host.absolutePath("/")))); err != nil {
 		return nil, err
 	}
 	for i := range c.Classes {
@@ -238,6 +238,6 @@ func (h *Hardware) udevWait(f *finder, n *node, now time.Time, waiting map[strin
 }
 
 func (h host) exists(path string) bool {
-	_, err := os.Lstat(h.at(path))
+	_, err := os.Lstat(h.absolutePath(path))
 	return err == nil
 }

@@ -196,7 +196,7 @@ func (tr *tree) pull(itf, name string, minor uint32) {
 
 func TestGive(t *testing.T) {
 	tr := board(t)
-	tr.must(os.Chown(tr.at("/dev/ttyUSB0"), 0, 20))
+	tr.requireNoError(os.Chown(tr.absolutePath("/dev/ttyUSB0"), 0, 20))
 	gps := class("islet.dev/gps", paths("/dev/ttyACM0"))
 	gps.ContainerPath, gps.Group = "/dev/gps", new(intstr.FromString("dialout"))
 	gpio := class("islet.dev/gpio", paths("/dev/gpiochip*"))
@@ -226,7 +226,7 @@ func TestGive(t *testing.T) {
 	check(b.pod("a", "islet.dev/serial", 1), 0, map[string]string{"/dev/ttyUSB0": "/dev/ttyUSB0 rw"}, 20)
 	check(b.pod("b", "islet.dev/gps", 1), 0, map[string]string{"/dev/gps": b.dir + "/b/c0/islet.dev_gps/0 rw"}, 20)
 	var st unix.Stat_t
-	tr.must(unix.Stat(b.dir+"/b/c0/islet.dev_gps/0", &st))
+	tr.requireNoError(unix.Stat(b.dir+"/b/c0/islet.dev_gps/0", &st))
 	if st.Gid != 20 || st.Mode != unix.S_IFCHR|0o660 || st.Rdev != unix.Mkdev(166, 0) {
 		t.Errorf("its own node: %+v", st)
 	}
@@ -245,7 +245,7 @@ func TestGive(t *testing.T) {
 	if _, refusal, err := b.manager.Admit(t.Context(), apart); err != nil || !strings.Contains(refusal, "with hostUsers: false") {
 		t.Errorf("another path in a user namespace: %q, %v", refusal, err)
 	}
-	tr.must(b.manager.Release(t.Context(), "b"))
+	tr.requireNoError(b.manager.Release(t.Context(), "b"))
 	b.hw.Poke()
 	b.await("the node of a pod that is gone is removed", func() bool {
 		_, err := os.Stat(b.dir + "/b")
@@ -279,7 +279,7 @@ func TestReplug(t *testing.T) {
 		}
 		tr.pull(itf, name, uint32(round))
 		if round < 2 {
-			b.await("it is missing", func() bool { return len(b.hw.Missing("p")) == 1 })
+			b.await("it is missing", func() bool { return len(b.hw.MissingDevices("p")) == 1 })
 			b.await("nothing can be given", func() bool { return b.room(c.Resource) == [2]int64{1, 0} })
 			if _, _, err := b.run(pod, 0); err == nil || !strings.Contains(err.Error(), notPluggedIn) {
 				t.Errorf("the agent %s: the container starts without its device: %v", agent, err)
@@ -292,7 +292,7 @@ func TestReplug(t *testing.T) {
 		if round == 1 {
 			b.stop()
 			b.start()
-			if got := b.hw.Missing("p"); len(got) != 1 {
+			if got := b.hw.MissingDevices("p"); len(got) != 1 {
 				t.Errorf("after a restart of the agent: missing %q", got)
 			}
 		}
@@ -314,7 +314,7 @@ func TestReplug(t *testing.T) {
 			t.Errorf("events: %q", b.events)
 		}
 		b.mu.Unlock()
-		if got := b.hw.Missing("p"); got != nil {
+		if got := b.hw.MissingDevices("p"); got != nil {
 			t.Errorf("missing: %q", got)
 		}
 		if held := b.manager.Holdings(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{modemID}) {
@@ -330,7 +330,7 @@ func TestReplug(t *testing.T) {
 	if _, err := b.hw.scan(); err != nil || len(b.restarts) > 0 {
 		t.Errorf("restarted without a change: %q, %v", b.restarts, err)
 	}
-	tr.must(b.manager.Release(t.Context(), "p"))
+	tr.requireNoError(b.manager.Release(t.Context(), "p"))
 	tr.pull(itf, "ttyUSB3", 3)
 	b.await("nothing is kept that nobody has", func() bool { return b.room(c.Resource) == [2]int64{0, 0} })
 }
@@ -344,7 +344,7 @@ func TestRestartPolicy(t *testing.T) {
 	pod.Spec.RestartPolicy = v1.RestartPolicyNever
 	b.mustRun(pod, 0)
 	tr.pull(itf, "ttyUSB0", 0)
-	b.await("it is missing", func() bool { return len(b.hw.Missing("p")) == 1 })
+	b.await("it is missing", func() bool { return len(b.hw.MissingDevices("p")) == 1 })
 	tr.modem("1", "ttyUSB1", 1)
 	b.await("it is back", func() bool {
 		b.mu.Lock()
@@ -388,7 +388,7 @@ func TestReboot(t *testing.T) {
 		t.Error("a pod runs without its device")
 	}
 	tr2.modem("1", "ttyUSB5", 5)
-	b.await("it is there", func() bool { return len(b.hw.Missing("p"))+len(b.hw.Missing("q")) == 0 })
+	b.await("it is there", func() bool { return len(b.hw.MissingDevices("p"))+len(b.hw.MissingDevices("q")) == 0 })
 	if nodes, _ := b.mustRun(late["/dev/ttyUSB5"], 0); nodes["/dev/ttyUSB5"] == "" {
 		t.Errorf("the pod whose device came late has %v", nodes)
 	}
@@ -421,7 +421,7 @@ func TestLateNode(t *testing.T) {
 	tr.file("/run/udev/data/c166:0", "")
 	tr.link("/dev/serial/by-id/usb-gps", "/dev/ttyACM0")
 	b.await("it is there by its link", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
-	tr.must(os.RemoveAll(tr.at("/dev/serial")))
+	tr.requireNoError(os.RemoveAll(tr.absolutePath("/dev/serial")))
 	b.await("it is gone with its link", func() bool { return b.room("islet.dev/gps") == [2]int64{0, 0} })
 	tr.link("/dev/serial/by-id/usb-gps", "/dev/ttyACM0")
 	b.await("its link is back", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
@@ -455,7 +455,7 @@ func TestRealDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("it is gone", func() bool { return b.room("islet.dev/disk") == [2]int64{0, 0} })
-	if got := cmp.Or(b.hw.Missing("p")...); got != "" {
+	if got := cmp.Or(b.hw.MissingDevices("p")...); got != "" {
 		t.Error(got)
 	}
 }

@@ -65,7 +65,7 @@ func (f *finder) usbIdentity(sys, dir string) identity {
 		out.id, out.port = out.id+"-"+out.port, ""
 	}
 	out.hardware = out.id
-	for part := range upward(sys) {
+	for part := range ancestors(sys) {
 		if part == dir {
 			break
 		}
@@ -83,7 +83,7 @@ func (f *finder) usbIdentity(sys, dir string) identity {
 func (f *finder) usbPort(dir string) string {
 	base := filepath.Base(dir) // 1-1.2
 	_, ports, _ := strings.Cut(base, "-")
-	for up := range upward(dir) {
+	for up := range ancestors(dir) {
 		if !strings.HasPrefix(filepath.Base(up), "usb") || f.attribute(up, "idVendor") == "" {
 			continue
 		}
@@ -96,7 +96,7 @@ func (f *finder) usbPort(dir string) string {
 
 // findAnchor returns the anchor of a device that is not USB. It is empty if the device is virtual.
 func (f *finder) findAnchor(sys string) anchor {
-	for dir := range upward(sys) {
+	for dir := range ancestors(sys) {
 		if bus := f.link(dir, "subsystem"); buses[bus] {
 			return anchor{dir, cleanName(bus + "-" + filepath.Base(dir))}
 		}

@@ -38,7 +38,7 @@ func (f *finder) refusal(n *node) string {
 // part of it is mounted, is swap space, or belongs to another device that is used.
 func (h host) usedBlockDevices() map[number]string {
 	out := map[number]string{}
-	table, _ := os.ReadFile(h.at("/proc/self/mountinfo"))
+	table, _ := os.ReadFile(h.absolutePath("/proc/self/mountinfo"))
 	for line := range strings.Lines(string(table)) {
 		w := strings.Fields(line)
 		if len(w) < 5 {
@@ -54,7 +54,7 @@ func (h host) usedBlockDevices() map[number]string {
 			}
 		}
 	}
-	swaps, _ := os.ReadFile(h.at("/proc/swaps"))
+	swaps, _ := os.ReadFile(h.absolutePath("/proc/swaps"))
 	for line := range strings.Lines(string(swaps)) {
 		if w := strings.Fields(line); len(w) > 0 && strings.HasPrefix(w[0], "/dev/") {
 			h.markPath(out, w[0], "is swap of the host")
@@ -77,7 +77,7 @@ func (h host) markUsed(out map[number]string, n number, why string) {
 		return
 	}
 	out[n] = why
-	to, err := os.Readlink(h.at("/sys/dev/block/" + n.String()))
+	to, err := os.Readlink(h.absolutePath("/sys/dev/block/" + n.String()))
 	if err != nil {
 		return
 	}
@@ -85,9 +85,9 @@ func (h host) markUsed(out map[number]string, n number, why string) {
 	if h.attribute(sys, "partition") != "" {
 		h.markSys(out, filepath.Dir(sys), why)
 	}
-	names, _ := list(h.at(sys + "/slaves"))
+	names, _ := list(h.absolutePath(sys + "/slaves"))
 	for _, name := range names {
-		if to, err := os.Readlink(h.at(sys + "/slaves/" + name)); err == nil {
+		if to, err := os.Readlink(h.absolutePath(sys + "/slaves/" + name)); err == nil {
 			h.markSys(out, filepath.Join(sys, "slaves", to), why)
 		}
 	}

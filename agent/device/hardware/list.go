@@ -20,7 +20,7 @@ type Unit struct {
 
 // List returns the units that are present, the absent units that containers have, and the matching devices that are
 // withheld.
-func (h *Hardware) List() (out []Unit, kept []Withheld) {
+func (h *Hardware) List() (out []Unit, kept []WithheldDevice) {
 	if h == nil {
 		return nil, nil
 	}
@@ -81,7 +81,7 @@ func Parts(root string) ([]Part, error) {
 			continue
 		}
 		p := Part{Path: n.path, Subsystem: h.link(n.sys, "subsystem")}
-		for dir := range upward(n.sys) {
+		for dir := range ancestors(n.sys) {
 			if p.Driver = h.link(dir, "driver"); p.Driver != "" {
 				break
 			}

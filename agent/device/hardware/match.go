@@ -19,7 +19,7 @@ type finder struct {
 
 // find returns the nodes of each class, in the order of the classes, and the matching devices that are withheld. A
 // node belongs to the first class that it matches.
-func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Withheld, f *finder, err error) {
+func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []WithheldDevice, f *finder, err error) {
 	known, err := h.nodes()
 	if err != nil {
 		return nil, nil, nil, err
@@ -35,7 +35,7 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Withheld
 			taken[n.number] = true
 			if why := f.refusal(n); why != "" {
 				f.locate(n)
-				kept = append(kept, Withheld{Path: n.path, Resource: classes[i].Resource, Why: why})
+				kept = append(kept, WithheldDevice{Path: n.path, Resource: classes[i].Resource, Why: why})
 				continue
 			}
 			out[i] = append(out[i], n)
@@ -99,7 +99,7 @@ func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 		return false
 	}
 	for name, pattern := range m.Attributes {
-		if value := f.inheritedAttribute(n, name); value == "" || !matches(pattern, value) {
+		if value := f.inheritedAttribute(n, name); value == "" || !matchPattern(pattern, value) {
 			return false
 		}
 	}
@@ -110,19 +110,19 @@ func (f *finder) matchesUSB(n *node, u *config.USBMatch) bool {
 	dir := f.usbDir(n.sys)
 	return dir != "" && (u.Vendor == "" || strings.EqualFold(f.attribute(dir, "idVendor"), u.Vendor)) &&
 		(u.Product == "" || strings.EqualFold(f.attribute(dir, "idProduct"), u.Product)) &&
-		(u.Serial == "" || matches(u.Serial, f.attribute(dir, "serial")))
+		(u.Serial == "" || matchPattern(u.Serial, f.attribute(dir, "serial")))
 }
 
-// matches reports whether a pattern matches a value. A pattern without wildcards may contain
+// matchPattern reports whether a pattern matches a value. A pattern without wildcards may contain
 // slashes.
-func matches(pattern, value string) bool {
+func matchPattern(pattern, value string) bool {
 	ok, _ := path.Match(pattern, value)
 	return ok || pattern == value
 }
 
 // anyAncestor reports whether match returns true for the directory of the device or of one of its ancestors.
 func (f *finder) anyAncestor(n *node, match func(dir string) bool) bool {
-	for dir := range upward(n.sys) {
+	for dir := range ancestors(n.sys) {
 		if match(dir) {
 			return true
 		}
@@ -142,7 +142,7 @@ func (f *finder) inheritedAttribute(n *node, name string) (value string) {
 
 // usbDir returns the directory of the USB device to which a device belongs, or "".
 func (h host) usbDir(sys string) string {
-	for dir := range upward(sys) {
+	for dir := range ancestors(sys) {
 		if h.link(dir, "subsystem") == "usb" && h.attribute(dir, "idVendor") != "" {
 			return dir
 		}

@@ -82,8 +82,8 @@ func (m *history) lastPorts() map[string]string {
 	return maps.Clone(m.ports)
 }
 
-// outdated reports whether a container was started with a node other than the present one.
-func (m *history) outdated(who holder, id, mark string) bool {
+// isOutdated reports whether a container was started with a node other than the present one.
+func (m *history) isOutdated(who holder, id, mark string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.started[who][id].Mark

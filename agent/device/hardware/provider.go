@@ -38,7 +38,7 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 		return nil, err
 	}
 	for _, n := range create {
-		if err := n.make(); err != nil {
+		if err := n.createNode(); err != nil {
 			return nil, err
 		}
 	}
@@ -53,9 +53,9 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 	return &a, p.h.history.record(ctx, p.holder(r), units, held)
 }
 
-// Preferred implements devicemanager.Preferrer. It prefers different units, and among shared units those with the
+// PreferredDevices implements devicemanager.Preferrer. It prefers different units, and among shared units those with the
 // fewest users.
-func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]string, error) {
+func (p *provider) PreferredDevices(_ context.Context, c devicemanager.Choice) ([]string, error) {
 	free, has := map[string]int{}, map[string]bool{}
 	for _, slot := range c.Available {
 		free[unitOf(slot)]++
@@ -133,10 +133,10 @@ func (p *provider) allocation(r devicemanager.Request) (a devicemanager.Allocati
 	userNamespace := r.Pod.Spec.HostUsers != nil && !*r.Pod.Spec.HostUsers
 	for i, n := range allNodes(units) {
 		var st unix.Stat_t
-		if err := unix.Lstat(h.at(n.path), &st); err != nil {
+		if err := unix.Lstat(h.absolutePath(n.path), &st); err != nil {
 			return a, nil, fmt.Errorf("device %s: %w", n.path, err)
 		}
-		out := devicemanager.Node{Host: h.at(n.path), Container: n.path, Permissions: cmp.Or(class.Permissions, "rw")}
+		out := devicemanager.Node{Host: h.absolutePath(n.path), Container: n.path, Permissions: cmp.Or(class.Permissions, "rw")}
 		if class.ContainerPath != "" {
 			out.Container = numberedPath(class.ContainerPath, i)
 		}
@@ -179,7 +179,7 @@ func (h host) groupID(c *config.DeviceClass) (int64, error) {
 	if n, err := strconv.ParseInt(name, 10, 64); err == nil {
 		return n, nil
 	}
-	table, err := os.ReadFile(h.at("/etc/group"))
+	table, err := os.ReadFile(h.absolutePath("/etc/group"))
 	if err != nil {
 		return 0, err
 	}
@@ -201,8 +201,8 @@ type ownNode struct {
 	group int
 }
 
-// make creates the node. It replaces an existing node.
-func (n ownNode) make() error {
+// createNode creates the node. It replaces an existing node.
+func (n ownNode) createNode() error {
 	if err := os.MkdirAll(filepath.Dir(n.path), 0o700); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.
 				changed.events = append(changed.events, podEvent{who, v1.EventTypeNormal, ReasonBack,
 					fmt.Sprintf("Device %s of %s is plugged in again", id, resource)})
 			}
-			outdated = outdated || u != nil && h.history.outdated(who, id, u.mark)
+			outdated = outdated || u != nil && h.history.isOutdated(who, id, u.mark)
 		}
 		if present && outdated {
 			changed.restart = append(changed.restart, who)
@@ -167,8 +167,8 @@ func (h *Hardware) restart(who holder) {
 	}
 }
 
-// Missing returns a sentence for each absent device of a pod.
-func (h *Hardware) Missing(uid types.UID) (out []string) {
+// MissingDevices returns a sentence for each absent device of a pod.
+func (h *Hardware) MissingDevices(uid types.UID) (out []string) {
 	if h == nil {
 		return nil
 	}

@@ -50,20 +50,20 @@ type node struct {
 // A host reads a machine's files below a root directory.
 type host struct{ root string }
 
-func (h host) at(path string) string { return filepath.Join(h.root, path) }
+func (h host) absolutePath(path string) string { return filepath.Join(h.root, path) }
 
 // nodes returns the devices in /sys, by device number.
 func (h host) nodes() (map[number]*node, error) {
 	all := map[number]*node{}
 	for _, block := range []bool{false, true} {
 		dir := "/sys/dev/" + number{block: block}.kind()
-		names, err := list(h.at(dir))
+		names, err := list(h.absolutePath(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, name := range names {
 			n, ok := parseNumber(name, block)
-			to, err := os.Readlink(filepath.Join(h.at(dir), name))
+			to, err := os.Readlink(filepath.Join(h.absolutePath(dir), name))
 			if !ok || err != nil || filepath.IsAbs(to) { // if Readlink failed, the device was removed in the meantime
 				continue
 			}
@@ -117,7 +117,7 @@ func (h host) stat(path string) (number, bool) {
 		return number{}, false
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(h.at(path), &st); err != nil {
+	if err := unix.Lstat(h.absolutePath(path), &st); err != nil {
 		return number{}, false
 	}
 	kind := st.Mode & unix.S_IFMT
@@ -128,7 +128,7 @@ func (h host) stat(path string) (number, bool) {
 // attribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some attributes are
 // reported by the device itself and are not verified.
 func (h host) attribute(sys, name string) string {
-	b, err := untrusted.ReadFile(h.at(sys), name, maxAttribute)
+	b, err := untrusted.ReadFile(h.absolutePath(sys), name, maxAttribute)
 	if err != nil {
 		return ""
 	}
@@ -137,15 +137,15 @@ func (h host) attribute(sys, name string) string {
 
 // link returns the last element of the target of a symbolic link in a device's directory.
 func (h host) link(sys, name string) string {
-	to, err := os.Readlink(filepath.Join(h.at(sys), name))
+	to, err := os.Readlink(filepath.Join(h.absolutePath(sys), name))
 	if err != nil {
 		return ""
 	}
 	return filepath.Base(to)
 }
 
-// upward iterates over the directories of a device and its ancestors.
-func upward(sys string) iter.Seq[string] {
+// ancestors iterates over the directories of a device and its ancestors.
+func ancestors(sys string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for dir := sys; strings.HasPrefix(dir, "/sys/devices/"); dir = filepath.Dir(dir) {
 			if !yield(dir) {

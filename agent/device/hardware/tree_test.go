@@ -29,7 +29,7 @@ func newTree(t testing.TB) *tree {
 	return tr
 }
 
-func (tr *tree) must(err error) {
+func (tr *tree) requireNoError(err error) {
 	tr.t.Helper()
 	if err != nil {
 		tr.t.Fatal(err)
@@ -38,13 +38,13 @@ func (tr *tree) must(err error) {
 
 func (tr *tree) dir(path string) {
 	tr.t.Helper()
-	tr.must(os.MkdirAll(tr.at(path), 0o755))
+	tr.requireNoError(os.MkdirAll(tr.absolutePath(path), 0o755))
 }
 
 func (tr *tree) file(path, text string) {
 	tr.t.Helper()
 	tr.dir(filepath.Dir(path))
-	tr.must(os.WriteFile(tr.at(path), []byte(text), 0o644))
+	tr.requireNoError(os.WriteFile(tr.absolutePath(path), []byte(text), 0o644))
 }
 
 // link creates a relative symbolic link, as in /sys.
@@ -52,8 +52,8 @@ func (tr *tree) link(path, to string) {
 	tr.t.Helper()
 	tr.dir(filepath.Dir(path))
 	rel, err := filepath.Rel(filepath.Dir(path), to)
-	tr.must(err)
-	tr.must(os.Symlink(rel, tr.at(path)))
+	tr.requireNoError(err)
+	tr.requireNoError(os.Symlink(rel, tr.absolutePath(path)))
 }
 
 // part creates a directory below /sys/devices for a part of a bus, with attributes.
@@ -110,16 +110,16 @@ func (tr *tree) mknod(path string, n number) {
 	if n.block {
 		kind = unix.S_IFBLK
 	}
-	tr.must(unix.Mknod(tr.at(path), kind|0o660, int(unix.Mkdev(n.major, n.minor))))
-	tr.must(os.Chmod(tr.at(path), 0o660))
+	tr.requireNoError(unix.Mknod(tr.absolutePath(path), kind|0o660, int(unix.Mkdev(n.major, n.minor))))
+	tr.requireNoError(os.Chmod(tr.absolutePath(path), 0o660))
 }
 
 // unplug removes a device as the kernel does: first its directory, then its device node.
 func (tr *tree) unplug(sys, name string, n number) {
 	tr.t.Helper()
-	tr.must(os.Remove(tr.at("/sys/dev/" + n.kind() + "/" + n.String())))
-	tr.must(os.RemoveAll(tr.at(sys)))
-	tr.must(os.Remove(tr.at("/dev/" + name)))
+	tr.requireNoError(os.Remove(tr.absolutePath("/sys/dev/" + n.kind() + "/" + n.String())))
+	tr.requireNoError(os.RemoveAll(tr.absolutePath(sys)))
+	tr.requireNoError(os.Remove(tr.absolutePath("/dev/" + name)))
 }
 
 func char(major, minor uint32) number { return number{false, major, minor} }

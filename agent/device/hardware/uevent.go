@@ -46,9 +46,9 @@ func parseUevent(b []byte) (uevent, bool) {
 	return e, true
 }
 
-// relevant reports whether the message may affect the devices. Network interfaces, which change with each pod, have
+// isRelevant reports whether the message may affect the devices. Network interfaces, which change with each pod, have
 // no device node. If a driver that is newly bound creates nodes, there is a separate message for each node.
-func (e uevent) relevant() bool {
+func (e uevent) isRelevant() bool {
 	return e.node && e.subsystem != "net" && e.subsystem != "queues"
 }
 
@@ -85,7 +85,7 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 			changed()
 		case err != nil:
 			return fmt.Errorf("read the kernel's device events: %w", err)
-		case ok && e.relevant():
+		case ok && e.isRelevant():
 			changed()
 		}
 	}

@@ -29,8 +29,8 @@ func TestParseUevent(t *testing.T) {
 		{message("add@/x", "DEVNAME", "=", ""), uevent{action: "add", path: "/x"}, true, false},
 	} {
 		got, ok := parseUevent(c.in)
-		if got != c.want || ok != c.ok || got.relevant() != c.news {
-			t.Errorf("%q: %+v, %v, news %v", c.in, got, ok, got.relevant())
+		if got != c.want || ok != c.ok || got.isRelevant() != c.news {
+			t.Errorf("%q: %+v, %v, news %v", c.in, got, ok, got.isRelevant())
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (f *finder) nodeMark(n *node) string {
 	if at == "" {
 		at = n.path
 	}
-	if err := unix.Lstat(f.at(at), &st); err != nil {
+	if err := unix.Lstat(f.absolutePath(at), &st); err != nil {
 		return n.String() + ";"
 	}
 	return fmt.Sprintf("%s/%d;", n.number, st.Ino)

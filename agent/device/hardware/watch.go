@@ -48,14 +48,14 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 // refresh updates the watched directories. It reports whether a directory was added. Nodes may have appeared there
 // before the watch began.
 func (w *watch) refresh(udev bool) (fresh bool, err error) {
-	want := map[string]bool{w.at("/dev"): true}
+	want := map[string]bool{w.absolutePath("/dev"): true}
 	if udev {
-		want[w.at(udevData)] = true
+		want[w.absolutePath(udevData)] = true
 	}
 	for _, p := range w.patterns {
 		for _, dir := range w.watchDirs(p) {
 			if len(want) < maxWatched {
-				want[w.at(dir)] = true
+				want[w.absolutePath(dir)] = true
 			}
 		}
 	}

@@ -55,8 +55,8 @@ func (g *Assignments) Remove(uid types.UID) bool {
 	return len(g.rows) != before
 }
 
-// reusable returns the bytes that a container can reuse from init containers of its pod on exactly the nodes in at.
-func (g *Assignments) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
+// reusableBytes returns the bytes that a container can reuse from init containers of its pod on exactly the nodes in at.
+func (g *Assignments) reusableBytes(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
 	for _, r := range g.rows {
 		for _, b := range r.blocks {
 			if r.uid != uid || b.Kind != kind || b.Nodes != at {

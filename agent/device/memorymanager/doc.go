@@ -2,7 +2,7 @@
 // does no I/O and has no state.
 //
 //	pod, container, nodes, assigned memory --Hints--> possible NUMA nodes
-//	                                       --Take--> nodes, or a kubelet's error
+//	                                       --Assign--> nodes, or a kubelet's error
 //
 // Containers of guaranteed pods get nodes with enough free memory for their requests. Other containers may use any
 // node. A node that is assigned together with other nodes is not assigned with other nodes as well.

@@ -13,7 +13,7 @@ import (
 // Hints returns the sets of NUMA nodes that can provide a container's memory. It returns nil if the container does
 // not get memory from particular NUMA nodes.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Assignments) topology.Hints {
-	want := Wants(pod, ctr)
+	want := RequestedMemory(pod, ctr)
 	if len(want) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assign
 			return
 		}
 		for kind, n := range want {
-			if s.free(cells, m, kind)+g.reusable(uid, kind, m) < n {
+			if s.freeBytes(cells, m, kind)+g.reusableBytes(uid, kind, m) < n {
 				return
 			}
 		}
@@ -94,7 +94,7 @@ func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok b
 			if h.Nodes&with != with {
 				continue
 			}
-			if !ok || h.Preferred && !out.Preferred || h.Preferred == out.Preferred && h.Nodes.Narrower(out.Nodes) {
+			if !ok || h.Preferred && !out.Preferred || h.Preferred == out.Preferred && h.Nodes.IsNarrower(out.Nodes) {
 				out, ok = h, true
 			}
 		}

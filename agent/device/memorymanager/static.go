@@ -149,9 +149,9 @@ func (s *Static) Check(g *Assignments) error {
 	return nil
 }
 
-// Wants returns the memory that a container requests, by kind. It is empty if the container does not get memory from
+// RequestedMemory returns the memory that a container requests, by kind. It is empty if the container does not get memory from
 // particular NUMA nodes.
-func Wants(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
+func RequestedMemory(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
 	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
 		return nil
 	}
@@ -170,7 +170,7 @@ func Wants(pod *v1.Pod, ctr *v1.Container) map[v1.ResourceName]uint64 {
 func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	sidecars, peak, main := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
-		for name, n := range Wants(pod, ctr) {
+		for name, n := range RequestedMemory(pod, ctr) {
 			switch kind {
 			case podspec.Sidecar:
 				sidecars[name] += n
@@ -199,14 +199,14 @@ func sum(cells map[int]*cell, m topology.Mask, kind v1.ResourceName, of func(*ce
 	return n
 }
 
-func (s *Static) free(cells map[int]*cell, m topology.Mask, kind v1.ResourceName) uint64 {
+func (s *Static) freeBytes(cells map[int]*cell, m topology.Mask, kind v1.ResourceName) uint64 {
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
 }
 
-// Take assigns memory to a container and records it in g. It uses the nodes of h, and adds nodes if these have too
+// Assign assigns memory to a container and records it in g. It uses the nodes of h, and adds nodes if these have too
 // little free memory. Zero nodes mean any node. It does nothing if the container already has memory or needs none.
-func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assignments) error {
-	want := Wants(pod, ctr)
+func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assignments) error {
+	want := RequestedMemory(pod, ctr)
 	if _, has := g.Blocks(pod.UID, ctr.Name); has || len(want) == 0 {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assign
 		h = found
 	}
 	for kind, n := range want {
-		if s.free(cells, h.Nodes, kind)+g.reusable(pod.UID, kind, h.Nodes) >= n {
+		if s.freeBytes(cells, h.Nodes, kind)+g.reusableBytes(pod.UID, kind, h.Nodes) >= n {
 			continue
 		}
 		found, ok := bestHint(s.hints(pod.UID, want, g), h.Nodes)
@@ -241,7 +241,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assign
 	var blocks []Block
 	for _, kind := range slices.Sorted(maps.Keys(want)) {
 		n := want[kind]
-		blocks = append(blocks, Block{Kind: kind, Nodes: h.Nodes, Size: n, Held: n - min(n, g.reusable(pod.UID, kind, h.Nodes))})
+		blocks = append(blocks, Block{Kind: kind, Nodes: h.Nodes, Size: n, Held: n - min(n, g.reusableBytes(pod.UID, kind, h.Nodes))})
 	}
 	kind, _ := podspec.Find(&pod.Spec, ctr.Name)
 	g.Put(pod.UID, ctr.Name, kind == podspec.Init, blocks)

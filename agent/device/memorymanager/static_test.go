@@ -75,7 +75,7 @@ func TestAsUpstream(t *testing.T) {
 					t.Errorf("%s: hint %+v", where, h)
 				}
 			}
-			err := s.Take(pod, &pod.Spec.Containers[0], topology.Hint{Nodes: step.Nodes}, given)
+			err := s.Assign(pod, &pod.Spec.Containers[0], topology.Hint{Nodes: step.Nodes}, given)
 			if (err == nil) != (step.Error == "") || err != nil && err.Error() != step.Error {
 				t.Fatalf("%s: %v, not %q", where, err, step.Error)
 			}
@@ -132,7 +132,7 @@ func TestInit(t *testing.T) {
 	}
 	take := func(ctr *v1.Container) {
 		t.Helper()
-		if err := s.Take(pod, ctr, topology.Hint{}, given); err != nil {
+		if err := s.Assign(pod, ctr, topology.Hint{}, given); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,11 +143,11 @@ func TestInit(t *testing.T) {
 		t.Errorf("%d bytes are free", n)
 	}
 	other := asking("q", 1)
-	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err == nil {
+	if err := s.Assign(other, &other.Spec.Containers[0], topology.Hint{}, given); err == nil {
 		t.Error("the memory does not suffice")
 	}
 	given.Remove("p")
-	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err != nil {
+	if err := s.Assign(other, &other.Spec.Containers[0], topology.Hint{}, given); err != nil {
 		t.Error(err)
 	}
 	burst := asking("b", 1)

@@ -33,9 +33,9 @@ func containers(pod *v1.Pod) (out []*v1.Container) {
 	return out
 }
 
-// Wants reports whether a pod requests devices, CPUs or memory that are not assigned to it yet.
-func (m *Manager) Wants(pod *v1.Pod) bool {
-	if m.c.Devices.Wants(pod) {
+// NeedsAllocation reports whether a pod requests devices, CPUs or memory that are not assigned to it yet.
+func (m *Manager) NeedsAllocation(pod *v1.Pod) bool {
+	if m.c.Devices.NeedsAllocation(pod) {
 		return true
 	}
 	m.mu.Lock()
@@ -47,10 +47,10 @@ func (m *Manager) Wants(pod *v1.Pod) bool {
 // yet. The caller holds mu.
 func (m *Manager) needsResources(pod *v1.Pod) bool {
 	for _, ctr := range containers(pod) {
-		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
+		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.ExclusiveCPUs(pod, ctr) > 0 {
 			return true
 		}
-		if _, has := m.nodes.Blocks(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.Wants(pod, ctr)) > 0 {
+		if _, has := m.nodes.Blocks(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.RequestedMemory(pod, ctr)) > 0 {
 			return true
 		}
 	}
@@ -60,7 +60,7 @@ func (m *Manager) needsResources(pod *v1.Pod) bool {
 // Admit assigns devices, CPUs and memory to all containers of a pod, or to none. See devicemanager.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
-	if err == nil || ctx.Err() != nil || devicemanager.Undecided(err) {
+	if err == nil || ctx.Err() != nil || devicemanager.IsStoreError(err) {
 		return "", "", err
 	}
 	var own interface {
@@ -90,7 +90,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	d.devices = devices
-	err = d.place(ctx)
+	err = d.assignNodes(ctx)
 	var rows []store.Devices
 	if err == nil {
 		rows, err = d.rows()
@@ -116,9 +116,9 @@ type draft struct {
 	nodes   *memorymanager.Assignments
 }
 
-// place selects NUMA nodes and assigns resources from them. It selects the nodes for each container, or once for all
+// assignNodes selects NUMA nodes and assigns resources from them. It selects the nodes for each container, or once for all
 // containers if the scope is the pod.
-func (d *draft) place(ctx context.Context) error {
+func (d *draft) assignNodes(ctx context.Context) error {
 	m := d.m
 	if m.byPod && m.policy.Name() != topology.None {
 		h, ok := m.policy.Merge(d.podHints())
@@ -178,15 +178,15 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
 		return err
 	}
-	if m.cpus != nil && cpumanager.Wants(d.pod, ctr) > 0 {
-		err := m.cpus.Take(d.pod, ctr, h.Nodes, d.cpus)
+	if m.cpus != nil && cpumanager.ExclusiveCPUs(d.pod, ctr) > 0 {
+		err := m.cpus.Assign(d.pod, ctr, h.Nodes, d.cpus)
 		m.metrics.countPinning(&m.metrics.cpu, err)
 		if err != nil {
 			return err
 		}
 	}
-	if m.memory != nil && len(memorymanager.Wants(d.pod, ctr)) > 0 {
-		err := m.memory.Take(d.pod, ctr, h, d.nodes)
+	if m.memory != nil && len(memorymanager.RequestedMemory(d.pod, ctr)) > 0 {
+		err := m.memory.Assign(d.pod, ctr, h, d.nodes)
 		m.metrics.countPinning(&m.metrics.memory, err)
 		if err != nil {
 			return err

@@ -47,7 +47,7 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 		return nil
 	}
 	if m.cpus != nil {
-		set := m.wanted(containerKey{pod.UID, ctr.Name}, m.cpus.Shared(m.cpuSets))
+		set := m.wantedCPUs(containerKey{pod.UID, ctr.Name}, m.cpus.SharedCPUs(m.cpuSets))
 		m.configured[containerKey{pod.UID, ctr.Name}] = configuration{set, time.Now()}
 		r.CpusetCpus = set.String()
 	}
@@ -64,9 +64,9 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// wanted returns the CPUs on which a container should run: its exclusive CPUs if it has any, otherwise the shared
+// wantedCPUs returns the CPUs on which a container should run: its exclusive CPUs if it has any, otherwise the shared
 // CPUs. The caller holds mu.
-func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
+func (m *Manager) wantedCPUs(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
 	if own, has := m.cpuSets[of.uid][of.name]; has {
 		return own
 	}
@@ -123,8 +123,8 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	delete(m.cpuSets, uid)
 	m.mu.Unlock()
 	m.notify()
-	if m.c.Freed != nil {
-		m.c.Freed()
+	if m.c.OnRelease != nil {
+		m.c.OnRelease()
 	}
 	return nil
 }
@@ -201,14 +201,14 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	}
 	var moves []move
 	m.mu.Lock()
-	shared, running := m.cpus.Shared(m.cpuSets), map[string]bool{}
+	shared, running := m.cpus.SharedCPUs(m.cpuSets), map[string]bool{}
 	for _, c := range list.Containers {
 		key := containerKey{types.UID(c.Labels[keys.PodUID]), c.Labels[keys.ContainerName]}
 		if key.uid == "" {
 			continue
 		}
 		running[c.Id] = true
-		want := m.wanted(key, shared)
+		want := m.wantedCPUs(key, shared)
 		has, known := m.applied[c.Id]
 		// the last configuration was for this container
 		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() {
@@ -230,7 +230,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		switch {
 		case time.Since(last.at) > startTimeout:
 			delete(m.configured, key)
-		case !last.set.Equals(m.wanted(key, shared)):
+		case !last.set.Equals(m.wantedCPUs(key, shared)):
 			starting = true
 		}
 	}

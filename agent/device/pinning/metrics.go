@@ -107,7 +107,7 @@ func (m *Manager) updateGauges() {
 		return
 	}
 	m.mu.Lock()
-	all := m.cpuSets.All()
+	all := m.cpuSets.Union()
 	m.mu.Unlock()
 	m.metrics.exclusive.Set(float64(all.Size()))
 	m.metrics.shared.Set(float64(m.cpus.Allocatable().Difference(all).Size() * 1000))

@@ -47,13 +47,13 @@ type Runtime interface {
 
 // Config is the input of Open.
 type Config struct {
-	Config  *config.Config
-	Share   reserve.Share // capacity and reservations of the node
-	Host    fs.FS         // the machine's root directory
-	Store   Store
-	Devices *devicemanager.Manager
-	Freed   func() // called after CPUs or memory were released; may be nil
-	Log     *slog.Logger
+	Config    *config.Config
+	Share     reserve.Share // capacity and reservations of the node
+	Host      fs.FS         // the machine's root directory
+	Store     Store
+	Devices   *devicemanager.Manager
+	OnRelease func() // called after CPUs or memory were released; may be nil
+	Log       *slog.Logger
 }
 
 // metaPolicy is the key under which the policies are stored that were in effect when the rows were written.
@@ -183,8 +183,8 @@ func (m *Manager) buildPolicies(static, blocks bool) error {
 	}
 	reservedTotal := m.c.Share.Reserved()
 	if static {
-		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.Gate("CPUManagerPolicyAlphaOptions"),
-			m.c.Config.Gate("CPUManagerPolicyBetaOptions"))
+		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.GateEnabled("CPUManagerPolicyAlphaOptions"),
+			m.c.Config.GateEnabled("CPUManagerPolicyBetaOptions"))
 		if err != nil {
 			return fmt.Errorf("cpuManagerPolicyOptions: %w", err)
 		}

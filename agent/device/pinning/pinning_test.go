@@ -107,7 +107,7 @@ func (w *world) start() error {
 	if err := w.devices.Load(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, Freed: func() { w.freed++ }, Log: log})
+	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, OnRelease: func() { w.freed++ }, Log: log})
 	return err
 }
 
@@ -165,8 +165,8 @@ func (w *world) UpdateContainerResources(_ context.Context,
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// The method runs adds a container with its configured CPUs to the running ones.
-func (w *world) runs(p *v1.Pod, i int) {
+// startContainer adds a container with its configured CPUs to the running ones.
+func (w *world) startContainer(p *v1.Pod, i int) {
 	cpus, _ := w.config(p, i)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,10 +197,10 @@ func TestLife(t *testing.T) {
 	w := newWorld(t, static("--cpu-manager-reconcile-period=1h")...)
 	shared := w.pod("shared", "100m")
 	w.admit(shared, "", "")
-	if w.Wants(shared) {
+	if w.NeedsAllocation(shared) {
 		t.Error("a container with half a CPU wants exclusive CPUs")
 	}
-	w.runs(shared, 0)
+	w.startContainer(shared, 0)
 	if got := w.cpus["shared0"]; got != "0-7" {
 		t.Errorf("shared: %s", got)
 	}
@@ -209,7 +209,7 @@ func TestLife(t *testing.T) {
 	w.Connect(w)
 	go func() { done <- w.Run(ctx) }()
 	own := w.pod("own", "2", "1500m")
-	if !w.Wants(own) {
+	if !w.NeedsAllocation(own) {
 		t.Error("two CPUs are not wanted")
 	}
 	w.admit(own, "", "")
@@ -220,7 +220,7 @@ func TestLife(t *testing.T) {
 	if rest, _ := w.config(own, 1); rest != w.cpus["shared0"] || mine == "" || mine == rest {
 		t.Errorf("own %s, shared %s", mine, rest)
 	}
-	w.runs(own, 0)
+	w.startContainer(own, 0)
 	if !w.Exclusive("own", "c0") || w.Exclusive("own", "c1") || !w.Pod(own) || w.Pod(shared) {
 		t.Error("the exclusive CPUs are wrong")
 	}
@@ -231,7 +231,7 @@ func TestLife(t *testing.T) {
 	if err := w.start(); err != nil { // kill -9: nothing was stored since
 		t.Fatal(err)
 	}
-	if w.Wants(own) {
+	if w.NeedsAllocation(own) {
 		t.Error("a pod with CPUs is admitted again")
 	}
 	if again, _ := w.config(own, 0); again != mine {

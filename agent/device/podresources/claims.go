@@ -8,10 +8,10 @@ import (
 )
 
 // ByClaims groups the devices that a container has through claims by claim. uses must be sorted by claim.
-func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*Claimed) {
+func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*ClaimDevices) {
 	for _, u := range uses {
 		if len(out) == 0 || out[len(out)-1].Resource.ClaimName != u.Claim {
-			out = append(out, &Claimed{pod.UID, container, &api.DynamicResource{ClaimName: u.Claim, ClaimNamespace: pod.Namespace}})
+			out = append(out, &ClaimDevices{pod.UID, container, &api.DynamicResource{ClaimName: u.Claim, ClaimNamespace: pod.Namespace}})
 		}
 		r := &api.ClaimResource{DriverName: u.Driver, PoolName: u.Device.Pool, DeviceName: u.Device.Name}
 		if u.Device.Share != "" {

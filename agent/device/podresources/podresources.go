@@ -22,17 +22,17 @@ import (
 type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
-	Pods    func() []*v1.Pod  // the pods with their statuses
-	Devices Devices           // the devices that are allocated to containers
-	Claims  func() []*Claimed // may be nil
-	Own     *pinning.Manager  // exclusive CPUs and memory of containers; may be nil
-	Counted Counter
+	Pods    func() []*v1.Pod       // the pods with their statuses
+	Devices Devices                // the devices that are allocated to containers
+	Claims  func() []*ClaimDevices // may be nil
+	Pinning *pinning.Manager       // exclusive CPUs and memory of containers; may be nil
+	Counter Counter
 }
 
 // Counter counts requests. *counts.PodResources implements it.
 type Counter interface {
-	// Asked counts a request. method is list, get or get_allocatable.
-	Asked(method string, err error)
+	// CountRequest counts a request. method is list, get or get_allocatable.
+	CountRequest(method string, err error)
 }
 
 // Devices lists the devices of this node. *devicemanager.Manager implements it.
@@ -41,8 +41,8 @@ type Devices interface {
 	Holdings() []devicemanager.Holding
 }
 
-// Claimed contains the devices that a container has through one ResourceClaim.
-type Claimed struct {
+// ClaimDevices contains the devices that a container has through one ResourceClaim.
+type ClaimDevices struct {
 	UID       types.UID // UID of the pod
 	Container string
 	Resource  *api.DynamicResource
@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // List reports the resources of all pods that have not ended.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
-	s.c.Counted.Asked("list", nil)
+	s.c.Counter.CountRequest("list", nil)
 	out := &api.ListPodResourcesResponse{}
 	snap := s.takeSnapshot()
 	for _, pod := range s.c.Pods() {
@@ -89,19 +89,19 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.c.Pods() {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
-			s.c.Counted.Asked("get", nil)
+			s.c.Counter.CountRequest("get", nil)
 			return &api.GetPodResourcesResponse{PodResources: s.takeSnapshot().podResources(pod)}, nil
 		}
 	}
 	err := status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code
-	s.c.Counted.Asked("get", err)
+	s.c.Counter.CountRequest("get", err)
 	return nil, err
 }
 
 // GetAllocatableResources reports the allocatable resources, whether or not they are allocated now.
 func (s *Server) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
-	s.c.Counted.Asked("get_allocatable", nil)
+	s.c.Counter.CountRequest("get_allocatable", nil)
 	out := &api.AllocatableResourcesResponse{}
 	for _, r := range s.c.Devices.List() {
 		for _, d := range r.Devices {
@@ -110,7 +110,7 @@ func (s *Server) GetAllocatableResources(context.Context,
 			}
 		}
 	}
-	all := s.c.Own.Allocatable()
+	all := s.c.Pinning.Allocatable()
 	out.CpuIds, out.Memory = numbers(all.CPUs), blocks(all.Memory)
 	return out, nil
 }
@@ -150,7 +150,7 @@ type snapshot struct {
 }
 
 func (s *Server) takeSnapshot() snapshot {
-	a := snapshot{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
+	a := snapshot{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Pinning}
 	for _, h := range s.c.Devices.Holdings() {
 		key := holder{h.UID, h.Container}
 		for _, id := range h.IDs {

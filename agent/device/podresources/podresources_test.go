@@ -41,8 +41,8 @@ func TestAPI(t *testing.T) {
 	}
 	metrics := counts.NewPlugins()
 	counted := metrics.PodResources
-	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counted: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
-		Claims: func() []*Claimed { return []*Claimed{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
+	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counter: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+		Claims: func() []*ClaimDevices { return []*ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
 	if err != nil {
 		t.Fatal(err)
 	}

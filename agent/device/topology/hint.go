@@ -31,8 +31,8 @@ func (m Mask) IDs() (out []int) {
 	return out
 }
 
-// Narrower reports whether m has fewer nodes than o, or the same number and a smaller value.
-func (m Mask) Narrower(o Mask) bool {
+// IsNarrower reports whether m has fewer nodes than o, or the same number and a smaller value.
+func (m Mask) IsNarrower(o Mask) bool {
 	if m.Count() == o.Count() {
 		return m < o
 	}

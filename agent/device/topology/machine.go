@@ -41,26 +41,26 @@ func node(_ int, c CPU) int         { return c.Node }
 func socket(_ int, c CPU) int       { return c.Socket }
 func core(_ int, c CPU) int         { return c.Core }
 func cache(_ int, c CPU) int        { return c.Cache }
-func every(CPU) bool                { return true }
+func anyCPU(CPU) bool               { return true }
 func inNode(n int) func(CPU) bool   { return func(c CPU) bool { return c.Node == n } }
 func inSocket(n int) func(CPU) bool { return func(c CPU) bool { return c.Socket == n } }
 func inCore(n int) func(CPU) bool   { return func(c CPU) bool { return c.Core == n } }
 func inCache(n int) func(CPU) bool  { return func(c CPU) bool { return c.Cache == n } }
 
-// All returns the IDs of the CPUs.
-func (c CPUs) All() cpuset.CPUSet { return c.collect(every, number) }
+// IDs returns the IDs of the CPUs.
+func (c CPUs) IDs() cpuset.CPUSet { return c.collect(anyCPU, number) }
 
 // Nodes returns the IDs of the CPUs' NUMA nodes.
-func (c CPUs) Nodes() cpuset.CPUSet { return c.collect(every, node) }
+func (c CPUs) Nodes() cpuset.CPUSet { return c.collect(anyCPU, node) }
 
 // Sockets returns the IDs of the CPUs' sockets.
-func (c CPUs) Sockets() cpuset.CPUSet { return c.collect(every, socket) }
+func (c CPUs) Sockets() cpuset.CPUSet { return c.collect(anyCPU, socket) }
 
 // Cores returns the IDs of the CPUs' cores.
-func (c CPUs) Cores() cpuset.CPUSet { return c.collect(every, core) }
+func (c CPUs) Cores() cpuset.CPUSet { return c.collect(anyCPU, core) }
 
 // Caches returns the IDs of the CPUs' uncore caches.
-func (c CPUs) Caches() cpuset.CPUSet { return c.collect(every, cache) }
+func (c CPUs) Caches() cpuset.CPUSet { return c.collect(anyCPU, cache) }
 
 // InNode returns the IDs of the CPUs of a NUMA node.
 func (c CPUs) InNode(n int) cpuset.CPUSet { return c.collect(inNode(n), number) }
@@ -92,8 +92,8 @@ func (c CPUs) CoresOfCache(n int) cpuset.CPUSet { return c.collect(inCache(n), c
 // CachesOfNode returns the uncore caches of the CPUs of a NUMA node.
 func (c CPUs) CachesOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), cache) }
 
-// Only returns those CPUs that are in a set.
-func (c CPUs) Only(set cpuset.CPUSet) CPUs {
+// Intersect returns those CPUs that are in a set.
+func (c CPUs) Intersect(set cpuset.CPUSet) CPUs {
 	out := CPUs{}
 	for id, cpu := range c {
 		if set.Contains(id) {

@@ -26,8 +26,8 @@ const defaultMaxNodes = 8
 
 // Options are the options of the topology manager.
 type Options struct {
-	Closest  bool // prefer-closest-numa-nodes
-	MaxNodes int  // max-allowable-numa-nodes
+	PreferClosest bool // prefer-closest-numa-nodes
+	MaxNodes      int  // max-allowable-numa-nodes
 }
 
 // ParseOptions parses topologyManagerPolicyOptions. The error messages are those of a kubelet.
@@ -36,7 +36,7 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch value := given[name]; name {
 		case "prefer-closest-numa-nodes":
-			if o.Closest, err = strconv.ParseBool(value); err != nil {
+			if o.PreferClosest, err = strconv.ParseBool(value); err != nil {
 				return o, fmt.Errorf("bad value for option %q: %w", name, err)
 			}
 		case "max-allowable-numa-nodes":
@@ -70,7 +70,7 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", o.MaxNodes)
 	}
 	for _, n := range m.Nodes {
-		if o.Closest && n.Distances == nil {
+		if o.PreferClosest && n.Distances == nil {
 			return nil, fmt.Errorf("prefer-closest-numa-nodes: the kernel does not report the distances of NUMA node %d", n.ID)
 		}
 	}
@@ -130,7 +130,7 @@ func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	states := map[merged]bool{{nodes: p.all, preferred: true}: true}
 	minNodes := 0 // the maximum of the resources' minimum numbers of nodes
 	for _, row := range rows {
-		if n := narrowest(row); n != 0 {
+		if n := narrowestMask(row); n != 0 {
 			minNodes = max(minNodes, n.Count())
 		}
 		next := map[merged]bool{}
@@ -175,26 +175,26 @@ func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	})
 	best := candidates[0]
 	for _, c := range candidates[1:] {
-		if p.better(c, best, minNodes) {
+		if p.isBetter(c, best, minNodes) {
 			best = c
 		}
 	}
 	return best
 }
 
-func narrowest(row []Hint) (out Mask) {
+func narrowestMask(row []Hint) (out Mask) {
 	for _, h := range row {
-		if h.Nodes != 0 && (out == 0 || h.Nodes.Narrower(out)) {
+		if h.Nodes != 0 && (out == 0 || h.Nodes.IsNarrower(out)) {
 			out = h.Nodes
 		}
 	}
 	return out
 }
 
-// better reports whether a is better than b. A preferred hint is better than another. Of two hints that are not
+// isBetter reports whether a is better than b. A preferred hint is better than another. Of two hints that are not
 // preferred, the one with minNodes nodes is better. If neither has minNodes nodes and one has more than that, the one
 // with fewer nodes is better. Otherwise the one with more nodes is better.
-func (p *Policy) better(a, b Hint, minNodes int) bool {
+func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
 	}
@@ -213,12 +213,12 @@ func (p *Policy) better(a, b Hint, minNodes int) bool {
 // closer reports whether a has fewer nodes than b. If both have the same number, it compares the distances between
 // their nodes, and then their values.
 func (p *Policy) closer(a, b Mask) bool {
-	if p.options.Closest && p.name != SingleNode && a.Count() == b.Count() {
+	if p.options.PreferClosest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {
 			return x < y
 		}
 	}
-	return a.Narrower(b)
+	return a.IsNarrower(b)
 }
 
 // distance returns the mean distance between the nodes of a set.

@@ -37,7 +37,7 @@ func TestMergeAsUpstream(t *testing.T) {
 		for id, row := range c.Distances {
 			m.Nodes = append(m.Nodes, Node{ID: id, Distances: row})
 		}
-		p, err := NewPolicy(c.Policy, Options{Closest: c.Closest, MaxNodes: defaultMaxNodes}, m)
+		p, err := NewPolicy(c.Policy, Options{PreferClosest: c.Closest, MaxNodes: defaultMaxNodes}, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestOptions(t *testing.T) {
 	if _, err := NewPolicy(Restricted, Options{MaxNodes: 8}, nine); err == nil || err.Error() != "unsupported on machines with more than 8 NUMA Nodes" {
 		t.Error(err)
 	}
-	if _, err := NewPolicy(Restricted, Options{MaxNodes: 9, Closest: true}, nine); err == nil {
+	if _, err := NewPolicy(Restricted, Options{MaxNodes: 9, PreferClosest: true}, nine); err == nil {
 		t.Error("no error without the distances of nodes")
 	}
 	if p, err := NewPolicy(None, Options{MaxNodes: 8}, nine); err != nil {

@@ -70,7 +70,7 @@ func Open(cfg Config) (*Credentials, error) {
 		return c, nil
 	}
 	all, hash, err := load(cfg.Plugins)
-	if readonly.Fault(err) { // not fatal, because pods whose images are present need no plugins
+	if readonly.IsDiskFault(err) { // not fatal, because pods whose images are present need no plugins
 		cfg.Log.Error("cannot read the configuration of credential provider plugins: none is used until the agent restarts",
 			"file", cfg.Plugins, "error", err)
 		return c, nil
@@ -91,7 +91,7 @@ func Open(cfg Config) (*Credentials, error) {
 	c.counts = newCounts(hash)
 	for i := range all {
 		p := newPlugin(cfg.BinDir, &all[i])
-		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // checkProgram logs an error
+		if _, err := os.Stat(p.path); err != nil && !readonly.IsDiskFault(err) { // checkProgram logs an error
 			c.stop()
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
 		}
@@ -136,7 +136,7 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 	k.Stored = append(k.Stored, c.node.lookup(image)...)
 	var asked []*provider
 	for _, p := range c.providers {
-		if !p.matches(image) {
+		if !p.appliesTo(image) {
 			continue
 		}
 		asked = append(asked, p)

@@ -136,7 +136,7 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	case errors.Is(err, exec.ErrWaitDelay): // the program succeeded, but its children kept the output open
 		err = nil
 	}
-	if text := stderr.text(); err != nil && text != "" {
+	if text := stderr.oneLine(); err != nil && text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return stdout.data, err
@@ -165,8 +165,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the data as one line, for events and logs.
-func (b *bounded) text() string {
+// oneLine returns the data as one line, for events and logs.
+func (b *bounded) oneLine() string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.data), "?")), " ")
 }
 

@@ -57,9 +57,9 @@ type pendingCall struct {
 	err  error
 }
 
-// matches reports whether the plugin applies to an image, given its full name without tag and
+// appliesTo reports whether the plugin applies to an image, given its full name without tag and
 // digest.
-func (p *provider) matches(image string) bool {
+func (p *provider) appliesTo(image string) bool {
 	return slices.ContainsFunc(p.images, func(m string) bool { return keyring.Matches(m, image) })
 }
 

@@ -45,8 +45,8 @@ func (o *Operations) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime, o.repairs}
 }
 
-// Repaired counts a repaired item of the pod network.
-func (o *Operations) Repaired(item string) { o.repairs.WithLabelValues(item).Inc() }
+// CountRepair counts a repaired item of the pod network.
+func (o *Operations) CountRepair(item string) { o.repairs.WithLabelValues(item).Inc() }
 
 // measure calls f, and records the call and its duration as operation op.
 func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
@@ -140,8 +140,8 @@ var operationNames = map[string]string{
 	"ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
 }
 
-// Counted measures a call to a runtime behind a socket. Other methods are ignored.
-func (o *Operations) Counted(method string, took time.Duration, err error) {
+// ObserveCall measures a call to a runtime behind a socket. Other methods are ignored.
+func (o *Operations) ObserveCall(method string, took time.Duration, err error) {
 	op, known := operationNames[method]
 	if !known {
 		return
@@ -154,7 +154,7 @@ func (o *Operations) Counted(method string, took time.Duration, err error) {
 }
 
 // Pulls is the image service of a runtime behind a socket. It only records the duration of pulls, because the remote
-// runtime itself reports its calls to Counted.
+// runtime itself reports its calls to ObserveCall.
 type Pulls struct {
 	cri.Images
 	*Operations

@@ -57,12 +57,12 @@ func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
 		if one.to.Before(created) || !wanted {
 			continue
 		}
-		first, last = cmp.Or(first, latest(one.from, created)), latest(last, one.to)
+		first, last = cmp.Or(first, laterOf(one.from, created)), laterOf(last, one.to)
 	}
 	return last.Sub(first)
 }
 
-func latest(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

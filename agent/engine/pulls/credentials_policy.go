@@ -34,8 +34,8 @@ func NewPolicy(mode kubelet.ImagePullCredentialsVerificationPolicy, allowlist []
 	return p, nil
 }
 
-// verifies reports whether a pod needs verified credentials for an image of this repository.
-func (p Policy) verifies(repository string, pulled bool) bool {
+// needsVerification reports whether a pod needs verified credentials for an image of this repository.
+func (p Policy) needsVerification(repository string, pulled bool) bool {
 	switch p.mode {
 	case kubelet.NeverVerify:
 		return false

@@ -38,10 +38,10 @@ func TestPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.verifies(name, false); got != tt.preloaded {
+		if got := p.needsVerification(name, false); got != tt.preloaded {
 			t.Errorf("%s verifies %s, preloaded: %v", tt.mode, tt.image, got)
 		}
-		if got := p.verifies(name, true); got != tt.asked {
+		if got := p.needsVerification(name, true); got != tt.asked {
 			t.Errorf("%s verifies %s, pulled: %v", tt.mode, tt.image, got)
 		}
 	}
@@ -123,7 +123,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("an unknown policy: %v, %v", g, err)
 	}
 	k.ImagePullCredentialsVerificationPolicy = kubelet.AlwaysVerify
-	if g, err := Open(&k, Config{}); err != nil || !g.cfg.Policy.verifies("example.org/a", false) {
+	if g, err := Open(&k, Config{}); err != nil || !g.cfg.Policy.needsVerification("example.org/a", false) {
 		t.Errorf("AlwaysVerify does not verify: %v", err)
 	}
 }

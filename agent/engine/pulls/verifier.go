@@ -110,7 +110,7 @@ func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 // which returns the pod's credentials for the image, only if they matter. No credential provider plugin runs for it.
 // May logs an error and returns false, without a log line if ctx has ended.
 func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
-	ok, err := g.may(ctx, name, id, credentials)
+	ok, err := g.mayUse(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
 		g.cfg.Log.Error("cannot verify the credentials for a present image: the image is pulled again", "image", name, "id",
 			id, "error", err)
@@ -118,7 +118,7 @@ func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func
 	return ok && err == nil
 }
 
-func (g *Verifier) may(ctx context.Context, name, id string, credentials func() keyring.Credentials) (bool, error) {
+func (g *Verifier) mayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) (bool, error) {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return false, err
@@ -135,7 +135,7 @@ func (g *Verifier) may(ctx context.Context, name, id string, credentials func() 
 	if !pulled {
 		g.forgetFailed(ctx, name)
 	}
-	if !g.cfg.Policy.verifies(repository, pulled) {
+	if !g.cfg.Policy.needsVerification(repository, pulled) {
 		return true, nil
 	}
 	if !slices.ContainsFunc(records, func(r store.Pull) bool { return r.Name == repository }) {

@@ -1,6 +1,6 @@
 // Package home applies the settings of a KubeletConfiguration that concern the host and the agent, not pods.
 //
-//	kubeletCgroups, systemCgroups  --> Enter, and Run once a minute
+//	kubeletCgroups, systemCgroups  --> EnterCgroups, and Run once a minute
 //	makeIPTablesUtilChains         --> Run, once: a chain that shows which iptables
 //	                                   variant the host uses
 package home

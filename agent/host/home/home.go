@@ -16,11 +16,11 @@ type Home struct {
 	Log    *slog.Logger
 }
 
-// Enter moves this process and the system's processes to their configured cgroups. Call it before the agent's cgroup
+// EnterCgroups moves this process and the system's processes to their configured cgroups. Call it before the agent's cgroup
 // is read.
-func (h Home) Enter() error { return h.system().Enter() }
+func (h Home) EnterCgroups() error { return h.system().Enter() }
 
-// Run creates the hint chain, and repeats Enter once a minute until ctx ends.
+// Run creates the hint chain, and repeats EnterCgroups once a minute until ctx ends.
 func (h Home) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.system().Run(ctx) })

@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Adjust sets the configured OOM score, limit of open files and contention profile of this process, as far as
+// ApplySettings sets the configured OOM score, limit of open files and contention profile of this process, as far as
 // permitted. Containers are not affected: they have their own OOM scores and the original limit of open files.
-func Adjust(cfg *config.Config, log *slog.Logger) {
+func ApplySettings(cfg *config.Config, log *slog.Logger) {
 	if cfg.Kubelet.EnableContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 	}

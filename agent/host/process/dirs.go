@@ -17,9 +17,9 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Used reports whether the directories have been used by an agent. It returns an error if a directory contains files
+// DirsUsed reports whether the directories have been used by an agent. It returns an error if a directory contains files
 // of another program.
-func Used(d config.Dirs) (bool, error) {
+func DirsUsed(d config.Dirs) (bool, error) {
 	state, err := names(d.State)
 	if err != nil {
 		return false, err

@@ -20,7 +20,7 @@ func TestLockMarks(t *testing.T) {
 		}
 		f.Close()
 	}
-	if used, err := Used(d); err != nil || !used {
+	if used, err := DirsUsed(d); err != nil || !used {
 		t.Errorf("used %v, %v", used, err)
 	}
 	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {

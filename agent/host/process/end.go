@@ -9,13 +9,13 @@ import (
 // lastCalls is the maximum time for which running calls may continue when the agent ends.
 const lastCalls = 8 * time.Second
 
-// ErrAbandoned means that the function of Bounded did not return in time.
+// ErrAbandoned means that the function of RunBounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
 
-// Bounded calls run and returns its error. If run has not returned within lastCalls after ctx has ended, Bounded
+// RunBounded calls run and returns its error. If run has not returned within lastCalls after ctx has ended, RunBounded
 // returns ErrAbandoned. It need not wait for OCI runtimes and plugins that hang, because the process can be killed at
 // any time without losing data.
-func Bounded(ctx context.Context, run func() error) error {
+func RunBounded(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	select {

@@ -21,7 +21,7 @@ func TestBounded(t *testing.T) {
 				ctx, end := context.WithCancel(t.Context())
 				time.AfterFunc(time.Minute, end)
 				began := time.Now()
-				err := Bounded(ctx, func() error {
+				err := RunBounded(ctx, func() error {
 					<-ctx.Done()
 					time.Sleep(c.takes)
 					return failed

@@ -53,8 +53,8 @@ func (l *Locks) Add(dir string) error {
 	return err
 }
 
-// Retake locks a directory again after its lock file was removed.
-func (l *Locks) Retake(dir string) error {
+// Relock locks a directory again after its lock file was removed.
+func (l *Locks) Relock(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, lockFile)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -84,7 +84,7 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := take(f); err != nil {
+	if err := acquireLock(f); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("another agent uses %s: stop it, or choose other directories", dir)
@@ -92,24 +92,24 @@ func lock(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-		f.WriteString(lockMark) // a full disk must not prevent the start of the agent; see Used
+		f.WriteString(lockMark) // a full disk must not prevent the start of the agent; see DirsUsed
 	}
 	return f, nil
 }
 
 // A killed process keeps its locks until the kernel has ended it. For that time, take retries at this interval.
 const (
-	dying = 3 * time.Second
-	again = 20 * time.Millisecond
+	killedTimeout = 3 * time.Second
+	lockRetry     = 20 * time.Millisecond
 )
 
-// take locks a file that another process may be about to release.
-func take(f *os.File) error {
-	tick := time.NewTicker(again)
+// acquireLock locks a file that another process may be about to release.
+func acquireLock(f *os.File) error {
+	tick := time.NewTicker(lockRetry)
 	defer tick.Stop()
 	for began := time.Now(); ; <-tick.C {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > dying {
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > killedTimeout {
 			return err
 		}
 	}

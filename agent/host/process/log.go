@@ -30,7 +30,7 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	h := leveled{Handler: format(errors), level: level}
 	if split := logging.Options.Text.SplitStream; logging.Format == "json" && logging.Options.JSON.SplitStream ||
 		logging.Format != "json" && split {
-		h.Handler = divided{rest: format(out), errors: h.Handler}
+		h.Handler = splitHandler{rest: format(out), errors: h.Handler}
 	}
 	for _, m := range logging.VModule {
 		if h.files == nil {
@@ -47,7 +47,7 @@ func LogConfig(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	if !log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	text, err := yaml.Marshal(config.Shown(&cfg.Kubelet))
+	text, err := yaml.Marshal(config.Redacted(&cfg.Kubelet))
 	if err != nil {
 		log.Error("cannot log the configuration", "error", err)
 		return
@@ -73,12 +73,12 @@ func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 // Enabled implements slog.Handler. If some source files have levels of their own, it returns true for every level
 // that applies to one of them, and Handle filters by file.
 func (l leveled) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= l.level.Level() || l.files != nil && l.files.may(level)
+	return level >= l.level.Level() || l.files != nil && l.files.isEnabled(level)
 }
 
 // Handle implements slog.Handler.
 func (l leveled) Handle(ctx context.Context, r slog.Record) error {
-	if l.files != nil && r.Level < l.files.of(r.PC) {
+	if l.files != nil && r.Level < l.files.levelOf(r.PC) {
 		return nil
 	}
 	return l.Handler.Handle(ctx, r)
@@ -96,10 +96,10 @@ func (l leveled) WithGroup(name string) slog.Handler {
 	return l
 }
 
-// divided writes errors to one stream and other lines to another.
-type divided struct{ rest, errors slog.Handler }
+// splitHandler writes errors to one stream and other lines to another.
+type splitHandler struct{ rest, errors slog.Handler }
 
-func (d divided) to(level slog.Level) slog.Handler {
+func (d splitHandler) handlerFor(level slog.Level) slog.Handler {
 	if level >= slog.LevelError {
 		return d.errors
 	}
@@ -107,23 +107,23 @@ func (d divided) to(level slog.Level) slog.Handler {
 }
 
 // Enabled implements slog.Handler.
-func (d divided) Enabled(ctx context.Context, level slog.Level) bool {
-	return d.to(level).Enabled(ctx, level)
+func (d splitHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return d.handlerFor(level).Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
-func (d divided) Handle(ctx context.Context, r slog.Record) error {
-	return d.to(r.Level).Handle(ctx, r)
+func (d splitHandler) Handle(ctx context.Context, r slog.Record) error {
+	return d.handlerFor(r.Level).Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (d divided) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return divided{d.rest.WithAttrs(attrs), d.errors.WithAttrs(attrs)}
+func (d splitHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return splitHandler{d.rest.WithAttrs(attrs), d.errors.WithAttrs(attrs)}
 }
 
 // WithGroup implements slog.Handler.
-func (d divided) WithGroup(name string) slog.Handler {
-	return divided{d.rest.WithGroup(name), d.errors.WithGroup(name)}
+func (d splitHandler) WithGroup(name string) slog.Handler {
+	return splitHandler{d.rest.WithGroup(name), d.errors.WithGroup(name)}
 }
 
 // files contains the levels of source files, as in klog's vmodule. The first matching pattern applies. A pattern
@@ -140,7 +140,7 @@ type pattern struct {
 	level slog.Level
 }
 
-func (f *files) may(level slog.Level) bool {
+func (f *files) isEnabled(level slog.Level) bool {
 	for _, p := range f.patterns {
 		if level >= p.level {
 			return true
@@ -149,7 +149,7 @@ func (f *files) may(level slog.Level) bool {
 	return false
 }
 
-func (f *files) of(pc uintptr) slog.Level {
+func (f *files) levelOf(pc uintptr) slog.Level {
 	found, ok := f.known.Load(pc)
 	if !ok {
 		frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()

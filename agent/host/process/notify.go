@@ -21,11 +21,11 @@ func TakeServiceManager() ServiceManager {
 
 // Extend requests more time to start or stop.
 func (m ServiceManager) Extend(by time.Duration) error {
-	return m.Tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (by + 10*time.Second).Microseconds()))
+	return m.Notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (by + 10*time.Second).Microseconds()))
 }
 
-// Tell sends a state such as READY=1.
-func (m ServiceManager) Tell(state string) error {
+// Notify sends a state such as READY=1.
+func (m ServiceManager) Notify(state string) error {
 	if m == "" {
 		return nil
 	}

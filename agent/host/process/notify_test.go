@@ -20,7 +20,7 @@ func TestServiceManager(t *testing.T) {
 	if v, set := os.LookupEnv("NOTIFY_SOCKET"); set {
 		t.Errorf("OCI runtimes would inherit %q", v)
 	}
-	if err := m.Tell("READY=1"); err != nil {
+	if err := m.Notify("READY=1"); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 64)
@@ -30,7 +30,7 @@ func TestServiceManager(t *testing.T) {
 	if n, err := l.Read(b); err != nil || string(b[:n]) != "READY=1" {
 		t.Errorf("got %q, %v", b[:n], err)
 	}
-	if err := TakeServiceManager().Tell("READY=1"); err != nil {
+	if err := TakeServiceManager().Notify("READY=1"); err != nil {
 		t.Errorf("an error without a service manager: %v", err)
 	}
 }

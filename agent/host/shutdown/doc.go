@@ -2,8 +2,8 @@
 // priority, the lowest first. Each group has its own grace period.
 //
 //	logind: PrepareForShutdown --.
-//	islet shutdown --------------+--> Run --turn by turn--> Off(pod): its turn came --> plan: hooks, stop
-//	RUN/shutdown, of an agent ---'     |                    Going: node not ready, no new pods
+//	islet shutdown --------------+--> Run --turn by turn--> PodTermination(pod): its turn came --> plan: hooks, stop
+//	RUN/shutdown, of an agent ---'     |                    InProgress: node not ready, no new pods
 //	that was killed meanwhile          '--all ended, or late--> the lock of logind is released
 //
 // Meanwhile a delay inhibitor lock delays logind's shutdown for at most InhibitDelayMaxSec. If necessary, a drop-in

@@ -50,9 +50,9 @@ const (
 	madeBy = "# Made by islet:"
 )
 
-// Forget removes the drop-in if it was created by islet. A running logind keeps the delay until it restarts. Another
+// RemoveDropIn removes the drop-in if it was created by islet. A running logind keeps the delay until it restarts. Another
 // agent on this machine that needs the delay creates the file again.
-func Forget(dropIns string) error {
+func RemoveDropIn(dropIns string) error {
 	file := filepath.Join(dropIns, dropIn)
 	text, err := regular.Read(file, 4096)
 	switch {
@@ -70,23 +70,23 @@ const (
 	login   = "org.freedesktop.login1"
 	manager = login + ".Manager"
 
-	soon, seldom = time.Second, time.Minute // interval between two attempts to connect
-	answer       = 5 * time.Second          // timeout of one call
+	minReconnectDelay, maxReconnectDelay = time.Second, time.Minute // interval between two attempts to connect
+	answer                               = 5 * time.Second          // timeout of one call
 )
 
 // Run implements Host. It reconnects when logind is missing or restarts.
 func (l *Logind) Run(ctx context.Context, need time.Duration, notify func(off bool, release func())) {
 	defer l.release()
-	for pause := soon; ; pause = min(2*pause, seldom) {
+	for pause := minReconnectDelay; ; pause = min(2*pause, maxReconnectDelay) {
 		begin := time.Now()
 		err := l.session(ctx, need, notify)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(begin) > seldom {
-			pause = soon
+		if time.Since(begin) > maxReconnectDelay {
+			pause = minReconnectDelay
 		}
-		if pause == soon {
+		if pause == minReconnectDelay {
 			l.Log.Warn("cannot follow logind, so only islet shutdown ends pods in order: retrying",
 				"error", err)
 		}
@@ -131,7 +131,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 		return err
 	}
 	if !off {
-		if err := l.take(ctx, o); err != nil {
+		if err := l.takeInhibitor(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 				continue
 			}
 			if off, _ = s.Body[0].(bool); !off {
-				if err := l.take(ctx, o); err != nil {
+				if err := l.takeInhibitor(ctx, o); err != nil {
 					return err
 				}
 			}
@@ -187,8 +187,8 @@ func property(ctx context.Context, o dbus.BusObject, name string, value any) err
 	return nil
 }
 
-// take acquires an inhibitor lock unless one is held.
-func (l *Logind) take(ctx context.Context, o dbus.BusObject) error {
+// takeInhibitor acquires an inhibitor lock unless one is held.
+func (l *Logind) takeInhibitor(ctx context.Context, o dbus.BusObject) error {
 	ctx, stop := context.WithTimeout(ctx, answer)
 	defer stop()
 	l.mu.Lock()

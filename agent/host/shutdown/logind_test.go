@@ -182,7 +182,7 @@ func TestLogind(t *testing.T) {
 		t.Errorf("the drop-in is %q", text)
 	}
 	t.Cleanup(func() {
-		if err := Forget(l.dir); err != nil {
+		if err := RemoveDropIn(l.dir); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(filepath.Join(l.dir, dropIn)); err == nil {
@@ -251,7 +251,7 @@ func TestForget(t *testing.T) {
 		if err := c.make(filepath.Join(dir, dropIn)); err != nil {
 			t.Fatal(err)
 		}
-		err := Forget(dir)
+		err := RemoveDropIn(dir)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -259,7 +259,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := Forget(filepath.Join(t.TempDir(), "none")); err != nil {
+	if err := RemoveDropIn(filepath.Join(t.TempDir(), "none")); err != nil {
 		t.Error(err)
 	}
 }

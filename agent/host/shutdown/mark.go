@@ -16,9 +16,9 @@ type mark struct {
 	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time has passed
 }
 
-// recall reads the mark of the previous agent. It returns nil if there is none. The mark is trusted, because only
+// readMark reads the mark of the previous agent. It returns nil if there is none. The mark is trusted, because only
 // root can write to the run directory.
-func recall(file string) (*mark, error) {
+func readMark(file string) (*mark, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

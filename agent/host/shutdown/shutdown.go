@@ -38,8 +38,8 @@ type Config struct {
 	Meta    Meta
 	Pods    func() []*v1.Pod     // all desired pods
 	AtRest  func(types.UID) bool // reports whether the pod has no running container
-	Poke    func(types.UID)      // called for each pod for which the result of Off has changed
-	Changed func()               // called when the result of Going has changed
+	Poke    func(types.UID)      // called for each pod for which the result of PodTermination has changed
+	Changed func()               // called when the result of InProgress has changed
 	// Extend requests more time from the service manager before it kills this process.
 	Extend func(time.Duration) error
 	Events event.Sink
@@ -72,7 +72,7 @@ func New(ctx context.Context, c Config) (*Shutdown, error) {
 		return s, nil
 	}
 	var err error
-	if s.mark, err = recall(c.File); err != nil {
+	if s.mark, err = readMark(c.File); err != nil {
 		c.Log.Error("cannot read whether a shutdown is in progress", "error", err)
 	}
 	if s.mark != nil && s.mark.Done {
@@ -86,9 +86,9 @@ func New(ctx context.Context, c Config) (*Shutdown, error) {
 	return s, nil
 }
 
-// Going reports whether a shutdown is in progress. The node is then not ready and admits no pods.
+// InProgress reports whether a shutdown is in progress. The node is then not ready and admits no pods.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
-func (s *Shutdown) Going() bool {
+func (s *Shutdown) InProgress() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mark != nil
@@ -96,15 +96,15 @@ func (s *Shutdown) Going() bool {
 
 // NotReady returns the reason why the node is not ready, in a kubelet's words. It returns "" if there is no shutdown.
 func (s *Shutdown) NotReady() string {
-	if s.Going() {
+	if s.InProgress() {
 		return "node is shutting down"
 	}
 	return ""
 }
 
-// Off returns the time from which a pod must end, and its grace period. Both are zero if the turn of the pod's period
+// PodTermination returns the time from which a pod must end, and its grace period. Both are zero if the turn of the pod's period
 // has not started.
-func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
+func (s *Shutdown) PodTermination(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mark == nil {
@@ -116,8 +116,8 @@ func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	return time.Time{}, 0
 }
 
-// Touched must be called when a pod's worker has made progress. It never blocks.
-func (s *Shutdown) Touched() {
+// WorkerProgressed must be called when a pod's worker has made progress. It never blocks.
+func (s *Shutdown) WorkerProgressed() {
 	select {
 	case s.touched <- struct{}{}:
 	default:
@@ -143,7 +143,7 @@ func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
-	if !s.Going() {
+	if !s.InProgress() {
 		return true, errors.New("the shutdown was cancelled: the pods are started again")
 	}
 	return true, nil
@@ -201,7 +201,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 			if e.release != nil {
 				release = e.release
 			}
-			s.take(e)
+			s.handleNotice(e)
 			if e.taken != nil {
 				close(e.taken)
 			}
@@ -209,8 +209,8 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	}
 }
 
-// take starts or cancels a shutdown. A shutdown that was started by islet shutdown cannot be cancelled by logind.
-func (s *Shutdown) take(e notice) {
+// handleNotice starts or cancels a shutdown. A shutdown that was started by islet shutdown cannot be cancelled by logind.
+func (s *Shutdown) handleNotice(e notice) {
 	s.mu.Lock()
 	m := s.mark
 	switch {
@@ -263,7 +263,7 @@ func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 		turn, now := len(m.Turns)-1, time.Now()
 		if turn >= 0 { // a change of the clock must not extend the turn
 			grace := s.c.Periods[turn].Grace
-			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && s.busy(turn) {
+			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && s.hasRunning(turn) {
 				return end, false
 			}
 		}
@@ -316,8 +316,8 @@ func (s *Shutdown) podsOf(turn int) (pods []*v1.Pod) {
 	return pods
 }
 
-// busy reports whether a pod of the period still has a running container.
-func (s *Shutdown) busy(turn int) bool {
+// hasRunning reports whether a pod of the period still has a running container.
+func (s *Shutdown) hasRunning(turn int) bool {
 	for _, p := range s.podsOf(turn) {
 		if !s.c.AtRest(p.UID) {
 			return true

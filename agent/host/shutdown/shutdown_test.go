@@ -115,13 +115,13 @@ func (w *world) open(t *testing.T) (kill func()) {
 		AtRest: func(uid types.UID) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.rests[uid] },
 		Poke: func(uid types.UID) {
 			for _, p := range w.pods() {
-				since, most := w.Off(p)
+				since, most := w.PodTermination(p)
 				if p.UID == uid {
 					w.note("%s %v %v", uid, !since.IsZero(), most)
 				}
 			}
 		},
-		Changed: func() { w.note("going %v", w.Going()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: eventtest.Sink(w.record), Log: slog.New(slog.DiscardHandler),
+		Changed: func() { w.note("going %v", w.InProgress()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: eventtest.Sink(w.record), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func (w *world) rest(uids ...types.UID) {
 		w.rests[uid] = true
 	}
 	w.mu.Unlock()
-	w.Touched()
+	w.WorkerProgressed()
 	synctest.Wait()
 }
 
@@ -176,7 +176,7 @@ func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		synctest.Wait()
-		if since, _ := w.Off(aPod("web", 0)); w.Going() || !since.IsZero() || w.NotReady() != "" {
+		if since, _ := w.PodTermination(aPod("web", 0)); w.InProgress() || !since.IsZero() || w.NotReady() != "" {
 			t.Error("a shutdown began before logind's signal")
 		}
 		w.logind(true)
@@ -229,14 +229,14 @@ func TestCancelled(t *testing.T) {
 		answer := make(chan error, 1)
 		go func() { _, err := w.Begin(t.Context()); answer <- err }()
 		synctest.Wait()
-		if w.logind(false); !w.Going() {
+		if w.logind(false); !w.InProgress() {
 			t.Error("logind cancelled a shutdown that it had not begun")
 		}
 		if err := w.Cancel(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-answer; err == nil || w.Going() {
-			t.Errorf("going %v, %v", w.Going(), err)
+		if err := <-answer; err == nil || w.InProgress() {
+			t.Errorf("going %v, %v", w.InProgress(), err)
 		}
 		w.rest("web", "batch", "dns", "etcd") // the pods end, and the shutdown begins again
 		if _, err := w.Begin(t.Context()); err != nil {
@@ -258,9 +258,9 @@ func TestKilled(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		kill = w.open(t)
 		synctest.Wait()
-		since, most := w.Off(aPod("dns", 2_000_000_000))
-		if !w.Going() || time.Since(since) != 4*time.Second || most != 10*time.Second {
-			t.Errorf("going %v, since %v, %v", w.Going(), time.Since(since), most)
+		since, most := w.PodTermination(aPod("dns", 2_000_000_000))
+		if !w.InProgress() || time.Since(since) != 4*time.Second || most != 10*time.Second {
+			t.Errorf("going %v, since %v, %v", w.InProgress(), time.Since(since), most)
 		}
 		w.logind(true)
 		w.expect(t)
@@ -275,7 +275,7 @@ func TestKilled(t *testing.T) {
 		kill()
 		w.dir = t.TempDir() // a reboot deletes the run directory
 		w.open(t)
-		if w.Going() {
+		if w.InProgress() {
 			t.Error("the shutdown continues after a reboot")
 		}
 		if end := value(t, w.Collectors()[1]); end == 0 {
@@ -294,7 +294,7 @@ func TestUndoneWhileDown(t *testing.T) {
 		kill()
 		w.open(t)
 		synctest.Wait()
-		if w.logind(false); w.Going() {
+		if w.logind(false); w.InProgress() {
 			t.Error("the shutdown continues")
 		}
 	})
@@ -309,7 +309,7 @@ func TestNotConfigured(t *testing.T) {
 	if configured, err := s.Begin(t.Context()); configured || err != nil {
 		t.Error(configured, err)
 	}
-	if err := errors.Join(s.Run(t.Context()), s.Cancel(t.Context())); err != nil || s.Going() {
+	if err := errors.Join(s.Run(t.Context()), s.Cancel(t.Context())); err != nil || s.InProgress() {
 		t.Error(err)
 	}
 }

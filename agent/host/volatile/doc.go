@@ -15,6 +15,6 @@
 // A pod can fill the layer, but it cannot exhaust the machine's memory. Writes to a full layer fail like writes to a
 // full disk. A pod's writes are charged to the pod's memory. All changes are lost at the next boot. The directories
 // are then as they were when the disk became read-only. When a file is changed, the whole file is copied into memory.
-// The layer stays until the machine reboots or Uncover is called, even if the disk becomes writable again. The data
+// The layer stays until the machine reboots or UnmountLayers is called, even if the disk becomes writable again. The data
 // on the disk would be older than the agent's state.
 package volatile

@@ -25,11 +25,11 @@ const Name = "volatile"
 
 // A Dir is a directory that the agent writes to.
 type Dir struct {
-	Path  string
-	Apart []string // relative to Path; directories that do not exist are skipped
+	Path     string
+	Separate []string // relative to Path; directories that do not exist are skipped
 }
 
-// Config configures Cover.
+// Config configures MountLayers.
 type Config struct {
 	Dirs []Dir  // of the agent; no other process may use them during the call
 	Run  string // the run directory, which must be writable
@@ -42,12 +42,12 @@ type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size
 
-	fresh []string // the elements of Dirs that this call of Cover has covered
+	fresh []string // the elements of Dirs that this call of MountLayers has covered
 }
 
-// Fresh reports whether Cover has covered a directory in this call. A file that was opened there before is not the
+// IsNew reports whether MountLayers has covered a directory in this call. A file that was opened there before is not the
 // file that is visible now.
-func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
+func (l *Layer) IsNew(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
 // String describes the layer for the user. It returns "" if no directory is covered.
 func (l *Layer) String() string {
@@ -59,9 +59,9 @@ func (l *Layer) String() string {
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
 
-// Cover covers each directory that is on a read-only disk. It keeps the layers of earlier calls. It skips missing
+// MountLayers covers each directory that is on a read-only disk. It keeps the layers of earlier calls. It skips missing
 // directories.
-func Cover(c Config) (*Layer, error) {
+func MountLayers(c Config) (*Layer, error) {
 	l := &Layer{}
 	var err error
 	if c.Run, err = filepath.EvalSymlinks(c.Run); err != nil {
@@ -83,7 +83,7 @@ func Cover(c Config) (*Layer, error) {
 			if !readonly.CheckDisk(real) {
 				continue
 			}
-			if err := c.cover(real, d.Apart); err != nil {
+			if err := c.cover(real, d.Separate); err != nil {
 				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no overlay in memory can be mounted over "+
 					"it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
 					d.Path, err)
@@ -103,9 +103,9 @@ func Cover(c Config) (*Layer, error) {
 	return l, nil
 }
 
-// Uncover removes the layers, which must not be in use. Their data is lost when the directory Name in the run
+// UnmountLayers removes the layers, which must not be in use. Their data is lost when the directory Name in the run
 // directory is unmounted.
-func Uncover(dirs ...Dir) error {
+func UnmountLayers(dirs ...Dir) error {
 	var errs []error
 	for _, d := range slices.Backward(dirs) {
 		real, err := filepath.EvalSymlinks(d.Path)
@@ -130,7 +130,7 @@ func Uncover(dirs ...Dir) error {
 
 // isCovered reports whether the mount at a directory belongs to a layer.
 func isCovered(real string) (bool, error) {
-	m, err := mounts.At(real)
+	m, err := mounts.FindContaining(real)
 	return err == nil && m.Mountpoint == real && m.Source == Source, err
 }
 
@@ -214,7 +214,7 @@ func (c Config) mountBase(base string) error {
 
 // carry mounts everything that is mounted below from at the same relative path below to.
 func carry(from, to string) error {
-	on, err := mounts.At(from)
+	on, err := mounts.FindContaining(from)
 	if err != nil {
 		return err
 	}

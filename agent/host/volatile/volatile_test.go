@@ -56,7 +56,7 @@ func world(t *testing.T) (c Config, state, root string) {
 	tmpfs(t, root+"/pods/volume")
 	must(t, os.WriteFile(root+"/pods/volume/kept", nil, 0o600))
 	must(t, unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	dirs := []Dir{{Path: state, Apart: []string{"layers", "none"}}, {Path: root}, {Path: disk + "/missing"}, {Path: top + "/run"}}
+	dirs := []Dir{{Path: state, Separate: []string{"layers", "none"}}, {Path: root}, {Path: disk + "/missing"}, {Path: top + "/run"}}
 	return Config{Dirs: dirs, Run: top + "/run", Bytes: bound}, state, root
 }
 
@@ -101,9 +101,9 @@ func ours(t *testing.T) (points []string) {
 
 func TestCover(t *testing.T) {
 	c, state, root := world(t)
-	l, err := Cover(c)
+	l, err := MountLayers(c)
 	must(t, err)
-	if !l.Fresh(state) || !l.Fresh(root) || len(l.Dirs) != 2 || l.Bytes != bound {
+	if !l.IsNew(state) || !l.IsNew(root) || len(l.Dirs) != 2 || l.Bytes != bound {
 		t.Fatalf("covered %+v", l)
 	}
 	for _, f := range []string{"/file", "/dir/file", "/layers/db", "/layers/1/record"} {
@@ -125,16 +125,16 @@ func TestCover(t *testing.T) {
 
 	// The next start uses the existing layer.
 	before := ours(t)
-	again, err := Cover(c)
+	again, err := MountLayers(c)
 	must(t, err)
-	if again.Fresh(state) || again.Fresh(root) || again.String() != l.String() || !slices.Equal(ours(t), before) {
+	if again.IsNew(state) || again.IsNew(root) || again.String() != l.String() || !slices.Equal(ours(t), before) {
 		t.Errorf("covered %+v with %q, before %+v with %q", again, ours(t), l, before)
 	}
 	if got := read(t, state+"/moved/file"); got != "memory" {
 		t.Errorf("after a restart %q", got)
 	}
 
-	must(t, Uncover(c.Dirs...))
+	must(t, UnmountLayers(c.Dirs...))
 	for _, f := range []string{state + "/file", state + "/dir/file", root + "/pods/file"} {
 		if got := read(t, f); got != "disk" {
 			t.Errorf("the disk's %s has %q", f, got)
@@ -145,7 +145,7 @@ func TestCover(t *testing.T) {
 			t.Errorf("left: %s", p)
 		}
 	}
-	must(t, Uncover(c.Dirs...))
+	must(t, UnmountLayers(c.Dirs...))
 }
 
 // The function stacks checks that a container's root file system can be mounted: an overlay whose lower layer is on
@@ -172,7 +172,7 @@ func stacks(t *testing.T, dir string) {
 // TestBound checks that pods cannot write more to the layer in memory than its size and number of files.
 func TestBound(t *testing.T) {
 	c, state, root := world(t)
-	_, err := Cover(c)
+	_, err := MountLayers(c)
 	must(t, err)
 	if err := os.WriteFile(root+"/big", make([]byte, 2*bound), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("wrote more than the limit: %v", err)
@@ -197,17 +197,17 @@ func TestHalfDone(t *testing.T) {
 	c, state, root := world(t)
 	table := read(t, "/proc/self/mountinfo")
 	broken := c
-	broken.Dirs = []Dir{{Path: state, Apart: []string{"file"}}} // not a directory, so that the call fails late
-	if _, err := Cover(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") ||
+	broken.Dirs = []Dir{{Path: state, Separate: []string{"file"}}} // not a directory, so that the call fails late
+	if _, err := MountLayers(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") ||
 		!strings.Contains(err.Error(), "remount,rw") {
 		t.Fatalf("%v", err)
 	}
 	if now := read(t, "/proc/self/mountinfo"); !strings.HasPrefix(now, table) || strings.Contains(strings.TrimPrefix(now, table), state+" ") {
 		t.Errorf("mounted\n%s\nbefore\n%s", now, table)
 	}
-	l, err := Cover(c)
+	l, err := MountLayers(c)
 	must(t, err)
-	if !l.Fresh(state) || !l.Fresh(root) {
+	if !l.IsNew(state) || !l.IsNew(root) {
 		t.Errorf("%+v", l)
 	}
 	write(t, state+"/file")
@@ -220,8 +220,8 @@ func TestWritable(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must(t, os.Mkdir(dir+"/state", 0o755))
-	l, err := Cover(Config{Dirs: []Dir{{Path: dir + "/state"}}, Run: dir})
-	if l != nil || err != nil || l.Fresh(dir+"/state") {
+	l, err := MountLayers(Config{Dirs: []Dir{{Path: dir + "/state"}}, Run: dir})
+	if l != nil || err != nil || l.IsNew(dir+"/state") {
 		t.Errorf("%v, %v", l, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {

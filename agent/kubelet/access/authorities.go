@@ -80,7 +80,7 @@ func (a *authorities) current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	info, err := os.Stat(a.path)
-	if err == nil && same(a.seen, info) {
+	if err == nil && sameFile(a.seen, info) {
 		return a.pool
 	}
 	a.seen = info
@@ -103,6 +103,6 @@ func (a *authorities) read() error {
 	return err
 }
 
-func same(a, b fs.FileInfo) bool {
+func sameFile(a, b fs.FileInfo) bool {
 	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

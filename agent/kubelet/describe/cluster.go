@@ -19,7 +19,7 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
 	out := &api.Cluster{
-		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Lasts)),
+		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.DisplaySince)),
 		Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
 	}
 	out.ClientCertificate, out.ServingCertificate = c.Link.Expiry()
@@ -72,7 +72,7 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 			d.Problems = append(d.Problems, text)
 		}
 	}
-	d.Problems = append(d.Problems, a.c.Waiting(uid)...)
+	d.Problems = append(d.Problems, a.c.SlowVolumes(uid)...)
 	d.Hooks = failedHooks(a.c.Input(uid).Failed)
 	d.Events = eventsOf(a.c.Events.Recent(uid))
 	return d

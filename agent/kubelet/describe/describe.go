@@ -25,31 +25,31 @@ import (
 // Config configures a Describer.
 type Config struct {
 	*config.Config
-	Desired   *desired.Desired
-	Store     *store.Store
-	Events    *outbox.Events
-	Runtime   Runtime
-	Network   Network
-	Endpoint  string          // of the runtime; empty if the runtime is part of this process
-	Left      string          // pods and images that the previous runtime still keeps, and how to remove them; may be empty
-	Database  string          // path of the database
-	Addresses func() []string // returns the addresses of the node
-	NotReady  func(context.Context) []string
-	Spoken    func(source string) bool
-	Local     interface{ Problems() []local.Problem }
-	Input     func(types.UID) plan.Input // returns the input of the last round of a pod's worker
-	Cluster   *Cluster                   // nil if the node has no control plane
-	Flash     func(context.Context) *api.Flash
-	Waiting   func(types.UID) []string // describes the volumes of a pod whose setup takes long
-	Volatile  string                   // the problem that directories are in memory because the disk is read-only; may be empty
+	Desired     *desired.Desired
+	Store       *store.Store
+	Events      *outbox.Events
+	Runtime     Runtime
+	Network     Network
+	Endpoint    string          // of the runtime; empty if the runtime is part of this process
+	Leftovers   string          // pods and images that the previous runtime still keeps, and how to remove them; may be empty
+	Database    string          // path of the database
+	Addresses   func() []string // returns the addresses of the node
+	NotReady    func(context.Context) []string
+	HasReported func(source string) bool
+	Local       interface{ Problems() []local.Problem }
+	Input       func(types.UID) plan.Input // returns the input of the last round of a pod's worker
+	Cluster     *Cluster                   // nil if the node has no control plane
+	Flash       func(context.Context) *api.Flash
+	SlowVolumes func(types.UID) []string // describes the volumes of a pod whose setup takes long
+	Volatile    string                   // the problem that directories are in memory because the disk is read-only; may be empty
 
 	Configuration func() []string // returns problems with a received configuration
 }
 
 // A Runtime runs the containers. *engine.Containers implements it.
 type Runtime interface {
-	// Going returns the imports of image archives in progress. FailedArchives returns the failed ones.
-	Going() []api.Import
+	// ImportsInProgress returns the imports of image archives in progress. FailedArchives returns the failed ones.
+	ImportsInProgress() []api.Import
 	FailedArchives() []api.Import
 	// Problems describes parts of the runtime that do not work.
 	Problems() []string
@@ -84,11 +84,11 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.RecentNode())
 	s.Addresses = a.c.Addresses()
-	s.Imports = append(a.c.Runtime.Going(), a.c.Runtime.FailedArchives()...)
+	s.Imports = append(a.c.Runtime.ImportsInProgress(), a.c.Runtime.FailedArchives()...)
 	s.Network.Config = a.c.Network.Config()
 	s.Problems = append(s.Problems, a.c.Runtime.Problems()...)
 	s.Problems = append(s.Problems, a.c.Configuration()...)
-	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Left
+	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Leftovers
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems,
 			fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); work "+
@@ -111,7 +111,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 		s.Problems = append(s.Problems, a.c.Volatile)
 	}
 	if r := a.c.Network.Repairs(); r.Count > 0 {
-		s.Network.Repairs = &api.Repairs{Count: r.Count, Last: r.Last, What: r.What}
+		s.Network.Repairs = &api.Repairs{Count: r.Count, Last: r.Last, What: r.LastItem}
 	}
 	if s.Network.Config == cni.BuiltIn {
 		for _, p := range a.c.Network.PodCIDRs() {
@@ -120,7 +120,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	}
 	if a.c.Cluster != nil {
 		s.Cluster = a.cluster(s.Now)
-		a.held(s)
+		a.addHeldPods(s)
 		s.Problems = append(s.Problems, a.twin()...)
 		s.Problems = append(s.Problems, a.objectProblems()...)
 	}
@@ -139,7 +139,7 @@ func (a *Describer) describeSources() (out []api.Source) {
 		if name != desired.Local && origins[name] == "" {
 			continue
 		}
-		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.Spoken(name), Pods: counts[name]}
+		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.HasReported(name), Pods: counts[name]}
 		for _, p := range a.c.Desired.Problems() {
 			if p.Source == name {
 				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})

@@ -6,14 +6,14 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// held adds the pods on hold to the status.
-func (a *Describer) held(s *api.Status) {
+// addHeldPods adds the pods on hold to the status.
+func (a *Describer) addHeldPods(s *api.Status) {
 	c := a.c.Cluster
-	h, yes := c.Brake.Held()
+	h, yes := c.Brake.CurrentHold()
 	if !yes {
 		return
 	}
-	s.Held = &api.Held{Pods: len(h.Pods), Since: h.Since, Why: h.Why, Until: c.Brake.Until(h)}
+	s.Held = &api.Held{Pods: len(h.Pods), Since: h.Since, Why: h.Why, Until: c.Brake.HoldDeadline(h)}
 	s.Problems = append(s.Problems, c.Brake.Describe(h))
 }
 

@@ -13,7 +13,7 @@ func (a *Describer) twin() []string {
 	if text := t.Report(); text != "" {
 		return []string{text}
 	}
-	if why := t.Held(); why != "" {
+	if why := t.HoldReason(); why != "" {
 		return []string{
 			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn " +
 				"off the other machine, or give one of them another name. Then run islet takeover",

@@ -8,15 +8,15 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server"
 )
 
-// stuck is the duration after which an operation counts as hanging. Normally it takes almost no time.
-const stuck = 2 * time.Minute
+// hangTime is the duration after which an operation counts as hanging. Normally it takes almost no time.
+const hangTime = 2 * time.Minute
 
 // Config configures a Health.
 type Config struct {
-	Overdue func() time.Duration // returns how long a pod has been waiting for its worker
-	Busy    func() time.Duration // returns how long a call to the container runtime has been in progress
-	Network func() error         // returns why the pod network is not ready
-	Off     func() string        // returns why no more pods are started; empty if pods are started
+	StartDelay    func() time.Duration // returns how long a pod has been waiting for its worker
+	CallDuration  func() time.Duration // returns how long a call to the container runtime has been in progress
+	Network       func() error         // returns why the pod network is not ready
+	StartsBlocked func() string        // returns why no more pods are started; empty if pods are started
 }
 
 // Health has the checks of the node's health. A check runs when it is called.
@@ -28,10 +28,10 @@ func New(c Config) Health { return Health{c} }
 // Checks returns the checks for the path healthz.
 func (h Health) Checks() []server.Check {
 	return []server.Check{{Name: "syncloop", Check: func(context.Context) error {
-		if d := h.c.Overdue(); d > stuck {
+		if d := h.c.StartDelay(); d > hangTime {
 			return fmt.Errorf("a pod has been waiting for its worker for %s", d.Round(time.Second))
 		}
-		if d := h.c.Busy(); d > stuck {
+		if d := h.c.CallDuration(); d > hangTime {
 			return fmt.Errorf("the container runtime has not answered for %s", d.Round(time.Second))
 		}
 		return nil
@@ -48,7 +48,7 @@ func (h Health) NotReady(ctx context.Context) (why []string) {
 	if err := h.c.Network(); err != nil {
 		why = append(why, err.Error())
 	}
-	if off := h.c.Off(); off != "" {
+	if off := h.c.StartsBlocked(); off != "" {
 		why = append(why, off)
 	}
 	return why

@@ -21,7 +21,7 @@ func TestNotReady(t *testing.T) {
 		{busy: time.Hour, network: errors.New("no conflist"), want: []string{"the container runtime has not answered for 1h0m0s", "no conflist"}},
 	} {
 		h := New(Config{
-			Overdue: func() time.Duration { return tt.overdue }, Busy: func() time.Duration { return tt.busy }, Network: func() error { return tt.network }, Off: func() string { return tt.off },
+			StartDelay: func() time.Duration { return tt.overdue }, CallDuration: func() time.Duration { return tt.busy }, Network: func() error { return tt.network }, StartsBlocked: func() string { return tt.off },
 		})
 		if got := h.NotReady(t.Context()); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q", tt, got)

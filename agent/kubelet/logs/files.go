@@ -116,23 +116,23 @@ func (s set) open(name string) (*file, error) {
 	return c, nil
 }
 
-// has reports whether the file with the given name exists, compressed or not.
-func (s set) has(name string) bool {
+// hasFile reports whether the file with the given name exists, compressed or not.
+func (s set) hasFile(name string) bool {
 	_, plain := os.Lstat(filepath.Join(s.dir, name))
 	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
 	return plain == nil || packed == nil
 }
 
 // stopAtSize limits reading to the size that the file had when it was opened.
-func (f *file) stopAtSize() { f.scan = newScanner(bounded{f.f, f.size}) }
+func (f *file) stopAtSize() { f.scan = newScanner(boundedReader{f.f, f.size}) }
 
-// bounded reads a file from its current offset up to end.
-type bounded struct {
+// boundedReader reads a file from its current offset up to end.
+type boundedReader struct {
 	*os.File
 	end int64
 }
 
-func (b bounded) Read(p []byte) (int, error) {
+func (b boundedReader) Read(p []byte) (int, error) {
 	at, err := b.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return 0, err
@@ -153,13 +153,13 @@ func (f *file) close() {
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
 	if err != nil && !f.plain {
-		f.damaged(err)
+		f.logDamage(err)
 		err = io.EOF
 	}
 	return e, err
 }
 
-func (f *file) damaged(err error) {
+func (f *file) logDamage(err error) {
 	if f.bad == nil && err != io.EOF {
 		f.bad = fmt.Errorf("lines are missing because %s is damaged: %w", f.f.Name(), err)
 	}
@@ -179,13 +179,13 @@ func (f *file) rewind() error {
 		err = io.ErrUnexpectedEOF
 	}
 	f.scan = newScanner(strings.NewReader(""))
-	f.damaged(err)
+	f.logDamage(err)
 	return nil
 }
 
-// again moves back to the start of an unfinished last line, so that the next read begins there. The writer truncates such
+// seekUnfinished moves back to the start of an unfinished last line, so that the next read begins there. The writer truncates such
 // a line when the disk is full.
-func (f *file) again() error {
+func (f *file) seekUnfinished() error {
 	unread := int64(f.scan.end - f.scan.start)
 	if !f.plain || unread == 0 {
 		return nil
@@ -213,10 +213,10 @@ func (s set) name(f *file) (name string, exists bool, err error) {
 	return name, !deleted, nil
 }
 
-// newest opens the current log file, and lists the rotated files that are older, the oldest first. The file is nil if
+// openNewest opens the current log file, and lists the rotated files that are older, the oldest first. The file is nil if
 // there is no current log file. The list is read after the file is opened. Otherwise a file that is rotated in between
 // would be missing.
-func (s set) newest() (*file, []string, error) {
+func (s set) openNewest() (*file, []string, error) {
 	f, err := s.open(s.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -237,11 +237,11 @@ func (s set) newest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// first opens the oldest rotated file for which match returns true. If there is none, it opens the current log file. It
+// openFirst opens the oldest rotated file for which match returns true. If there is none, it opens the current log file. It
 // returns nil if that does not exist either.
-func (s set) first(match func(rotated string) bool) (*file, error) {
+func (s set) openFirst(match func(rotated string) bool) (*file, error) {
 	for {
-		newest, older, err := s.newest()
+		newest, older, err := s.openNewest()
 		if err != nil {
 			return nil, err
 		}
@@ -260,8 +260,8 @@ func (s set) first(match func(rotated string) bool) (*file, error) {
 
 var errGone = errors.New("the log was removed")
 
-// after opens the next newer file than f. It returns nil if there is none yet, and errGone if the log was removed.
-func (s set) after(f *file) (*file, error) {
+// openNext opens the next newer file than f. It returns nil if there is none yet, and errGone if the log was removed.
+func (s set) openNext(f *file) (*file, error) {
 	name, exists, err := s.name(f)
 	if err != nil {
 		return nil, err
@@ -272,12 +272,12 @@ func (s set) after(f *file) (*file, error) {
 		}
 		return nil, errGone
 	}
-	return s.first(func(rotated string) bool { return rotated > name })
+	return s.openFirst(func(rotated string) bool { return rotated > name })
 }
 
-// oldest opens the oldest file that may have lines from since or later.
-func (s set) oldest(since time.Time) (*file, error) {
-	return s.first(func(rotated string) bool {
+// openOldest opens the oldest file that may have lines from since or later.
+func (s set) openOldest(since time.Time) (*file, error) {
+	return s.openFirst(func(rotated string) bool {
 		info, err := os.Lstat(filepath.Join(s.dir, rotated))
 		return err != nil || !info.ModTime().Before(since) // Lstat fails for a compressed file, whose lines are filtered later
 	})

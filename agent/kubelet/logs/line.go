@@ -79,8 +79,8 @@ func (s *scanner) next() (entry, error) {
 	}
 }
 
-// rest returns the unfinished last line of a file that will not grow.
-func (s *scanner) rest() (entry, bool) {
+// unfinishedEntry returns the unfinished last line of a file that will not grow.
+func (s *scanner) unfinishedEntry() (entry, bool) {
 	if s.start == s.end {
 		return entry{}, false
 	}

@@ -210,7 +210,7 @@ func TestMissedBlind(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer r.watch.close()
-				r.watch.take(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, unix.IN_Q_OVERFLOW<<32), 0))
+				r.watch.recordEvents(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, unix.IN_Q_OVERFLOW<<32), 0))
 			}
 			if err := r.begin(); err != nil {
 				t.Fatal(err)
@@ -245,7 +245,7 @@ func TestWatchBound(t *testing.T) {
 		}
 	}
 	w.catchUp()
-	if _, sure := w.missed("0.log.99999", "", newSet("0.log").has); sure || len(w.removed) > maxRemoved {
+	if _, sure := w.missed("0.log.99999", "", newSet("0.log").hasFile); sure || len(w.removed) > maxRemoved {
 		t.Errorf("sure: %v, of %d names", sure, len(w.removed))
 	}
 }

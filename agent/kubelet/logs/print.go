@@ -18,14 +18,14 @@ var errLimit = errors.New("byte limit reached")
 type printer struct {
 	w          io.Writer
 	o          Options
-	out, err   pending
-	open       *pending // the stream whose unfinished line has been written in part; may be nil
-	left       int64    // how much of LimitBytes is left
+	out, err   unfinishedLine
+	open       *unfinishedLine // the stream whose unfinished line has been written in part; may be nil
+	left       int64           // how much of LimitBytes is left
 	stampSpace []byte
 }
 
-// pending is the unfinished line of one stream.
-type pending struct {
+// unfinishedLine is the unfinished line of one stream.
+type unfinishedLine struct {
 	buf     []byte
 	time    time.Time
 	started bool
@@ -60,9 +60,9 @@ func (p *printer) entry(e entry) error {
 	return p.write(s, true)
 }
 
-// idle writes the buffered pieces. It is called when the next entry may take a long time to arrive.
-func (p *printer) idle() error {
-	for _, s := range []*pending{&p.out, &p.err} {
+// flushPieces writes the buffered pieces. It is called when the next entry may take a long time to arrive.
+func (p *printer) flushPieces() error {
+	for _, s := range []*unfinishedLine{&p.out, &p.err} {
 		if len(s.buf) > 0 {
 			if err := p.write(s, false); err != nil {
 				return err
@@ -72,7 +72,7 @@ func (p *printer) idle() error {
 	return nil
 }
 
-func (p *printer) write(s *pending, end bool) error {
+func (p *printer) write(s *unfinishedLine, end bool) error {
 	defer func() {
 		s.buf = s.buf[:0]
 		s.started = !end

@@ -25,8 +25,8 @@ type Flusher interface{ Flush() error }
 // While following a log, Read calls ended after each interval settled. It also calls ended shortly after a writer has
 // closed a log file: after the time settling, because the runtime may notice the exit later than inotify.
 const (
-	settling = 20 * time.Millisecond
-	settled  = 5 * time.Second
+	closeDelay       = 20 * time.Millisecond
+	endCheckInterval = 5 * time.Second
 )
 
 // Errors of Read. All lines before the missing ones have been written.
@@ -48,7 +48,7 @@ var (
 // If w is a Flusher, Read flushes it whenever no more output is available, and at the end. It does not flush it after an
 // error, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
-	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
+	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
 	r.print = newPrinter(r.out, o)
 	events := uint32(removals)
 	if o.Follow {
@@ -121,7 +121,7 @@ func (r *reader) begin() (err error) {
 	if r.o.Tail >= 0 {
 		r.cur, err = r.set.tail(r.o.Tail, r.o)
 	} else {
-		r.cur, err = r.set.oldest(r.o.Since)
+		r.cur, err = r.set.openOldest(r.o.Since)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (r *reader) drain(ctx context.Context) error {
 	if r.cur == nil {
 		return nil
 	}
-	if err := r.cur.again(); err != nil {
+	if err := r.cur.seekUnfinished(); err != nil {
 		return err
 	}
 	if r.cur.newest && !r.o.Follow {
@@ -160,11 +160,11 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 		if !r.o.Follow {
 			return false, nil
 		}
-		first, err := r.set.oldest(r.o.Since)
+		first, err := r.set.openOldest(r.o.Since)
 		r.cur = first
 		return first != nil, err
 	}
-	next, err := r.set.after(r.cur)
+	next, err := r.set.openNext(r.cur)
 	if err != nil {
 		return false, err
 	}
@@ -174,7 +174,7 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	}
 	// The writer no longer uses the current file, but may have written to it after the last drain.
 	err = r.drain(ctx)
-	if e, ok := r.cur.scan.rest(); ok && err == nil {
+	if e, ok := r.cur.scan.unfinishedEntry(); ok && err == nil {
 		err = r.print.entry(e)
 	}
 	r.bad = cmp.Or(r.bad, r.cur.bad)
@@ -199,9 +199,9 @@ func (r *reader) missed(next *file) error {
 	}
 	missed, sure := false, false
 	if known {
-		missed, sure = r.watch.missed(r.cur.stem, name, r.set.has)
+		missed, sure = r.watch.missed(r.cur.stem, name, r.set.hasFile)
 	}
-	if missed || !sure && next != nil && !r.set.has(r.cur.stem) {
+	if missed || !sure && next != nil && !r.set.hasFile(r.cur.stem) {
 		return ErrMissed
 	}
 	return nil
@@ -213,29 +213,29 @@ func (r *reader) finish() error {
 		return nil
 	}
 	r.bad = cmp.Or(r.bad, r.cur.bad)
-	if e, ok := r.cur.scan.rest(); ok {
+	if e, ok := r.cur.scan.unfinishedEntry(); ok {
 		if err := r.print.entry(e); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(r.print.idle(), r.bad)
+	return cmp.Or(r.print.flushPieces(), r.bad)
 }
 
 // wait flushes the output and waits for more.
 func (r *reader) wait(ctx context.Context) error {
-	if err := errors.Join(r.print.idle(), r.flush()); err != nil {
+	if err := errors.Join(r.print.flushPieces(), r.flush()); err != nil {
 		return err
 	}
 	asked := time.Now()
-	closed, err := r.watch.wait(ctx, r.pause)
+	closed, err := r.watch.waitForChange(ctx, r.pause)
 	if err != nil {
 		return err
 	}
 	switch waited := time.Since(asked); {
 	case closed:
-		r.pause = settling
+		r.pause = closeDelay
 	case waited >= r.pause:
-		r.pause = min(2*r.pause, settled)
+		r.pause = min(2*r.pause, endCheckInterval)
 	default:
 		return nil // there is output, so the container is running
 	}

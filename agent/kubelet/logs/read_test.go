@@ -312,7 +312,7 @@ func TestHiddenName(t *testing.T) {
 	if err := os.Rename(path+".2", filepath.Join(s.dir, ".nfs00000001")); err != nil {
 		t.Fatal(err)
 	}
-	next, err := s.after(f)
+	next, err := s.openNext(f)
 	if err != nil || next.stem != "0.log" {
 		t.Fatalf("got %v, %v", next, err)
 	}

@@ -11,7 +11,7 @@ import (
 // tail opens the file that contains the first of the last n lines, at this line. It returns nil if there is no file. It
 // reads uncompressed files backwards, and only as far as necessary.
 func (s set) tail(n int64, o Options) (*file, error) {
-	first, older, err := s.newest()
+	first, older, err := s.openNewest()
 	if err != nil {
 		return first, err
 	}

@@ -47,8 +47,8 @@ func (w *watch) close() {
 	}
 }
 
-// wait waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file.
-func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err error) {
+// waitForChange waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file.
+func (w *watch) waitForChange(ctx context.Context, d time.Duration) (closed bool, err error) {
 	if err := w.f.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
 	}
@@ -66,15 +66,15 @@ func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err err
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return false, err
 		}
-		w.take(buf[:max(n, 0)])
+		w.recordEvents(buf[:max(n, 0)])
 	}
 	closed = w.closed
 	w.closed, w.early = false, false
 	return closed, nil
 }
 
-// take records the events in b.
-func (w *watch) take(b []byte) {
+// recordEvents records the events in b.
+func (w *watch) recordEvents(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(b[4:])
 		end := min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:])))
@@ -110,7 +110,7 @@ func (w *watch) catchUp() bool {
 			if n <= 0 || err != nil {
 				return // no more events
 			}
-			w.take(buf[:n])
+			w.recordEvents(buf[:n])
 		}
 	})
 	return true
@@ -123,15 +123,15 @@ func (w *watch) catchUp() bool {
 // would count as missed.
 func (w *watch) missed(name, next string, there func(string) bool) (missed, sure bool) {
 	for _, gone := range w.removed {
-		missed = missed || older(w.base, name, gone) && (next == "" || older(w.base, gone, next)) && !there(gone)
+		missed = missed || isOlder(w.base, name, gone) && (next == "" || isOlder(w.base, gone, next)) && !there(gone)
 	}
 	sure = !w.blind
 	if next != "" {
-		w.removed = slices.DeleteFunc(w.removed, func(gone string) bool { return !older(w.base, next, gone) })
+		w.removed = slices.DeleteFunc(w.removed, func(gone string) bool { return !isOlder(w.base, next, gone) })
 		w.blind = false
 	}
 	return missed, sure
 }
 
-// older reports whether the log file a is older than the log file b. The file base is the newest.
-func older(base, a, b string) bool { return a != base && (b == base || a < b) }
+// isOlder reports whether the log file a is older than the log file b. The file base is the newest.
+func isOlder(base, a, b string) bool { return a != base && (b == base || a < b) }

@@ -8,17 +8,19 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Measured implements Machine for this host.
-type Measured struct {
+// HostMachine implements Machine for this host.
+type HostMachine struct {
 	Disk string // a directory on the measured file system
 	host *host.Host
 }
 
-// OfMachine returns a Measured for the file system that contains the directory disk.
-func OfMachine(disk string) *Measured { return &Measured{Disk: disk, host: host.New(host.Config{})} }
+// OfMachine returns a HostMachine for the file system that contains the directory disk.
+func OfMachine(disk string) *HostMachine {
+	return &HostMachine{Disk: disk, host: host.New(host.Config{})}
+}
 
 // Read implements Machine.
-func (m *Measured) Read(ctx context.Context) (Reading, error) {
+func (m *HostMachine) Read(ctx context.Context) (Reading, error) {
 	u, err := m.host.Usage(ctx)
 	if err != nil {
 		return Reading{}, err

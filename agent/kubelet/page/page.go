@@ -48,9 +48,9 @@ func New(c Config) *Page {
 // maxConnections is the maximum number of connections to the port on localhost.
 const maxConnections = 32
 
-// Below returns a handler that serves the page below the path root, such as /page/. The caller authenticates the requests.
-// Below returns nil if p is nil.
-func (p *Page) Below(root string) http.Handler {
+// HandlerAt returns a handler that serves the page below the path root, such as /page/. The caller authenticates the requests.
+// HandlerAt returns nil if p is nil.
+func (p *Page) HandlerAt(root string) http.Handler {
 	if p == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (p *Page) Run(ctx context.Context) error {
 	door.Watch(hs)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- hs.Serve(door.Listen(ln, door.Config{What: "the status page", Most: maxConnections, Log: p.c.Log}))
+		ended <- hs.Serve(door.Listen(ln, door.Config{PortName: "the status page", MaxConnections: maxConnections, Log: p.c.Log}))
 	}()
 	p.history.run(ctx, p.c.Machine)
 	hs.Close()

@@ -120,10 +120,10 @@ func TestWho(t *testing.T) {
 			t.Errorf("%s: %v", x.path, w.Header())
 		}
 	}
-	if w := ask(p.Below("/page/"), "GET", "/page/data", "10.0.0.7:10250"); w.Code != 200 {
+	if w := ask(p.HandlerAt("/page/"), "GET", "/page/data", "10.0.0.7:10250"); w.Code != 200 {
 		t.Errorf("behind the node's authentication: %d", w.Code)
 	}
-	if strings.Contains(policy, "unsafe") || New(Config{}) != nil || New(Config{}).Below("/page/") != nil {
+	if strings.Contains(policy, "unsafe") || New(Config{}) != nil || New(Config{}).HandlerAt("/page/") != nil {
 		t.Error("off is not off")
 	}
 }

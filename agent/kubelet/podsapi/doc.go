@@ -2,7 +2,7 @@
 // the pods of this node without the API server.
 //
 //	program --<root-dir>/pods-api/pods-api.sock--> ListPods, GetPod, WatchPods
-//	                                                    '--> Pods: Newer(version), Find(uid), Changed()
+//	                                                    '--> Pods: ChangedSince(version), Find(uid), Changed()
 //
 // Until the first connection, the server consists of a socket and a goroutine. A watcher has no queue: when a pod changes,
 // it sends the newest state of every pod that has changed since the last time. A slow watcher therefore skips states of a

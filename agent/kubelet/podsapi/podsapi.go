@@ -29,9 +29,9 @@ const (
 // Pods has the pods of this node and their statuses. *pods.Pods implements it.
 type Pods interface {
 	Complete() bool
-	Newer(than uint64) (changed []*v1.Pod, version uint64)
+	ChangedSince(than uint64) (changed []*v1.Pod, version uint64)
 	Find(types.UID) *v1.Pod
-	Wanted(types.UID) bool
+	IsWanted(types.UID) bool
 	Changed() <-chan struct{}
 }
 
@@ -54,7 +54,7 @@ type Server struct {
 
 // Open opens the socket. It returns nil if the feature gate is off.
 func Open(c Config) (*Server, error) {
-	if !c.Config.Gate("PodsAPI") {
+	if !c.Config.GateEnabled("PodsAPI") {
 		return nil, nil
 	}
 	s, err := rpc.Listen(filepath.Join(c.Config.Dirs.Root, "pods-api", "pods-api.sock"), c.Sockets)
@@ -120,7 +120,7 @@ func (s *Server) checkReady() error {
 }
 
 func (s *Server) sorted() []*v1.Pod {
-	list, _ := s.c.Pods.Newer(0)
+	list, _ := s.c.Pods.ChangedSince(0)
 	sorting.By(list, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return list
 }
@@ -156,8 +156,8 @@ func (w *watchers) enter() error {
 	return nil
 }
 
-// leave removes a watcher.
-func (w *watchers) leave() {
+// removeWatcher removes a watcher.
+func (w *watchers) removeWatcher() {
 	w.mu.Lock()
 	w.n--
 	w.mu.Unlock()

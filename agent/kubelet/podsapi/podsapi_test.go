@@ -69,7 +69,7 @@ func (n *node) Complete() bool {
 	return n.complete
 }
 
-func (n *node) Newer(than uint64) (out []*v1.Pod, version uint64) {
+func (n *node) ChangedSince(than uint64) (out []*v1.Pod, version uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for uid, p := range n.pods {
@@ -86,7 +86,7 @@ func (n *node) Find(uid types.UID) *v1.Pod {
 	return n.pods[uid]
 }
 
-func (n *node) Wanted(uid types.UID) bool { return n.Find(uid) != nil }
+func (n *node) IsWanted(uid types.UID) bool { return n.Find(uid) != nil }
 
 func (n *node) Changed() <-chan struct{} {
 	n.mu.Lock()

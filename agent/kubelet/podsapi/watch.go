@@ -26,7 +26,7 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServe
 	w.late.Stop()
 	ended := make(chan error, 1)
 	go func() { // gRPC has no deadline for sending. A blocked call of Send ends when this method has returned.
-		defer s.watchers.leave()
+		defer s.watchers.removeWatcher()
 		ended <- w.run()
 	}()
 	select {
@@ -71,7 +71,7 @@ func (w *watch) run() error {
 // sendChanges sends an event for each pod that was removed, added or changed since its last call.
 func (w *watch) sendChanges() error {
 	for uid, name := range w.known {
-		if !w.pods.Wanted(uid) {
+		if !w.pods.IsWanted(uid) {
 			delete(w.known, uid)
 			gone := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}
 			if err := w.send(api.EventType_DELETED, gone); err != nil {
@@ -79,7 +79,7 @@ func (w *watch) sendChanges() error {
 			}
 		}
 	}
-	changed, version := w.pods.Newer(w.version)
+	changed, version := w.pods.ChangedSince(w.version)
 	for _, pod := range changed {
 		kind := api.EventType_MODIFIED
 		if _, known := w.known[pod.UID]; !known {

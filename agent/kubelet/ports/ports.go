@@ -164,16 +164,16 @@ func (a Config) tlsConfig() (*tls.Config, error) {
 		return nil, fmt.Errorf("TLS of the kubelet API: %w", err)
 	}
 	if len(suites) == 0 {
-		suites = strong
+		suites = strongCipherSuites
 	}
 	return &tls.Config{MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
 		DynamicRecordSizingDisabled: true, // or the first 128 KiB after a pause need a system call per 1.4 KiB
 		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// strong contains the cipher suites for TLS 1.2 if none are configured. They are those of the CIS benchmark for Kubernetes.
+// strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. They are those of the CIS benchmark for Kubernetes.
 // Go's defaults include some without authenticated encryption.
-var strong = []uint16{
+var strongCipherSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
@@ -193,7 +193,7 @@ func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) 
 	if *k.EnableSystemLogHandler {
 		p.SystemLogs = hostLogs
 	}
-	if c.Gate("KubeletAllocatedPodsEndpoint") {
+	if c.GateEnabled("KubeletAllocatedPodsEndpoint") {
 		p.Allocated = allocated
 	}
 	return p

@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// reachWithin is the timeout of Reach.
+// reachWithin is the timeout of CheckReachable.
 const reachWithin = 5 * time.Second
 
-// Reach tests whether an API server could use the kubelet API, and returns an error if it could not. It makes a request to
+// CheckReachable tests whether an API server could use the kubelet API, and returns an error if it could not. It makes a request to
 // the port at an address of the node, over TLS as Go's client supports it, with the node's own client certificate. The
 // same CA signs this certificate and that of the API server, so the port must accept it. If cert is nil, any response is a
 // success.
-func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
+func (o *Ports) CheckReachable(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
 	for _, p := range o.all {
 		if p.field != "port" {
 			continue
@@ -30,14 +30,14 @@ func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certifica
 		if len(ips) > 0 {
 			host = ips[0].String()
 		}
-		return reach(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
+		return requestSelf(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
 	}
 	return errors.New("the kubelet API has no TCP port")
 }
 
-// reach makes a request to one address. It reserves a connection in the listener, so that the test does not fail because
+// requestSelf makes a request to one address. It reserves a connection in the listener, so that the test does not fail because
 // of too many other connections.
-func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
+func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it connects to itself
@@ -53,7 +53,7 @@ func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Cer
 		if err != nil || ln == nil {
 			return conn, err
 		}
-		return &call{conn, ln.Expect(conn.LocalAddr())}, nil
+		return &call{conn, ln.Reserve(conn.LocalAddr())}, nil
 	}
 	client := http.Client{
 		Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},

@@ -51,24 +51,24 @@ func TestReach(t *testing.T) {
 	}
 	o := &Ports{all: []port{{number: int32(number), field: "port"}}}
 	cert, ctx := certificate(t), context.Background()
-	if err := o.Reach(ctx, nil, cert); err == nil {
+	if err := o.CheckReachable(ctx, nil, cert); err == nil {
 		t.Error("a server with another authority is accepted")
 	}
-	if err := o.Reach(ctx, nil, nil); err != nil {
+	if err := o.CheckReachable(ctx, nil, nil); err != nil {
 		t.Errorf("without a certificate: %v", err)
 	}
 	knows = true
-	if err := o.Reach(ctx, nil, cert); err != nil {
+	if err := o.CheckReachable(ctx, nil, cert); err != nil {
 		t.Error(err)
 	}
-	if err := o.Reach(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.2")}, cert); err == nil {
+	if err := o.CheckReachable(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.2")}, cert); err == nil {
 		t.Error("a server is reached at an address without a listener")
 	}
-	if err := (&Ports{}).Reach(ctx, nil, cert); err == nil {
+	if err := (&Ports{}).CheckReachable(ctx, nil, cert); err == nil {
 		t.Error("no error for a missing port")
 	}
 	srv.Close()
-	if err := o.Reach(ctx, nil, cert); err == nil {
+	if err := o.CheckReachable(ctx, nil, cert); err == nil {
 		t.Error("no error for a port without a listener")
 	}
 }

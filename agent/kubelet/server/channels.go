@@ -69,7 +69,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		fromClient.Close()
 		time.AfterFunc(goodbye, func() { conn.Close() })
 	})
-	c.moved()
+	c.restartIdleTimeout()
 	// After the end of the process, an error of receive or ping does not end the session, because the client may still be
 	// reading the rest of the output.
 	running, ended := context.WithCancel(ctx)
@@ -140,8 +140,8 @@ type channels struct {
 	mu    sync.Mutex // serializes messages
 }
 
-// moved restarts the idle timeout.
-func (c *channels) moved() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
+// restartIdleTimeout restarts the idle timeout.
+func (c *channels) restartIdleTimeout() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
 // receive reads the client's messages until the connection ends. It returns the error with which it ended.
 func (c *channels) receive(stdin bool) error {
@@ -152,7 +152,7 @@ func (c *channels) receive(stdin bool) error {
 		if err != nil {
 			return err
 		}
-		c.moved()
+		c.restartIdleTimeout()
 		var number [1]byte
 		if _, err := io.ReadFull(m, number[:]); err != nil {
 			continue // empty message
@@ -198,7 +198,7 @@ func (c *channels) ping(ctx context.Context, gone func(error)) {
 func (c *channels) write(number byte, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moved()
+	c.restartIdleTimeout()
 	c.conn.SetWriteDeadline(time.Now().Add(c.idle))
 	kind := websocket.BinaryMessage
 	if c.text {
@@ -239,9 +239,9 @@ func (c *channels) greet(wants remotecommand.Options) {
 func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {
-		c.bye() // before v4, any message on the error channel means a failure
+		c.sendGoAway() // before v4, any message on the error channel means a failure
 	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
-		c.bye()
+		c.sendGoAway()
 	}
 	select {
 	case <-hungUp:
@@ -250,7 +250,7 @@ func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}
 	linger.Close(ctx, c.conn.NetConn())
 }
 
-func (c *channels) bye() {
+func (c *channels) sendGoAway() {
 	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(c.idle))
 }
 

@@ -15,7 +15,7 @@ func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguratio
 	if s.Kubelet.Config == nil {
 		return nil, refuse(http.StatusNotFound, "the configuration is not available")
 	}
-	c := config.Shown(s.Kubelet.Config)
+	c := config.Redacted(s.Kubelet.Config)
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil
 }
 

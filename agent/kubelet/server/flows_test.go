@@ -28,13 +28,13 @@ type flow struct {
 
 // The function flows returns the flows of all protocols.
 func flows() (all []flow) {
-	bytes := servertest.Bytes(servertest.Given)
+	bytes := servertest.Bytes(servertest.OutputBytes)
 	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {
 		f := flow{Way: w, flood: "/exec/default/web/flood?command=flood&output=1&error=1", want: bytes}
 		if w.Coded {
 			f.code = 7
 		}
-		f.give = fmt.Sprintf("/exec/default/web/nginx?command=give&command=%d&command=%d&output=1&error=1", servertest.Given, f.code)
+		f.give = fmt.Sprintf("/exec/default/web/nginx?command=give&command=%d&command=%d&output=1&error=1", servertest.OutputBytes, f.code)
 		f.Name = "exec by " + w.Name
 		all = append(all, f)
 		f.Name = "attach by " + w.Name // attach does not return the container's exit code
@@ -84,7 +84,7 @@ func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
 // The function logged returns the log of the container nginx.
 func logged() []byte {
 	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
-	return []byte(strings.Repeat(line, servertest.Given/len(line)))
+	return []byte(strings.Repeat(line, servertest.OutputBytes/len(line)))
 }
 
 // flowNode returns a node whose containers nginx and flood write data and have logs.
@@ -113,7 +113,7 @@ const silence = 2 * time.Second
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	p := &port10250{begun: make(chan struct{}, 1)}
 	p.secured = openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-		room := door.Listen(ln.(*door.Listener).Listener, door.Config{What: "a test", Most: 64, Sessions: 64, Silence: silence, Log: quiet})
+		room := door.Listen(ln.(*door.Listener).Listener, door.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: quiet})
 		return n.Server.RunAPI(ctx, room, c, func(h http.Handler) http.Handler {
 			return guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p.served.Add(1)
@@ -141,7 +141,7 @@ func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Re
 // ends its request.
 func TestFlows(t *testing.T) {
 	n := flowNode(t)
-	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
+	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := openFlows(t, n).client(t.Context(), t, read)
@@ -156,7 +156,7 @@ func TestFlows(t *testing.T) {
 			all.Wait()
 		})
 	}
-	for name, read := range map[string]streamtest.Reader{"closes": streamtest.Closes, "vanishes": streamtest.Vanishes} {
+	for name, read := range map[string]streamtest.Reader{"closes": streamtest.ForwardThenClose, "vanishes": streamtest.ForwardThenVanish} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var all sync.WaitGroup

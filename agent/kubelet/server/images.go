@@ -49,8 +49,8 @@ func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	out.c.EnableFullDuplex()
 	out.Flush()
 	name := cmp.Or(r.URL.Query().Get("name"), "archive")
-	defer out.alive()()
-	refs, err := archives.ImportArchive(r.Context(), stalling{r.Body, out.c}, name, out.tell)
+	defer out.keepAlive()()
+	refs, err := archives.ImportArchive(r.Context(), stallReader{r.Body, out.c}, name, out.sendProgress)
 	out.end(refs, err)
 }
 
@@ -59,24 +59,24 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	ref := r.URL.Query().Get("ref")
 	out := s.progress(w, r)
 	out.Flush()
-	defer out.alive()()
+	defer out.keepAlive()()
 	req := &crapi.PullImageRequest{Image: &crapi.ImageSpec{Image: ref}}
 	var err error
 	if archives, ok := s.Images.(cri.Archives); ok {
-		_, err = archives.PullWithProgress(r.Context(), req, out.tell)
+		_, err = archives.PullWithProgress(r.Context(), req, out.sendProgress)
 	} else {
 		_, err = s.Images.PullImage(r.Context(), req)
 	}
 	out.end([]string{ref}, err)
 }
 
-// stalling reads the body of a request. The client may pause at most for stallTimeout.
-type stalling struct {
+// stallReader reads the body of a request. The client may pause at most for stallTimeout.
+type stallReader struct {
 	body io.Reader
 	c    *http.ResponseController
 }
 
-func (s stalling) Read(b []byte) (int, error) {
+func (s stallReader) Read(b []byte) (int, error) {
 	s.c.SetReadDeadline(time.Now().Add(stallTimeout))
 	n, err := s.body.Read(b)
 	if err != nil { // net/http continues to read, to detect that the client has disconnected
@@ -102,7 +102,7 @@ func (s *Server) progress(w http.ResponseWriter, r *http.Request) *progress {
 	return &progress{lines: s.lines(w, r), last: map[string]said{}}
 }
 
-func (p *progress) tell(i cri.ImportProgress) {
+func (p *progress) sendProgress(i cri.ImportProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.last[i.Ref]
@@ -113,9 +113,9 @@ func (p *progress) tell(i cri.ImportProgress) {
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
-// alive sends an empty line periodically until done is called, so that the client can distinguish a slow operation from an
+// keepAlive sends an empty line periodically until done is called, so that the client can distinguish a slow operation from an
 // agent that hangs.
-func (p *progress) alive() (done func()) {
+func (p *progress) keepAlive() (done func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -147,10 +147,10 @@ func (p *progress) tellOnce(line api.Progress) {
 	p.send(line)
 }
 
-func (p *progress) end(images []string, err error) { p.done(api.Progress{Images: images}, err) }
+func (p *progress) end(images []string, err error) { p.sendResult(api.Progress{Images: images}, err) }
 
-// done sends the last line, which reports the result or the error.
-func (p *progress) done(last api.Progress, err error) {
+// sendResult sends the last line, which reports the result or the error.
+func (p *progress) sendResult(last api.Progress, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true

@@ -23,10 +23,10 @@ type stream struct {
 // stream starts a response of unlimited length.
 func (s *Server) stream(w http.ResponseWriter, contentType string) *stream {
 	w.Header().Set("Content-Type", contentType)
-	return s.steady(w)
+	return s.newStream(w)
 }
 
-func (s *Server) steady(w http.ResponseWriter) *stream {
+func (s *Server) newStream(w http.ResponseWriter) *stream {
 	t := &stream{w: w, c: http.NewResponseController(w), idle: s.StreamIdleTimeout}
 	t.c.SetReadDeadline(time.Time{})
 	t.c.SetWriteDeadline(time.Time{})

@@ -42,5 +42,5 @@ func Listen(ctx context.Context, address string, port int32, what, field string,
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s (%s): %w", what, field, err)
 	}
-	return door.Listen(ln, door.Config{What: what, Most: maxConns, Sessions: maxSessions, Reserved: friends, Log: log}), nil
+	return door.Listen(ln, door.Config{PortName: what, MaxConnections: maxConns, Sessions: maxSessions, Reserved: friends, Log: log}), nil
 }

@@ -27,7 +27,7 @@ func (s *Server) routeMetrics(m mux) {
 		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
 	})
 	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
-		look, err := s.Usage.Look(r.Context(), true)
+		look, err := s.Usage.StreamSummary(r.Context(), true)
 		if err != nil {
 			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
 		}
@@ -99,12 +99,12 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
-// phases calls f with each pod and its current phase. It does not copy the pods if Pods has the method Look.
+// phases calls f with each pod and its current phase. It does not copy the pods if Pods has the method ForEach.
 func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
-		Look(func(*v1.Pod, *v1.PodStatus))
+		ForEach(func(*v1.Pod, *v1.PodStatus))
 	}); ok {
-		p.Look(func(pod *v1.Pod, status *v1.PodStatus) { f(pod, status.Phase) })
+		p.ForEach(func(pod *v1.Pod, status *v1.PodStatus) { f(pod, status.Phase) })
 		return
 	}
 	for _, p := range s.Pods.List() {
@@ -114,12 +114,12 @@ func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 
 // A Counter is a runtime that counts its sandboxes and containers without listing them.
 type Counter interface {
-	Count() (ready int, states map[crapi.ContainerState]int)
+	CountContainers() (ready int, states map[crapi.ContainerState]int)
 }
 
 // runningMetrics returns the metrics about running sandboxes and containers, or nil if the runtime returns an error.
 func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
-	pods, containers, err := s.runs(ctx)
+	pods, containers, err := s.countRunning(ctx)
 	if err != nil {
 		return nil
 	}
@@ -133,10 +133,10 @@ func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 	return out
 }
 
-// runs returns the number of ready sandboxes and the numbers of containers by state.
-func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
+// countRunning returns the number of ready sandboxes and the numbers of containers by state.
+func (s *Server) countRunning(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
 	if c, ok := s.Runtime.(Counter); ok {
-		ready, states := c.Count()
+		ready, states := c.CountContainers()
 		return ready, states, nil
 	}
 	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &crapi.ListPodSandboxRequest{Filter: &crapi.PodSandboxFilter{

@@ -24,7 +24,7 @@ func TestMetrics(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Help: "a figure of another room"})
 	took.Observe(1)
-	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Counted, c.ProbeMetrics = []prometheus.Collector{took}, took }))
+	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Collectors, c.ProbeMetrics = []prometheus.Collector{took}, took }))
 	client := a.client()
 	scrape := func(path string) map[string]*dto.MetricFamily {
 		t.Helper()

@@ -14,22 +14,22 @@ import (
 
 // warnings returns warnings for the user who applies a pod.
 func (s *Server) warnings(pod *v1.Pod) (out []string) {
-	if s.Ignored != nil {
-		_, out = s.Ignored(pod)
+	if s.IgnoredFields != nil {
+		_, out = s.IgnoredFields(pod)
 	}
 	return out
 }
 
 // ignored returns the pods that have fields without effect, except pods that have ended or are being deleted.
 func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
-	if s.Ignored == nil {
+	if s.IgnoredFields == nil {
 		return nil
 	}
 	for _, p := range pods {
-		if ends(p) {
+		if isEnding(p) {
 			continue
 		}
-		if fields, _ := s.Ignored(p); len(fields) > 0 {
+		if fields, _ := s.IgnoredFields(p); len(fields) > 0 {
 			list = append(list, api.Ignored{Namespace: p.Namespace, Name: p.Name, Fields: fields})
 		}
 	}
@@ -40,15 +40,15 @@ func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	return list[:min(len(list), mostTrouble)]
 }
 
-// evictable returns the pods that the control plane deletes when the node has been unreachable for some time. Pods of
+// evictablePods returns the pods that the control plane deletes when the node has been unreachable for some time. Pods of
 // DaemonSets tolerate the taint of such a node for ever. Pods of other sources than the API server cannot be deleted there.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
-func evictable(pods []*v1.Pod) (names []string) {
+func evictablePods(pods []*v1.Pod) (names []string) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOf(p)
 		switch {
-		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, ends(p), owner != nil && owner.Kind == "DaemonSet":
-		case stays(p, v1.TaintNodeNotReady) && stays(p, v1.TaintNodeUnreachable):
+		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, isEnding(p), owner != nil && owner.Kind == "DaemonSet":
+		case toleratesForever(p, v1.TaintNodeNotReady) && toleratesForever(p, v1.TaintNodeUnreachable):
 		default:
 			names = append(names, p.Namespace+"/"+p.Name)
 		}
@@ -57,9 +57,9 @@ func evictable(pods []*v1.Pod) (names []string) {
 	return names
 }
 
-// stays reports whether a pod tolerates a taint without a value for ever. The first matching toleration decides, as in the
+// toleratesForever reports whether a pod tolerates a taint without a value for ever. The first matching toleration decides, as in the
 // control plane.
-func stays(pod *v1.Pod, taint string) bool {
+func toleratesForever(pod *v1.Pod, taint string) bool {
 	for _, t := range pod.Spec.Tolerations {
 		about := (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")
 		equal := t.Value == "" && (t.Operator == v1.TolerationOpEqual || t.Operator == "")
@@ -70,7 +70,7 @@ func stays(pod *v1.Pod, taint string) bool {
 	return false
 }
 
-// ends reports whether a pod has ended or is being deleted.
-func ends(p *v1.Pod) bool {
+// isEnding reports whether a pod has ended or is being deleted.
+func isEnding(p *v1.Pod) bool {
 	return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }

@@ -22,7 +22,7 @@ func TestEvictable(t *testing.T) {
 		return p
 	}
 	changed := func(p *v1.Pod, f func(*v1.Pod)) *v1.Pod { f(p); return p }
-	got := evictable([]*v1.Pod{
+	got := evictablePods([]*v1.Pod{
 		pod("usual", "api", tolerate(notReady, &seconds), tolerate(unreachable, &seconds)),
 		pod("stays", "api", tolerate(notReady, nil), tolerate(unreachable, nil)),
 		pod("all", "api", v1.Toleration{Operator: v1.TolerationOpExists}),

@@ -23,7 +23,7 @@ import (
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
-	if err != nil && !tunnel.Is(r) { // in a tunnel the ports are in the headers of the streams
+	if err != nil && !tunnel.IsTunnel(r) { // in a tunnel the ports are in the headers of the streams
 		fail(w, refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
@@ -32,7 +32,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	if tunnel.Is(r) {
+	if tunnel.IsTunnel(r) {
 		s.asked.sockets.WithLabelValues("portforward").Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
@@ -49,7 +49,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	spdy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxed, _ string) { m.forward(streamer, id) })
 	})
-	if tunnel.Is(r) {
+	if tunnel.IsTunnel(r) {
 		tunnel.Serve(w, r, spdy)
 		return
 	}

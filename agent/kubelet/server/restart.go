@@ -19,7 +19,7 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 		grace, err = restartGrace(r, pod)
 	}
 	if err == nil {
-		err = restartable(pod)
+		err = checkRestartable(pod)
 	}
 	if err != nil {
 		fail(w, err)
@@ -46,8 +46,8 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	return n, nil
 }
 
-// restartable returns an error if the pod is being deleted, or if one of its containers would not start again.
-func restartable(pod *v1.Pod) error {
+// checkRestartable returns an error if the pod is being deleted, or if one of its containers would not start again.
+func checkRestartable(pod *v1.Pod) error {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
 		return refuse(http.StatusConflict, "pod %s is being deleted", name)

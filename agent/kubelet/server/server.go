@@ -40,8 +40,8 @@ type Local interface {
 
 // Usage measures the node and its pods.
 type Usage interface {
-	// Look returns the data for /stats/summary. If short is true, it measures only CPU and memory.
-	Look(ctx context.Context, short bool) (*exposition.Summary, error)
+	// StreamSummary returns the data for /stats/summary. If short is true, it measures only CPU and memory.
+	StreamSummary(ctx context.Context, short bool) (*exposition.Summary, error)
 	// Subjects returns the cgroups with their pods and containers.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
 	Machine(ctx context.Context) exposition.Machine
@@ -55,9 +55,9 @@ type Usage interface {
 type Garbage interface {
 	// Prune removes all unused images. If dry is true, it only lists them.
 	Prune(ctx context.Context, dry bool) api.Pruned
-	// Needed returns a description of a user of the image with the given ID, such as a pod. It is empty if the image is
+	// ImageUser returns a description of a user of the image with the given ID, such as a pod. It is empty if the image is
 	// unused.
-	Needed(ctx context.Context, id string) (string, error)
+	ImageUser(ctx context.Context, id string) (string, error)
 }
 
 // Objects are the ConfigMaps, Secrets and claims of the node's manifests.
@@ -88,8 +88,8 @@ type Config struct {
 	LogsDir     string   // directory of the pods' logs, for containers that the runtime has removed
 	Disks       []string // directories whose file systems the status contains
 
-	// Ignored returns the fields of a pod that have no effect on this node, and a sentence about each of them.
-	Ignored func(*v1.Pod) (fields, sentences []string)
+	// IgnoredFields returns the fields of a pod that have no effect on this node, and a sentence about each of them.
+	IgnoredFields func(*v1.Pod) (fields, sentences []string)
 
 	Pods    Pods
 	Local   Local
@@ -137,8 +137,8 @@ type Config struct {
 	Checks []Check
 	// Kubelet configures the paths on the kubelet's ports.
 	Kubelet Kubelet
-	// Counted and Metrics are added to /metrics, and ProbeMetrics to /metrics/probes.
-	Counted      []prometheus.Collector
+	// Collectors and Metrics are added to /metrics, and ProbeMetrics to /metrics/probes.
+	Collectors   []prometheus.Collector
 	Metrics      func() []exposition.Sample
 	ProbeMetrics prometheus.Collector
 
@@ -169,7 +169,7 @@ type Server struct {
 	local   mux // a kubelet's paths and islet's own
 	asked   *requests
 	slis    slis
-	counted func() (*exposition.Process, error) // returns the metrics of Counted and of this process
+	counted func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
 
 // Limits of a request. A stream has its own timeouts.
@@ -198,7 +198,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
 	s.counted = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(s.started, append(s.asked.collectors(), c.Counted...)...)
+		return exposition.NewProcess(s.started, append(s.asked.collectors(), c.Collectors...)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {
@@ -260,7 +260,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 			if !running.enter() {
 				panic(http.ErrAbortHandler)
 			}
-			defer running.leave()
+			defer running.removeHandler()
 			h.ServeHTTP(w, r)
 		}),
 		TLSConfig: config,
@@ -318,7 +318,7 @@ func (h *handlers) enter() bool {
 	return !h.ended
 }
 
-func (h *handlers) leave() { h.active.Done() }
+func (h *handlers) removeHandler() { h.active.Done() }
 
 // end prevents new handlers from starting and waits for the running ones.
 func (h *handlers) end() {

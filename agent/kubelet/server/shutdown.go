@@ -10,7 +10,7 @@ import (
 func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
 	out := s.progress(w, r)
 	out.Flush()
-	defer out.alive()()
+	defer out.keepAlive()()
 	configured, err := s.Shutdown.Begin(r.Context())
 	if err == nil && !configured {
 		out.tellOnce(api.Progress{Status: "unconfigured"})

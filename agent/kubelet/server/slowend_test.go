@@ -26,7 +26,7 @@ func TestEndInKernel(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
 	config := a.rest(t)
-	config.Host = "https://" + streamtest.Link(t.Context(), t, a.addr, streamtest.Stops)
+	config.Host = "https://" + streamtest.Link(t.Context(), t, a.addr, streamtest.ForwardWithPause)
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	var all sync.WaitGroup
 	for _, protocol := range []string{"websocket", "spdy"} {
@@ -62,7 +62,7 @@ func TestEndBehindProxy(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
 	config := a.rest(t)
-	host := streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.Stops)
+	host := streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.ForwardWithPause)
 	config.Host = "https://" + host
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	want := strings.Repeat("0123456789abcdef", 1<<16)

@@ -47,7 +47,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	w, r, cancel := takeover(w, r, goodbye, func() { idle.Reset(s.StreamIdleTimeout) })
 	defer cancel(nil)
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.Bound(w), r, m.arrived)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w), r, m.sendStream)
 	if conn == nil {
 		return // UpgradeResponse has sent the response
 	}
@@ -68,9 +68,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	<-closed
 }
 
-// arrived sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
-// confirmed is closed, which happens after arrived has returned.
-func (m *muxed) arrived(stream httpstream.Stream, confirmed <-chan struct{}) error {
+// sendStream sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
+// confirmed is closed, which happens after sendStream has returned.
+func (m *muxed) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
 		return errors.New("too many streams")

@@ -28,7 +28,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		fail(w, refuse(http.StatusBadRequest, "parse request: %v", err))
 		return
 	}
-	look, err := s.Usage.Look(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
+	look, err := s.Usage.StreamSummary(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
 	if err != nil {
 		fail(w, err)
 		return

@@ -18,14 +18,14 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
 		Pods: countPods(pods), Disks: disks(s.Disks)}
-	st.Pods.Stuck, st.Troubles = troubles(pods, st.Now)
+	st.Pods.Stuck, st.Troubles = findTroubles(pods, st.Now)
 	s.addRuntime(r, st)
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
 	st.Ignored = s.ignored(pods)
 	if st.Cluster != nil {
-		st.Evictable = evictable(pods)
+		st.Evictable = evictablePods(pods)
 	}
 	return st, nil
 }

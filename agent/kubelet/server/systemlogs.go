@@ -15,7 +15,7 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer root.Close()
-	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, s.steady(w)}, r)
+	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, s.newStream(w)}, r)
 }
 
 // A steadyWriter allows a response of unlimited length. Only each single write has a timeout.

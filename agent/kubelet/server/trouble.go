@@ -22,9 +22,9 @@ const (
 // mostTrouble is the maximum number of troubled pods in a status.
 const mostTrouble = 50
 
-// troubles returns the pods that need attention. These are failed pods, and pods that are stuck because they cannot start
+// findTroubles returns the pods that need attention. These are failed pods, and pods that are stuck because they cannot start
 // or do not end. stuck is the number of pods that are stuck.
-func troubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
+func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)
 		if !bad {

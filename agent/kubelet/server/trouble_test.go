@@ -35,7 +35,7 @@ func TestTroubles(t *testing.T) {
 		{"does not end", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ago(2 * time.Minute), DeletionGracePeriodSeconds: &grace}}, "Terminating", true},
 		{"ends, and has crashed", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ago(time.Second)}, Status: waiting("CrashLoopBackOff")}, "", false},
 	} {
-		stuck, list := troubles([]*v1.Pod{&c.pod}, now)
+		stuck, list := findTroubles([]*v1.Pod{&c.pod}, now)
 		if len(list) != map[bool]int{true: 1}[c.reason != ""] || len(list) == 1 && list[0].Reason != c.reason || (stuck == 1) != c.stuck {
 			t.Errorf("%s: %d stuck, %+v", c.name, stuck, list)
 		}
@@ -44,7 +44,7 @@ func TestTroubles(t *testing.T) {
 	for i := range many {
 		many[i] = &v1.Pod{Status: waiting("CrashLoopBackOff")}
 	}
-	if stuck, list := troubles(many, now); stuck != len(many) || len(list) != mostTrouble {
+	if stuck, list := findTroubles(many, now); stuck != len(many) || len(list) != mostTrouble {
 		t.Errorf("%d of %d stuck, %d named", stuck, len(many), len(list))
 	}
 }

@@ -91,5 +91,5 @@ func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (
 	if err != nil || pod != "" || onlyName {
 		return pod, err
 	}
-	return s.Garbage.Needed(ctx, id)
+	return s.Garbage.ImageUser(ctx, id)
 }

@@ -28,13 +28,13 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	out := s.progress(w, r)
 	out.Flush()
-	defer out.alive()()
+	defer out.keepAlive()()
 	name := archiveName(q.Get("from"))
 	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")}
 	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
-		out.tell(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
+		out.sendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
-	out.done(api.Progress{Update: &u}, err)
+	out.sendResult(api.Progress{Update: &u}, err)
 }
 
 // archiveName returns the last element of a path or URL. The rest of a URL is not shown, because it may contain a password.

@@ -20,12 +20,12 @@ const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machi
 // routeZPages adds the paths of the pages about this process and its flags.
 func (s *Server) routeZPages(m mux) {
 	m.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
-		if plain(w, r) {
+		if setPlainText(w, r) {
 			s.statusz(w, slices.Sorted(maps.Keys(m.roots)))
 		}
 	})
 	m.HandleFunc("GET /flagz", func(w http.ResponseWriter, r *http.Request) {
-		if plain(w, r) {
+		if setPlainText(w, r) {
 			s.flagz(w)
 		}
 	})
@@ -54,9 +54,9 @@ func (s *Server) flagz(w io.Writer) {
 	}
 }
 
-// plain sets the content type to plain text. If the client does not accept it, plain responds with an error and returns
+// setPlainText sets the content type to plain text. If the client does not accept it, setPlainText responds with an error and returns
 // false.
-func plain(w http.ResponseWriter, r *http.Request) bool {
+func setPlainText(w http.ResponseWriter, r *http.Request) bool {
 	accept := r.Header.Get("Accept")
 	for part := range strings.SplitSeq(accept, ",") {
 		kind, _, _ := strings.Cut(strings.TrimSpace(part), ";")

@@ -9,9 +9,9 @@ import (
 // Delays for a plugin that registers again and again. They limit the cost of registrations, each of which updates the
 // cluster, calls the driver and makes pods retry.
 const (
-	firstCalm = 200 * time.Millisecond
-	lastCalm  = 30 * time.Second
-	forgotten = time.Minute // time after the last registration until the delay is reset
+	firstCalm  = 200 * time.Millisecond
+	lastCalm   = 30 * time.Second
+	delayReset = time.Minute // time after the last registration until the delay is reset
 )
 
 // A flap is a path at which a plugin has registered recently.
@@ -20,14 +20,14 @@ type flap struct {
 	again retry.Backoff
 }
 
-// calm returns the delay before a new socket at a path is registered. It returns 0 unless a plugin has registered
+// registrationDelay returns the delay before a new socket at a path is registered. It returns 0 unless a plugin has registered
 // there recently.
-func (r *Registry) calm(path string) time.Duration {
+func (r *Registry) registrationDelay(path string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	for p, f := range r.flaps {
-		if now.Sub(f.last) > forgotten {
+		if now.Sub(f.last) > delayReset {
 			delete(r.flaps, p)
 		}
 	}
@@ -38,7 +38,7 @@ func (r *Registry) calm(path string) time.Duration {
 		f.last = now.Add(wait)
 		return wait
 	case len(r.flaps) < maxSockets:
-		r.flaps[path] = &flap{last: now, again: retry.Backoff{First: firstCalm, Soon: lastCalm, Most: lastCalm}}
+		r.flaps[path] = &flap{last: now, again: retry.Backoff{FirstWindow: firstCalm, SecondWindow: lastCalm, MaxWindow: lastCalm}}
 	}
 	return 0
 }

@@ -16,7 +16,7 @@ func TestCalm(t *testing.T) {
 		must(t, err)
 		registered := 0
 		for began := time.Now(); time.Since(began) < 10*time.Minute; registered++ {
-			wait := r.calm("flaps")
+			wait := r.registrationDelay("flaps")
 			if registered == 0 && wait != 0 || registered == 1 && wait > firstCalm || wait > lastCalm {
 				t.Errorf("registration %d waits %s", registered, wait)
 			}
@@ -25,15 +25,15 @@ func TestCalm(t *testing.T) {
 		if registered < 20 || registered > 100 {
 			t.Errorf("registered %d times in ten minutes", registered)
 		}
-		if wait := r.calm("other"); wait != 0 {
+		if wait := r.registrationDelay("other"); wait != 0 {
 			t.Errorf("another plugin waits %s", wait)
 		}
-		time.Sleep(forgotten + time.Second)
-		if wait := r.calm("flaps"); wait != 0 || len(r.flaps) != 1 {
+		time.Sleep(delayReset + time.Second)
+		if wait := r.registrationDelay("flaps"); wait != 0 || len(r.flaps) != 1 {
 			t.Errorf("after some time the plugin waits %s; %d names are stored", wait, len(r.flaps))
 		}
 		for i := range 10 * maxSockets {
-			r.calm(fmt.Sprint(i))
+			r.registrationDelay(fmt.Sprint(i))
 		}
 		if len(r.flaps) != maxSockets {
 			t.Errorf("%d names are stored", len(r.flaps))

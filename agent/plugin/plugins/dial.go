@@ -19,10 +19,10 @@ const (
 	maxAnswer  = 4 << 20  // maximum size of one message; gRPC's default
 	maxMemory  = 12 << 20 // maximum memory of one decoded message
 	maxHeaders = 16 << 10 // maximum size of headers, including the text of an error
-	window     = 64 << 10 // flow control window; gRPC's minimum
+	flowWindow = 64 << 10 // flow control window; gRPC's minimum
 	buffer     = 4 << 10
-	// idle is the time after which an unused connection is closed.
-	idle = 10 * time.Second
+	// idleTimeout is the time after which an unused connection is closed.
+	idleTimeout = 10 * time.Second
 	// handshake is the timeout of the HTTP/2 handshake. It is the same as in a kubelet. The handshake may be slow if
 	// the socket belongs to a proxy or the machine is busy.
 	handshake = 20 * time.Second
@@ -40,8 +40,8 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
 			Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithInitialWindowSize(flowWindow), grpc.WithInitialConnWindowSize(flowWindow),
+		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithIdleTimeout(idleTimeout), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", path, err)
@@ -49,9 +49,9 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Ready connects, and returns nil when the gRPC connection is ready. If nothing listens at the socket, for example
+// WaitReady connects, and returns nil when the gRPC connection is ready. If nothing listens at the socket, for example
 // because it is a leftover, it returns an error at once. It also returns an error when ctx ends.
-func Ready(ctx context.Context, conn *grpc.ClientConn) error {
+func WaitReady(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()
 		s := conn.GetState()

@@ -94,7 +94,7 @@ func New(c Config) (*Registry, error) {
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
 		sockets: map[string]*socket{}, flaps: map[string]*flap{}}
-	r.backoff = retry.Backoff{First: time.Second, Most: lastRetry}
+	r.backoff = retry.Backoff{FirstWindow: time.Second, MaxWindow: lastRetry}
 	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries this, and logs the error
 	return r, nil
 }
@@ -119,7 +119,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.retry.C:
-			r.open(ctx, w)
+			r.openDirectory(ctx, w)
 		case e := <-w.Events:
 			r.event(ctx, w, e)
 		case err := <-w.Errors: // events were lost, or the file system supports none
@@ -132,22 +132,22 @@ func (r *Registry) Run(ctx context.Context) error {
 func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Event) {
 	switch {
 	case e.Name == r.c.Root && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
-		r.gone(ctx, w, r.dir)
-		r.open(ctx, w)
-	case !within(e.Name, r.dir):
+		r.removePlugins(ctx, w, r.dir)
+		r.openDirectory(ctx, w)
+	case !isWithin(e.Name, r.dir):
 	case e.Has(fsnotify.Create):
-		r.look(ctx, w, e.Name, true)
+		r.checkFile(ctx, w, e.Name, true)
 	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
-		r.gone(ctx, w, e.Name)
+		r.removePlugins(ctx, w, e.Name)
 		if e.Name == r.dir {
-			r.open(ctx, w)
+			r.openDirectory(ctx, w)
 		}
 	}
 }
 
-// open creates the directory if it is missing, watches it, and registers the sockets in it. After a failure Run calls
+// openDirectory creates the directory if it is missing, watches it, and registers the sockets in it. After a failure Run calls
 // it again.
-func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
+func (r *Registry) openDirectory(ctx context.Context, w *fsnotify.Watcher) {
 	err := r.watch(ctx, w)
 	if err == nil {
 		r.backoff.Reset()
@@ -183,17 +183,17 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 
 // scan compares the directory with the known sockets.
 func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
-	for _, path := range r.known() {
+	for _, path := range r.knownSockets() {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			r.gone(ctx, w, path)
+			r.removePlugins(ctx, w, path)
 		}
 	}
-	r.open(ctx, w)
+	r.openDirectory(ctx, w)
 }
 
-// look handles the file at a path. anew means that the file was just created. In that case a known socket at the path
+// checkFile handles the file at a path. anew means that the file was just created. In that case a known socket at the path
 // has been replaced.
-func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
+func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return
 	}
@@ -205,7 +205,7 @@ func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, a
 			r.c.Log.Error("cannot watch a directory of plugins: plugins in it may not be registered", "directory", path, "error", err)
 		}
 	case fi.Mode().Type() == fs.ModeSocket:
-		r.found(ctx, path, identify(fi), anew)
+		r.addSocket(ctx, path, identify(fi), anew)
 	}
 }
 
@@ -234,7 +234,7 @@ func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) e
 		r.tooMuch()
 	}
 	for _, name := range names {
-		r.look(ctx, w, filepath.Join(dir, name), false)
+		r.checkFile(ctx, w, filepath.Join(dir, name), false)
 	}
 	return unwatched
 }
@@ -247,15 +247,15 @@ func (r *Registry) tooMuch() {
 	r.full = true
 }
 
-// known returns the paths of all known sockets.
-func (r *Registry) known() []string {
+// knownSockets returns the paths of all known sockets.
+func (r *Registry) knownSockets() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.sockets))
 }
 
-// found registers a socket, unless it is known and has not been replaced.
-func (r *Registry) found(ctx context.Context, path string, id identity, anew bool) {
+// addSocket registers a socket, unless it is known and has not been replaced.
+func (r *Registry) addSocket(ctx context.Context, path string, id identity, anew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sockets[path]
@@ -271,13 +271,13 @@ func (r *Registry) found(ctx context.Context, path string, id identity, anew boo
 	}
 	s.id, s.there = id, true
 	s.made++
-	r.settle(ctx, s)
+	r.startPending(ctx, s)
 }
 
-// gone deregisters the plugins whose sockets are at a path or below it.
-func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
+// removePlugins deregisters the plugins whose sockets are at a path or below it.
+func (r *Registry) removePlugins(ctx context.Context, w *fsnotify.Watcher, path string) {
 	for d := range r.dirs {
-		if within(d, path) {
+		if isWithin(d, path) {
 			delete(r.dirs, d)
 			if w.Events != nil {
 				_ = w.Remove(d) // fails if the watch no longer exists
@@ -287,15 +287,15 @@ func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p, s := range r.sockets {
-		if within(p, path) && s.there {
+		if isWithin(p, path) && s.there {
 			s.there = false
-			r.settle(ctx, s)
+			r.startPending(ctx, s)
 		}
 	}
 }
 
-// within reports whether a path equals another path or is below it.
-func within(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
+// isWithin reports whether a path equals another path or is below it.
+func isWithin(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
 
 // An identity distinguishes different files at the same path.
 type identity struct {

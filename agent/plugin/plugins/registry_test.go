@@ -367,10 +367,10 @@ func TestTooMuch(t *testing.T) {
 	}
 	must(t, os.MkdirAll(filepath.Join(w.dir, strings.Repeat("/d", maxDepth+3)), 0o755))
 	end := w.run()
-	for len(w.known()) < maxSockets { // the scan has found the maximum number of sockets
+	for len(w.knownSockets()) < maxSockets { // the scan has found the maximum number of sockets
 	}
 	end()
-	if n := len(w.known()); n != maxSockets || !w.full {
+	if n := len(w.knownSockets()); n != maxSockets || !w.full {
 		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.full)
 	}
 	if len(w.dirs) > maxDepth+1 {

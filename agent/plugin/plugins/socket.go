@@ -55,19 +55,19 @@ type registered struct {
 	made    int
 }
 
-// settle starts to register or deregister a socket if its state requires that. If a step is in progress, settle
+// startPending starts to register or deregister a socket if its state requires that. If a step is in progress, startPending
 // cancels it. The caller holds mu.
-func (r *Registry) settle(ctx context.Context, s *socket) {
+func (r *Registry) startPending(ctx context.Context, s *socket) {
 	if s.busy {
 		s.stop() // its goroutine then starts the next step
 		return
 	}
 	s.busy = true
-	r.next(ctx, s)
+	r.startStep(ctx, s)
 }
 
-// next starts the next step of a socket in a goroutine, if there is one. The caller holds mu.
-func (r *Registry) next(ctx context.Context, s *socket) {
+// startStep starts the next step of a socket in a goroutine, if there is one. The caller holds mu.
+func (r *Registry) startStep(ctx context.Context, s *socket) {
 	var do func(context.Context)
 	made := s.made
 	switch has := s.has; {
@@ -91,7 +91,7 @@ func (r *Registry) next(ctx context.Context, s *socket) {
 		do(step)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.next(ctx, s)
+		r.startStep(ctx, s)
 	})
 }
 
@@ -106,15 +106,15 @@ func (r *Registry) deregister(s *socket, has *registered) {
 // register registers a plugin. It retries until it succeeds, or until step or ctx ends. ctx is the context of the
 // agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
-	again := retry.Backoff{First: firstRetry, Most: lastRetry}
+	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""
 	select {
-	case <-time.After(r.calm(s.path)):
+	case <-time.After(r.registrationDelay(s.path)):
 	case <-step.Done():
 		return
 	}
 	for {
-		has, err := r.try(step, s.path)
+		has, err := r.registerOnce(step, s.path)
 		if ctx.Err() != nil {
 			return
 		}
@@ -134,7 +134,7 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 			return
 		}
 		// The first failures are not logged, because the socket may be a leftover from before a reboot.
-		if text := err.Error(); text != logged && again.Failing() {
+		if text := err.Error(); text != logged && again.HasFailed() {
 			r.c.Log.Warn("cannot register a plugin, trying again", "socket", s.path, "error", err)
 			logged = text
 		}
@@ -144,9 +144,9 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	}
 }
 
-// try registers a plugin once, and sends the result to it. If only the sending fails, try returns both the registered
+// registerOnce registers a plugin once, and sends the result to it. If only the sending fails, registerOnce returns both the registered
 // plugin and an error.
-func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
+func (r *Registry) registerOnce(ctx context.Context, path string) (*registered, error) {
 	conn, err := Dial(path)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	defer conn.Close()
 	soon, stop := context.WithTimeout(ctx, connectWithin)
 	defer stop()
-	if err := Ready(soon, conn); err != nil {
+	if err := WaitReady(soon, conn); err != nil {
 		return nil, fmt.Errorf("the plugin does not answer at its socket: %w", err)
 	}
 	client := registration.NewRegistrationClient(conn)
@@ -164,7 +164,7 @@ func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to get plugin info using RPC GetInfo: %w", err)
 	}
-	has, err := r.take(ctx, path, info)
+	has, err := r.addPlugin(ctx, path, info)
 	problem := ""
 	if err != nil {
 		problem = "RegisterPlugin error -- " + err.Error()
@@ -179,8 +179,8 @@ func (r *Registry) try(ctx context.Context, path string) (*registered, error) {
 	return has, err
 }
 
-// take checks a plugin's information and registers it with its handler.
-func (r *Registry) take(ctx context.Context, path string, info *registration.PluginInfo) (*registered, error) {
+// addPlugin checks a plugin's information and registers it with its handler.
+func (r *Registry) addPlugin(ctx context.Context, path string, info *registration.PluginInfo) (*registered, error) {
 	handler, ok := r.c.Handlers[info.GetType()]
 	if !ok {
 		return nil, fmt.Errorf("no handler registered for plugin type: %.64q", info.GetType())
@@ -225,7 +225,7 @@ func (r *Registry) check(p Plugin) error {
 	if err != nil {
 		return fmt.Errorf("its endpoint: %w", err)
 	}
-	if pods, err := filepath.EvalSymlinks(r.pods); err == nil && within(real, pods) {
+	if pods, err := filepath.EvalSymlinks(r.pods); err == nil && isWithin(real, pods) {
 		return fmt.Errorf("its endpoint %s is in a directory of a pod", p.Endpoint)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the directory of pods: %w", err)

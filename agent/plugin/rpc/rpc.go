@@ -27,7 +27,7 @@ const (
 	burst          = 10 // perSecond and burst are the limits of a kubelet's pod resources API
 	greetTime      = 10 * time.Second
 	idleTime       = 5 * time.Minute
-	window         = 64 << 10 // flow control window; gRPC's minimum
+	flowWindow     = 64 << 10 // flow control window; gRPC's minimum
 	buffer         = 4 << 10
 )
 
@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.InitialWindowSize(flowWindow), grpc.InitialConnWindowSize(flowWindow),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
 		grpc.UnaryInterceptor(limitCalls(limit)), grpc.StreamInterceptor(limitStreams(limit)))

@@ -38,11 +38,13 @@ func (a *Admissions) Admitted(pod *v1.Pod) {
 	a.leveled.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
 }
 
-// Rejected counts a refused pod.
-func (a *Admissions) Rejected(reason string) { a.rejected.WithLabelValues(rejection(reason)).Inc() }
+// CountRejection counts a refused pod.
+func (a *Admissions) CountRejection(reason string) {
+	a.rejected.WithLabelValues(rejection(reason)).Inc()
+}
 
-// Preempted counts a pod that was preempted by a critical pod.
-func (a *Admissions) Preempted(signal string) { a.preempted.WithLabelValues(signal).Inc() }
+// CountPreemption counts a pod that was preempted by a critical pod.
+func (a *Admissions) CountPreemption(signal string) { a.preempted.WithLabelValues(signal).Inc() }
 
 // levelOf returns where the resources of a pod are specified. It is empty if nowhere.
 func levelOf(spec *v1.PodSpec) string {

@@ -50,10 +50,10 @@ func equal(t *testing.T, got, want map[string]float64) {
 func TestAdmissions(t *testing.T) {
 	a := newAdmissions()
 	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/x", "SysctlForbidden", "anything", "else", ""} {
-		a.Rejected(reason)
+		a.CountRejection(reason)
 	}
 	for i := range 1000 {
-		a.Rejected(fmt.Sprint("OutOf", i))
+		a.CountRejection(fmt.Sprint("OutOf", i))
 	}
 	some := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}}
 	for _, p := range []v1.PodSpec{
@@ -66,7 +66,7 @@ func TestAdmissions(t *testing.T) {
 	} {
 		a.Admitted(&v1.Pod{Spec: p})
 	}
-	a.Preempted("memory")
+	a.CountPreemption("memory")
 	equal(t, values(t, a.collectors()...), map[string]float64{
 		"admission_rejections_total OutOfcpu": 1, "admission_rejections_total OutOfExtendedResources": 1002,
 		"admission_rejections_total SysctlForbidden": 1, "admission_rejections_total Other": 3,
@@ -101,7 +101,7 @@ func TestTerminated(t *testing.T) {
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(ended(137, "OOMKilled"), runs), EphemeralContainerStatuses: list(ended(1, "Error"))},
 	}
 	for i := range len(statuses) - 1 {
-		f.Running(plan.Input{}, &statuses[i], &statuses[i+1])
+		f.RecordStatus(plan.Input{}, &statuses[i], &statuses[i+1])
 	}
 	equal(t, values(t, f.containers.collectors()...), map[string]float64{
 		"terminated_containers_total init_container 0 Completed": 1, "terminated_containers_total container 137 OOMKilled": 2,
@@ -130,9 +130,9 @@ func TestRotated(t *testing.T) {
 // TestDeferredResizes checks that resizes that are no longer deferred are counted by their result.
 func TestDeferredResizes(t *testing.T) {
 	r := newResizes()
-	r.Resolved("accepted", "high", 7)
-	r.Resolved("accepted", "high", 9)
-	r.Resolved("terminated", "unknown", 9)
+	r.ObserveResolved("accepted", "high", 7)
+	r.ObserveResolved("accepted", "high", 9)
+	r.ObserveResolved("terminated", "unknown", 9)
 	equal(t, values(t, r.deferred), map[string]float64{
 		"pod_deferred_resize_duration_seconds high accepted": 2, "pod_deferred_resize_duration_seconds unknown terminated": 1,
 	})

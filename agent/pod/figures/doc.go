@@ -2,7 +2,7 @@
 // pods, and traffic to the control plane.
 //
 //	workers --Do--> Actor --> executor
-//	pods --Running--> Figures                 link --> Link
+//	pods --RecordStatus--> Figures                 link --> Link
 //	            all of it --> /metrics
 //
 // https://kubernetes.io/docs/reference/instrumentation/metrics/

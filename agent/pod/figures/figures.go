@@ -153,9 +153,9 @@ func reason(err error) string {
 	return "Unknown"
 }
 
-// Running is called with each new status of a pod. It counts the containers that have ended, and records the start times
+// RecordStatus is called with each new status of a pod. It counts the containers that have ended, and records the start times
 // of a pod when all its containers run for the first time.
-func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
+func (f *Figures) RecordStatus(in plan.Input, before, now *v1.PodStatus) {
 	f.containers.compare(before, now)
 	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }
 	if allRun(before) || !allRun(now) || slices.ContainsFunc(now.ContainerStatuses, old) {

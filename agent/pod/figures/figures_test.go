@@ -18,18 +18,18 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The type slow is a fake image service whose pulls take the given time.
-type slow struct {
+// slowImage is a fake image service whose pulls take the given time.
+type slowImage struct {
 	cri.Images
 	took time.Duration
 }
 
-func (s slow) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+func (s slowImage) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
 	time.Sleep(s.took) // in the time of the bubble
 	return &api.PullImageResponse{}, nil
 }
 
-func (slow) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+func (slowImage) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return &api.ImageStatusResponse{}, nil
 }
 
@@ -60,7 +60,7 @@ func TestPodStart(t *testing.T) {
 		time.Sleep(time.Second)
 		in := plan.Input{Want: pod, Started: time.Now()}
 		pull := func(image string, d time.Duration) {
-			if _, err := (operations.Pulls{Images: slow{took: d}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: image}}); err != nil {
+			if _, err := (operations.Pulls{Images: slowImage{took: d}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: image}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +83,7 @@ func TestPodStart(t *testing.T) {
 			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {RestartCount: 1, State: runs.State}}},
 		}
 		for i := range states[1:] {
-			f.Running(in, states[i], states[i+1])
+			f.RecordStatus(in, states[i], states[i+1])
 		}
 		for what, x := range map[string]struct {
 			prometheus.Histogram
@@ -121,10 +121,10 @@ func TestSandboxes(t *testing.T) {
 // TestWatches checks that each measurement is in the metric with its name.
 func TestWatches(t *testing.T) {
 	f := New(operations.New(), true)
-	f.Relisted(time.Second, time.Time{})
-	f.Relisted(time.Second, time.Now().Add(-time.Minute))
+	f.ObserveRelist(time.Second, time.Time{})
+	f.ObserveRelist(time.Second, time.Now().Add(-time.Minute))
 	f.Cgroup("create", time.Millisecond)
-	f.Asked(func() string { return "api:6443" })("GET", time.Second)
+	f.RequestObserver(func() string { return "api:6443" })("GET", time.Second)
 	registry := prometheus.NewRegistry()
 	for _, c := range f.Collectors(func() (map[[2]string]int, int) { return nil, 0 }) {
 		registry.MustRegister(c)

@@ -51,8 +51,8 @@ func (w *Watches) collectors() []prometheus.Collector {
 	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod, w.least, w.low, w.rotated}
 }
 
-// Relisted records a list of the runtime's state. before is the time of the previous one.
-func (w *Watches) Relisted(took time.Duration, before time.Time) {
+// ObserveRelist records a list of the runtime's state. before is the time of the previous one.
+func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
 	if !before.IsZero() {
@@ -75,8 +75,8 @@ func (w *Watches) Protected(guaranteed, burstable int64) {
 // Rotated records that a serving certificate was replaced, and the age of the former one.
 func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
 
-// Asked returns a function that records a request to the API server. host returns the server's name.
-func (w *Watches) Asked(host func() string) func(method string, took time.Duration) {
+// RequestObserver returns a function that records a request to the API server. host returns the server's name.
+func (w *Watches) RequestObserver(host func() string) func(method string, took time.Duration) {
 	return func(method string, took time.Duration) {
 		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())
 	}

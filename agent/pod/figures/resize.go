@@ -38,19 +38,19 @@ func newResizes() *Resizes {
 	}
 }
 
-// Requested counts a requested change of a container's resources.
-func (r *Resizes) Requested(resource, requirement, operation string) {
+// CountRequested counts a requested change of a container's resources.
+func (r *Resizes) CountRequested(resource, requirement, operation string) {
 	r.requested.WithLabelValues(resource, requirement, operation).Inc()
 }
 
-// Infeasible counts a resize that the node cannot carry out.
-func (r *Resizes) Infeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
+// CountInfeasible counts a resize that the node cannot carry out.
+func (r *Resizes) CountInfeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
 
-// Accepted counts a deferred resize that was then accepted.
-func (r *Resizes) Accepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
+// CountAccepted counts a deferred resize that was then accepted.
+func (r *Resizes) CountAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
-// Resolved records for how long a resize was deferred. resolution is how that ended: accepted, reverted or terminated.
-func (r *Resizes) Resolved(resolution, priority string, after time.Duration) {
+// ObserveResolved records for how long a resize was deferred. resolution is how that ended: accepted, reverted or terminated.
+func (r *Resizes) ObserveResolved(resolution, priority string, after time.Duration) {
 	r.deferred.WithLabelValues(resolution, priority).Observe(after.Seconds())
 }
 

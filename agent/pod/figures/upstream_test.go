@@ -51,8 +51,8 @@ var absent = []struct{ names, why string }{
 	{`workqueue_.*|informer_.*|leader_election_.*|running_managed_controllers|.*registered_metrics_total|hidden_metrics_total|disabled_metrics_total|cardinality_enforcement_.*`, "they belong to libraries of Kubernetes' components, which islet does not use"},
 }
 
-// The map own contains the names of metrics that differ from upstream's, with the difference.
-var own = map[string]string{
+// ownNames contains the names of metrics that differ from upstream's, with the difference.
+var ownNames = map[string]string{
 	"container_memory_events_*, container_memory_pg*, container_memory_workingset_refault_*, container_memory_file_*": "only with cgroup v2. With v1 a kubelet serves zeros",
 	"container_network_*":          "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
 	"container_oom_events_total":   "counts processes that the kernel killed because memory ran out, at any limit. With v1 the kernel counts them in the process's cgroup only, with v2 also in all cgroups above it except the root. When the container's cgroup is removed, its figure ends. With v2 the pod's cgroup still has it; with v1 use kube_pod_container_status_last_terminated_reason of kube-state-metrics. A kubelet counts from the kernel's log, in the cgroup that reached its limit",
@@ -239,13 +239,13 @@ per second that they read from and write to disks. Each byte is counted once; wi
 
 `)
 	for _, k := range slices.Sorted(func(yield func(string) bool) {
-		for k := range own {
+		for k := range ownNames {
 			if !yield(k) {
 				return
 			}
 		}
 	}) {
-		fmt.Fprintf(&b, "- %s: %s.\n", k, own[k])
+		fmt.Fprintf(&b, "- %s: %s.\n", k, ownNames[k])
 	}
 	b.WriteString(`
 ## Rules made for a kubelet

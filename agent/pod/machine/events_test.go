@@ -43,7 +43,7 @@ func TestNodeEvents(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, e := range events.Recent("n") {
-			eventtest.Note(e.Type, e.Reason, e.Message)
+			eventtest.RecordEvent(e.Type, e.Reason, e.Message)
 			got = append(got, e.Reason)
 		}
 		if !slices.Equal(got, want) {

@@ -90,7 +90,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: declared(rt.bindOptions && a.c.Machine.cfg.Gate(config.GateBindOptions)),
+		Declared: declared(rt.bindOptions && a.c.Machine.cfg.GateEnabled(config.GateBindOptions)),
 	}
 	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
 	f.Capacity, f.Allocatable = a.c.Machine.resources()

@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// The type silent is a runtime that does not respond.
-type silent struct{ Runtime }
+// silentRuntime is a runtime that does not respond.
+type silentRuntime struct{ Runtime }
 
-func (silent) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+func (silentRuntime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return nil, errors.New("no answer")
 }
 
@@ -48,7 +48,7 @@ func TestFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewReporter(ReporterConfig{Machine: m, Runtime: silent{}, NotReady: func(context.Context) []string { return nil },
+	r := NewReporter(ReporterConfig{Machine: m, Runtime: silentRuntime{}, NotReady: func(context.Context) []string { return nil },
 		Addresses: func([]string, []netip.Addr) {}, Events: events, Log: slog.New(slog.DiscardHandler)})
 	for _, x := range []struct {
 		swap      int64

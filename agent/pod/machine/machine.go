@@ -58,8 +58,8 @@ type Machine struct {
 type Devices interface {
 	// Resources returns the device resources for the Node.
 	Resources() (capacity, allocatable v1.ResourceList)
-	// Room adjusts the resources that are available to pods.
-	Room(v1.ResourceList)
+	// RemoveManaged adjusts the resources that are available to pods.
+	RemoveManaged(v1.ResourceList)
 }
 
 // SetExclusive sets a function that reports whether a container has exclusive CPUs. It must be called before any pod
@@ -109,13 +109,13 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		n.last.MemoryQoS = &translate.QoS{
-			On: cfg.Gate("MemoryQoS"), Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
+			Enabled: cfg.GateEnabled("MemoryQoS"), Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
 		}
 		if f := k.MemoryThrottlingFactor; f != nil {
 			n.last.MemoryQoS.Throttle = *f
 		}
 	}
-	if cfg.Gate("DefaultPodSysctls") {
+	if cfg.GateEnabled("DefaultPodSysctls") {
 		n.last.Sysctls = k.DefaultPodSysctls
 	}
 	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
@@ -170,7 +170,7 @@ func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
 func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity v1.ResourceList) (changed bool) {
 	advertised := v1.ResourceList{}
 	for name, q := range capacity {
-		if admit.Extended(name) {
+		if admit.IsExtended(name) {
 			advertised[name] = q
 		}
 	}
@@ -224,8 +224,8 @@ func (n *Machine) addresses() (out []string) {
 	return out
 }
 
-// Ignored returns the fields of a pod that have no effect on this node, with one sentence for each.
-func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
+// IgnoredFields returns the fields of a pod that have no effect on this node, with one sentence for each.
+func (n *Machine) IgnoredFields(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, n.Admit()) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
 	}
@@ -241,7 +241,7 @@ func (n *Machine) Admit() admit.Node {
 	labels, taints := n.labels, n.taints
 	n.mu.Unlock()
 	if n.devices != nil {
-		n.devices.Room(room)
+		n.devices.RemoveManaged(room)
 	}
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
@@ -252,13 +252,13 @@ func (n *Machine) Admit() admit.Node {
 // alpha returns the feature gates of alpha fields of pods that have an effect on this node.
 func (n *Machine) alpha() (on []string) {
 	for _, gate := range []string{config.GateEmptyDirMode, config.GateFileOwners} {
-		if n.cfg.Gate(gate) {
+		if n.cfg.GateEnabled(gate) {
 			on = append(on, gate)
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cfg.Gate(config.GateBindOptions) && !n.plainBinds {
+	if n.cfg.GateEnabled(config.GateBindOptions) && !n.plainBinds {
 		on = append(on, config.GateBindOptions)
 	}
 	return on

@@ -66,8 +66,10 @@ func (p *planner) isFuture(at time.Time, delay time.Duration) bool {
 // an end is not counted as a crash.
 var lostReasons = []string{"Unknown", "ShimLost"}
 
-// lost reports whether a container ended because the machine or its shim ended.
-func lost(c Container) bool { return c.State == Exited && slices.Contains(lostReasons, c.Reason) }
+// endedWithShim reports whether a container ended because the machine or its shim ended.
+func endedWithShim(c Container) bool {
+	return c.State == Exited && slices.Contains(lostReasons, c.Reason)
+}
 
 // streakIn returns the number of consecutive crashes for the container that follows c in the sandbox. It is 0 if c
 // was in another sandbox: c then ended together with that sandbox, for example at a reboot.
@@ -75,13 +77,13 @@ func streakIn(sandbox string, c Container) uint32 {
 	if c.SandboxID != sandbox {
 		return 0
 	}
-	return streak(c)
+	return nextStreak(c)
 }
 
-// streak returns the number of consecutive crashes for the container that follows c.
-func streak(c Container) uint32 {
+// nextStreak returns the number of consecutive crashes for the container that follows c.
+func nextStreak(c Container) uint32 {
 	switch {
-	case lost(c):
+	case endedWithShim(c):
 		return c.Streak
 	case c.State != Exited:
 		return c.Streak // never ran
@@ -95,9 +97,9 @@ func streak(c Container) uint32 {
 // is Input.CrashMax. A container that ended with its shim is delayed by a second, because it may have caused the
 // shim's end.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
-	if lost(c) {
+	if endedWithShim(c) {
 		return c.FinishedAt.Add(sandboxPause), sandboxPause
 	}
-	delay = CrashDelay(streak(c)-1, most)
+	delay = CrashDelay(nextStreak(c)-1, most)
 	return c.FinishedAt.Add(delay), delay
 }

@@ -12,14 +12,14 @@ import (
 // initialize runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
 // the main containers may run. Initialization is complete when a main container has been created in this sandbox.
 func (p *planner) initialize(sb Sandbox) bool {
-	over := Initialized(p.Input, sb)
+	over := MainContainerCreated(p.Input, sb)
 	for i := range p.Want.Spec.InitContainers {
 		ctr := &p.Want.Spec.InitContainers[i]
-		c, ok := p.Seen.Last(ctr.Name)
+		c, ok := p.Observed.Newest(ctr.Name)
 		switch {
 		case podspec.IsSidecar(ctr):
 			p.ensure(ctr, sb, true)
-			if !over && !(c.SandboxID == sb.ID && Started(p.Input, c)) {
+			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) {
 				return false
 			}
 		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
@@ -31,23 +31,23 @@ func (p *planner) initialize(sb Sandbox) bool {
 	return true
 }
 
-// Initialized reports whether a main container was created in the sandbox. If all containers of a pod were restarted,
+// MainContainerCreated reports whether a main container was created in the sandbox. If all containers of a pod were restarted,
 // only containers of the current round count.
-func Initialized(in Input, sb Sandbox) bool {
-	round := Round(in)
+func MainContainerCreated(in Input, sb Sandbox) bool {
+	round := CurrentRound(in)
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
-		c, ok := in.Seen.Last(ctr.Name)
+		c, ok := in.Observed.Newest(ctr.Name)
 		return ok && c.SandboxID == sb.ID && c.Round == round
 	})
 }
 
-// Started reports whether a container is running, its postStart hook has returned and its startup probe has passed.
-func Started(in Input, c Container) bool {
-	if f, busy := in.Busy[c.Name]; busy && f.Op == StartContainer {
+// IsStarted reports whether a container is running, its postStart hook has returned and its startup probe has passed.
+func IsStarted(in Input, c Container) bool {
+	if f, busy := in.InFlight[c.Name]; busy && f.Op == StartContainer {
 		return false
 	}
 	h, probed := in.Health[c.ID]
-	return c.State == Running && !Hooking(in, c) && (!probed || h.Started)
+	return c.State == Running && !PostStartRunning(in, c) && (!probed || h.Started)
 }
 
 // runMains starts the main containers, and restarts those that have ended if necessary. They start concurrently.
@@ -55,8 +55,8 @@ func Started(in Input, c Container) bool {
 func (p *planner) runMains(sb Sandbox) {
 	for i := range p.Want.Spec.Containers {
 		ctr := &p.Want.Spec.Containers[i]
-		c, ok := p.Seen.Last(ctr.Name)
-		if ok && c.State == Exited && c.Round == p.round && !Restarts(p.Input, ctr, c) {
+		c, ok := p.Observed.Newest(ctr.Name)
+		if ok && c.State == Exited && c.Round == p.round && !WillRestart(p.Input, ctr, c) {
 			continue
 		}
 		p.ensure(ctr, sb, true)
@@ -67,13 +67,13 @@ func (p *planner) runMains(sb Sandbox) {
 
 // ensure starts a container, restarts it, or stops it if it is unhealthy or outdated.
 func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
-	if f, busy := p.Busy[ctr.Name]; busy && f.Op == StartContainer && f.Hash != Hash(ctr) {
+	if f, busy := p.InFlight[ctr.Name]; busy && f.Op == StartContainer && f.Hash != Hash(ctr) {
 		p.Cancel = append(p.Cancel, ctr.Name)
 	}
-	switch c, exists := p.Seen.Last(ctr.Name); {
+	switch c, exists := p.Observed.Newest(ctr.Name); {
 	case !exists:
 		p.start(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
-	case c.Live():
+	case c.MayRun():
 		p.keepOrStop(ctr, c, sb, replace)
 	default:
 		p.startAgain(ctr, c, sb)
@@ -87,24 +87,24 @@ func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
 		p.stop(c, Action{Grace: p.Grace})
-	case replace && Changed(ctr, c):
+	case replace && DefinitionChanged(ctr, c):
 		p.stop(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
-	case replace && Outgrown(p.Input, c):
-		p.stop(c, Action{Grace: p.Grace, Again: true})
+	case replace && ResizeNeedsRestart(p.Input, c):
+		p.stop(c, Action{Grace: p.Grace, RunsAgain: true})
 	case p.RestartRequested(c):
 		p.stop(c, Action{Grace: p.Requested[c.Name].Grace})
 	case p.Health[c.ID].Unhealthy:
-		p.stop(c, Action{Grace: p.unhealthyGrace(ctr, c), Again: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+		p.stop(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
 	case HookFailed(p.Input, c), p.preStopped(c):
 		p.stop(c, Action{Grace: p.Grace})
-	case Hooking(p.Input, c):
+	case PostStartRunning(p.Input, c):
 		p.start(Action{Op: PostStart, Container: c.Name, ID: c.ID})
 	}
 }
 
 // startAgain starts a container that is not running. The first matching case applies.
 func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
-	here, changed := c.SandboxID == sb.ID, Changed(ctr, c) || Outgrown(p.Input, c)
+	here, changed := c.SandboxID == sb.ID, DefinitionChanged(ctr, c) || ResizeNeedsRestart(p.Input, c)
 	start := Action{Op: StartContainer, Container: c.Name, Attempt: c.Attempt + 1, Round: p.round, Hash: Hash(ctr)}
 	switch {
 	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{c.Name, StartContainer}].N == 0:
@@ -139,16 +139,16 @@ func (p *planner) backsOff(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)
 	if p.isFuture(at, delay) {
 		p.wake(at)
-		if !lost(c) {
-			p.notice(c.Name, CrashLoopBackOff, int(c.Attempt))
+		if !endedWithShim(c) {
+			p.addNotice(c.Name, CrashLoopBackOff, int(c.Attempt))
 		}
 		return true
 	}
 	return false
 }
 
-// Replaces reports whether a container was stopped only in order to run again.
-func (in Input) Replaces(c Container) bool {
+// IsReplaced reports whether a container was stopped only in order to run again.
+func (in Input) IsReplaced(c Container) bool {
 	id, ok := in.Replaced[c.Name]
 	return ok && id == c.ID
 }
@@ -159,9 +159,9 @@ func (in Input) RestartRequested(c Container) bool {
 	return ok && ask.ID == c.ID
 }
 
-// Restarts reports whether a container that has ended runs again.
-func Restarts(in Input, ctr *v1.Container, c Container) bool {
-	if in.Replaces(c) || in.RestartRequested(c) || CutOff(in, ctr, c) {
+// WillRestart reports whether a container that has ended runs again.
+func WillRestart(in Input, ctr *v1.Container, c Container) bool {
+	if in.IsReplaced(c) || in.RestartRequested(c) || CutOff(in, ctr, c) {
 		return true
 	}
 	switch ruleAction(ctr, c.ExitCode) {
@@ -190,13 +190,13 @@ func RestartsUnhealthy(pod *v1.Pod, ctr *v1.Container) bool {
 	return restartPolicy(pod, ctr) != v1.RestartPolicyNever
 }
 
-// Finished reports whether the pod has run to completion: either an init container has failed and will not restart,
+// IsFinished reports whether the pod has run to completion: either an init container has failed and will not restart,
 // or all main containers have ended and will not restart.
-func Finished(in Input) bool {
+func IsFinished(in Input) bool {
 	for i := range in.Want.Spec.InitContainers {
 		ctr := &in.Want.Spec.InitContainers[i]
-		c, ok := in.Seen.Last(ctr.Name)
-		if ok && c.State == Exited && c.ExitCode != 0 && !Restarts(in, ctr, c) {
+		c, ok := in.Observed.Newest(ctr.Name)
+		if ok && c.State == Exited && c.ExitCode != 0 && !WillRestart(in, ctr, c) {
 			return true
 		}
 	}
@@ -204,20 +204,20 @@ func Finished(in Input) bool {
 }
 
 func mainsEnded(in Input) bool {
-	round := Round(in)
+	round := CurrentRound(in)
 	for i := range in.Want.Spec.Containers {
 		ctr := &in.Want.Spec.Containers[i]
-		c, ok := in.Seen.Last(ctr.Name)
-		if !ok || c.State != Exited || c.Round < round || Restarts(in, ctr, c) {
+		c, ok := in.Observed.Newest(ctr.Name)
+		if !ok || c.State != Exited || c.Round < round || WillRestart(in, ctr, c) {
 			return false
 		}
 	}
 	return true
 }
 
-// expired reports whether the pod's activeDeadlineSeconds have passed. If not, it sets the wake-up time to the
+// checkDeadline reports whether the pod's activeDeadlineSeconds have passed. If not, it sets the wake-up time to the
 // deadline.
-func (p *planner) expired() bool {
+func (p *planner) checkDeadline() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false
 	}
@@ -226,15 +226,15 @@ func (p *planner) expired() bool {
 		p.wake(at)
 		return false
 	}
-	if p.runs() || p.hasActivity() { // otherwise the pod ended earlier, and the notice was already sent
-		p.notice("", DeadlineExceeded, 0)
+	if p.isRunning() || p.hasActivity() { // otherwise the pod ended earlier, and the notice was already sent
+		p.addNotice("", DeadlineExceeded, 0)
 	}
 	return true
 }
 
 // hasActivity reports whether an action other than Ended is in flight or has failed.
 func (p *planner) hasActivity() bool {
-	for _, f := range p.Busy {
+	for _, f := range p.InFlight {
 		if f.Op != Ended {
 			return true
 		}
@@ -251,9 +251,9 @@ func deadline(in Input) time.Time {
 	return in.Started.Add(time.Duration(*in.Want.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// Expired reports whether the pod was active for longer than its activeDeadlineSeconds. It returns false for a pod
+// DeadlineExpired reports whether the pod was active for longer than its activeDeadlineSeconds. It returns false for a pod
 // whose main containers ended before the deadline.
-func Expired(in Input) bool {
+func DeadlineExpired(in Input) bool {
 	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadline(in)) {
 		return false
 	}
@@ -261,7 +261,7 @@ func Expired(in Input) bool {
 		return true
 	}
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
-		c, _ := in.Seen.Last(ctr.Name)
+		c, _ := in.Observed.Newest(ctr.Name)
 		// The runtime reports wall-clock times, and the clock may have been set in the meantime. If the reported end
 		// of a container is in the future, the container counts as ended before the deadline.
 		ago := in.Now.Round(0).Sub(c.FinishedAt)

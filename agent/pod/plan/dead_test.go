@@ -18,21 +18,21 @@ func TestDead(t *testing.T) {
 	runs.Attempt = 3
 	now := t0.Add(5 * time.Minute)
 	for name, c := range map[string]struct {
-		dead Dead
+		dead DeadLimit
 		seen []Container
 		gone []string
 		wake time.Time
 	}{
-		"one, as is usual":        {Dead{}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
-		"two":                     {Dead{More: 1}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
-		"three":                   {Dead{More: 2}, []Container{ended(0), ended(1), ended(2), runs}, nil, time.Time{}},
-		"none, while one runs":    {Dead{More: -1}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
-		"none, but none runs":     {Dead{More: -1}, []Container{ended(2)}, nil, time.Time{}},
-		"young ones":              {Dead{More: -1, MinAge: 4 * time.Minute}, []Container{ended(0), ended(2), runs}, []string{"0"}, t0.Add(6 * time.Minute)},
-		"of a clock that was set": {Dead{More: -1, MinAge: time.Second}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
+		"one, as is usual":        {DeadLimit{}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
+		"two":                     {DeadLimit{More: 1}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
+		"three":                   {DeadLimit{More: 2}, []Container{ended(0), ended(1), ended(2), runs}, nil, time.Time{}},
+		"none, while one runs":    {DeadLimit{More: -1}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
+		"none, but none runs":     {DeadLimit{More: -1}, []Container{ended(2)}, nil, time.Time{}},
+		"young ones":              {DeadLimit{More: -1, MinAge: 4 * time.Minute}, []Container{ended(0), ended(2), runs}, []string{"0"}, t0.Add(6 * time.Minute)},
+		"of a clock that was set": {DeadLimit{More: -1, MinAge: time.Second}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := Input{Want: wanted("Never", 0, 0, 1), Admitted: true, Now: now, Dead: c.dead, Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: c.seen}}
+			in := Input{Want: newPod("Never", 0, 0, 1), Admitted: true, Now: now, DeadLimit: c.dead, Observed: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: c.seen}}
 			if name == "of a clock that was set" {
 				in.Now = t0.Add(-time.Hour)
 			}

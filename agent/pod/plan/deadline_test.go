@@ -25,9 +25,9 @@ func TestDeadlineAndTheClock(t *testing.T) {
 		if c.ago > time.Hour {
 			in.Started = now.Add(-2 * time.Hour) // a monotonic time, which a change of the clock does not move
 		}
-		in.Seen.Sandboxes = []Sandbox{{ID: "s"}}
-		in.Seen.Containers = []Container{{ID: "x", Name: "c", SandboxID: "s", State: Exited, StartedAt: now.Add(-c.ran - c.ago), FinishedAt: now.Add(-c.ago).Round(0)}}
-		if got := Expired(in); got != c.want {
+		in.Observed.Sandboxes = []Sandbox{{ID: "s"}}
+		in.Observed.Containers = []Container{{ID: "x", Name: "c", SandboxID: "s", State: Exited, StartedAt: now.Add(-c.ran - c.ago), FinishedAt: now.Add(-c.ago).Round(0)}}
+		if got := DeadlineExpired(in); got != c.want {
 			t.Errorf("%s: expired %v", name, got)
 		}
 	}

@@ -39,27 +39,27 @@ func TestChanged(t *testing.T) {
 		{"a hash of another make", Container{Hash: "1234", Image: "app:2"}, false},
 		{"nothing runs", Container{}, false},
 	} {
-		if got := Changed(ctr, tt.c); got != tt.want {
+		if got := DefinitionChanged(ctr, tt.c); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
 }
 
-// The function old returns the container with another definition than that of the pod.
-func old(c Container) Container {
+// withOldDefinition returns the container with another definition than that of the pod.
+func withOldDefinition(c Container) Container {
 	c.Hash, c.Image = "old", "app:0"
 	return c
 }
 
 func TestDefinitionChanged(t *testing.T) {
 	grace := 30 * time.Second
-	main := wanted("Never", 0, 0, 1)
-	sidecar := wanted("Always", 0, 1, 1)
-	two := wanted("Never", 0, 0, 2)
-	inits := wanted("Always", 1, 0, 1)
+	main := newPod("Never", 0, 0, 1)
+	sidecar := newPod("Always", 0, 1, 1)
+	two := newPod("Never", 0, 0, 2)
+	inits := newPod("Always", 1, 0, 1)
 	h := func(pod *v1.Pod, name string) string { return Hash(definition(pod, name)) }
-	busy := func(hash string) map[string]Flight {
-		return map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0", Hash: hash}}}
+	busy := func(hash string) map[string]RunningAction {
+		return map[string]RunningAction{"c0": {Action: Action{Op: StartContainer, Container: "c0", Hash: hash}}}
 	}
 	start := func(pod *v1.Pod, name string, attempt, streak uint32) []Action {
 		return []Action{{Op: StartContainer, Container: name, Attempt: attempt, Streak: streak, Hash: h(pod, name)}}
@@ -75,30 +75,30 @@ func TestDefinitionChanged(t *testing.T) {
 		start  []Action
 		cancel []string
 	}{
-		{name: "whatever the policy", want: main, seen: []Container{old(running("c0"))}, start: stop(main, "c0")},
-		{name: "a sidecar", want: sidecar, seen: []Container{old(running("s0")), running("c0")}, start: stop(sidecar, "s0")},
-		{name: "an init container ends by itself", want: inits, seen: []Container{old(running("i0"))}},
-		{name: "and its failure is followed by the new one at once", want: inits, seen: []Container{old(exited("i0", 1, 7, t0))}, start: start(inits, "i0", 1, 0)},
-		{name: "stopped for it", want: main, in: Input{Replaced: map[string]string{"c0": "x-c0"}}, seen: []Container{old(exited("c0", 143, 7, t0))}, start: start(main, "c0", 1, 0)},
+		{name: "whatever the policy", want: main, seen: []Container{withOldDefinition(running("c0"))}, start: stop(main, "c0")},
+		{name: "a sidecar", want: sidecar, seen: []Container{withOldDefinition(running("s0")), running("c0")}, start: stop(sidecar, "s0")},
+		{name: "an init container ends by itself", want: inits, seen: []Container{withOldDefinition(running("i0"))}},
+		{name: "and its failure is followed by the new one at once", want: inits, seen: []Container{withOldDefinition(exited("i0", 1, 7, t0))}, start: start(inits, "i0", 1, 0)},
+		{name: "stopped for it", want: main, in: Input{Replaced: map[string]string{"c0": "x-c0"}}, seen: []Container{withOldDefinition(exited("c0", 143, 7, t0))}, start: start(main, "c0", 1, 0)},
 		{name: "the one before was stopped for it", want: main, in: Input{Replaced: map[string]string{"c0": "y"}}, seen: []Container{exited("c0", 1, 0, t0)},
 			start: []Action{{Op: StopSandbox, ID: "s"}}},
-		{name: "what ended by itself stays so", want: two, seen: []Container{old(exited("c0", 0, 0, t0)), running("c1")}},
-		{name: "no crash loop of another definition", want: sidecar, seen: []Container{old(exited("c0", 1, 7, t0)), running("s0")}, start: start(sidecar, "c0", 1, 0)},
-		{name: "created, not started", want: main, seen: []Container{old(Container{ID: "x", Name: "c0", SandboxID: "s", Attempt: 3})}, start: start(main, "c0", 4, 0)},
-		{name: "a start of another definition", want: main, in: Input{Busy: busy("old")}, cancel: []string{"c0"}},
-		{name: "a start of this one", want: main, in: Input{Busy: busy(h(main, "c0"))}},
+		{name: "what ended by itself stays so", want: two, seen: []Container{withOldDefinition(exited("c0", 0, 0, t0)), running("c1")}},
+		{name: "no crash loop of another definition", want: sidecar, seen: []Container{withOldDefinition(exited("c0", 1, 7, t0)), running("s0")}, start: start(sidecar, "c0", 1, 0)},
+		{name: "created, not started", want: main, seen: []Container{withOldDefinition(Container{ID: "x", Name: "c0", SandboxID: "s", Attempt: 3})}, start: start(main, "c0", 4, 0)},
+		{name: "a start of another definition", want: main, in: Input{InFlight: busy("old")}, cancel: []string{"c0"}},
+		{name: "a start of this one", want: main, in: Input{InFlight: busy(h(main, "c0"))}},
 		{name: "older than hashes", want: main, seen: []Container{running("c0")}},
-		{name: "in a lost sandbox", want: main, seen: []Container{func() Container { c := old(running("c0")); c.SandboxID = "lost"; return c }()},
+		{name: "in a lost sandbox", want: main, seen: []Container{func() Container { c := withOldDefinition(running("c0")); c.SandboxID = "lost"; return c }()},
 			start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}},
-		{name: "of a pod that ends", want: main, in: Input{Deleting: true}, seen: []Container{old(running("c0"))},
+		{name: "of a pod that ends", want: main, in: Input{Deleting: true}, seen: []Container{withOldDefinition(running("c0"))},
 			start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}},
-		{name: "of a pod that ended", want: main, in: Input{End: &End{Phase: v1.PodFailed}}, seen: []Container{old(exited("c0", 1, 0, t0))},
+		{name: "of a pod that ended", want: main, in: Input{End: &End{Phase: v1.PodFailed}}, seen: []Container{withOldDefinition(exited("c0", 1, 0, t0))},
 			start: []Action{{Op: StopSandbox, ID: "s"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := tt.in
 			in.Want, in.Now, in.Grace, in.Admitted = tt.want, t0, grace, true
-			in.Seen = Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: tt.seen}
+			in.Observed = Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: tt.seen}
 			if got := Decide(in); !slices.Equal(got.Start, tt.start) || !slices.Equal(got.Cancel, tt.cancel) {
 				t.Errorf("got  %+v\nwant %+v, cancel %v", got, tt.start, tt.cancel)
 			}

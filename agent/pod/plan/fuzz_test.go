@@ -20,19 +20,19 @@ func FuzzPlan(f *testing.F) {
 				t.Fatal(v)
 			}
 		}()
-		live(data, Decide)
+		simulatePod(data, Decide)
 	})
 }
 
-// The function live applies the events of data to a pod, then lets all actions succeed, and checks that one more
+// simulatePod applies the events of data to a pod, then lets all actions succeed, and checks that one more
 // change takes effect.
-func live(data []byte, decide func(Input) Decision) {
+func simulatePod(data []byte, decide func(Input) Decision) {
 	if len(data) == 0 {
 		return
 	}
 	shape := int(data[0])
 	restartPolicy := []v1.RestartPolicy{"Always", "OnFailure", "Never"}[shape%3]
-	pod := wanted(restartPolicy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
+	pod := newPod(restartPolicy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
 	decorate(pod, int(data[len(data)-1]))
 	w := newWorld(pod, decide)
 	w.remote = shape>>7 == 1
@@ -40,20 +40,20 @@ func live(data []byte, decide func(Input) Decision) {
 		w.plan()
 		w.event(pod, int(b&15), int(b>>4))
 	}
-	w.settle()
+	w.settlePod()
 	w.change(2 + shape%12)
-	w.settle()
-	if w.off() { // with a boot after the shutdown
+	w.settlePod()
+	if w.shuttingDown() { // with a boot after the shutdown
 		w.restart(0)
-		w.in.Off = time.Time{}
-		w.settle()
+		w.in.ShutdownSince = time.Time{}
+		w.settlePod()
 	}
 }
 
 // event applies one event of the given kind. The parameter arg selects a variant.
 func (w *world) event(pod *v1.Pod, kind, arg int) {
-	subjects := slices.Sorted(maps.Keys(w.in.Busy))
-	containers := w.in.Seen.Containers
+	subjects := slices.Sorted(maps.Keys(w.in.InFlight))
+	containers := w.in.Observed.Containers
 	switch kind {
 	case 0, 1, 2: // an action succeeds
 		if len(subjects) > 0 {
@@ -65,7 +65,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		}
 	case 5, 6: // a container exits
 		if len(containers) > 0 {
-			w.ends(containers[arg%len(containers)].ID, int32(arg%3), arg)
+			w.endContainer(containers[arg%len(containers)].ID, int32(arg%3), arg)
 		}
 	case 7: // time passes, and some changes become visible
 		if arg > 7 {
@@ -86,7 +86,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		w.restart(arg)
 		w.killAll(255)
 		w.stopSandboxes(func(Sandbox) bool { return true })
-		w.in.Off = time.Time{}
+		w.in.ShutdownSince = time.Time{}
 		w.in.Now = []time.Time{w.in.Now.Add(time.Minute), time.Unix(9, 0)}[arg%2]
 		if w.in.Started.After(w.in.Now) {
 			w.in.Started = w.in.Now
@@ -100,13 +100,13 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		}
 	case 14: // the runtime loses its state, or that of a container
 		if w.remote && arg%4 == 3 {
-			w.others(arg >> 2)
+			w.removeByTool(arg >> 2)
 		} else if arg%4 == 0 {
-			w.in.Seen, w.sandbox, w.attempts, w.unseen = Observed{}, -1, map[string]int{}, nil
+			w.in.Observed, w.sandbox, w.attempts, w.unseen = Observed{}, -1, map[string]int{}, nil
 			w.restart(3)
-		} else if len(containers) > 0 && containers[arg%len(containers)].Live() {
-			w.in.Seen.Containers = slices.Clone(containers)
-			w.in.Seen.Containers[arg%len(containers)].State = Unknown
+		} else if len(containers) > 0 && containers[arg%len(containers)].MayRun() {
+			w.in.Observed.Containers = slices.Clone(containers)
+			w.in.Observed.Containers[arg%len(containers)].State = Unknown
 		}
 	case 15:
 		w.change(arg)
@@ -117,7 +117,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 func (w *world) change(arg int) {
 	if arg%4 == 0 {
 		w.in.Grace = time.Duration(arg) * time.Second
-		if sb, ok := w.in.Seen.Sandbox(); ok && arg%8 == 4 { // the node has another network
+		if sb, ok := w.in.Observed.Sandbox(); ok && arg%8 == 4 { // the node has another network
 			w.in.Stale = sb.ID
 		}
 		return
@@ -141,13 +141,13 @@ func (w *world) change(arg int) {
 		list[arg>>2%len(list)].Image = fmt.Sprint("app:", arg)
 	}
 	if arg > 13 { // the containers were created by an agent that did not use hashes
-		w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
-		for i := range w.in.Seen.Containers {
-			w.in.Seen.Containers[i].Hash = ""
+		w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
+		for i := range w.in.Observed.Containers {
+			w.in.Observed.Containers[i].Hash = ""
 		}
-		w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
-		for i := range w.in.Seen.Sandboxes {
-			w.in.Seen.Sandboxes[i].Hash = ""
+		w.in.Observed.Sandboxes = slices.Clone(w.in.Observed.Sandboxes)
+		for i := range w.in.Observed.Sandboxes {
+			w.in.Observed.Sandboxes[i].Hash = ""
 		}
 		w.applied = ""
 	}
@@ -160,27 +160,27 @@ func (w *world) setClock(by time.Duration) {
 	if !w.in.Stopping.IsZero() {
 		w.in.Stopping = w.in.Stopping.Add(by)
 	}
-	if !w.in.Off.IsZero() {
-		w.in.Off = w.in.Off.Add(by)
+	if !w.in.ShutdownSince.IsZero() {
+		w.in.ShutdownSince = w.in.ShutdownSince.Add(by)
 	}
 	for k, f := range w.in.Failed {
 		f.At, f.Retry = f.At.Add(by), f.Retry.Add(by)
 		w.in.Failed[k] = f
 	}
-	for s, f := range w.in.Busy {
+	for s, f := range w.in.InFlight {
 		f.Since = f.Since.Add(by)
-		w.in.Busy[s] = f
+		w.in.InFlight[s] = f
 	}
 }
 
 func (w *world) restart(how int) {
 	w.relist()
-	for i, s := range slices.Sorted(maps.Keys(w.in.Busy)) {
+	for i, s := range slices.Sorted(maps.Keys(w.in.InFlight)) {
 		if (how>>i)%2 == 0 {
 			w.fail(s, how)
 		}
 	}
-	clear(w.in.Busy)
+	clear(w.in.InFlight)
 	clear(w.in.Failed)
 	clear(w.in.Replaced)
 	w.in.PreStopped = map[string]time.Duration{}
@@ -190,14 +190,14 @@ func (w *world) restart(how int) {
 	}
 	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
 	w.forgetSizes()
-	w.in.Admitted = w.in.End == nil && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) > 0
+	w.in.Admitted = w.in.End == nil && len(w.in.Observed.Sandboxes)+len(w.in.Observed.Containers) > 0
 	if !w.in.Stopping.IsZero() {
 		w.in.Stopping = w.in.Now
 	}
 }
 
 func (w *world) killAll(code int32) {
-	for _, c := range w.in.Seen.Containers {
+	for _, c := range w.in.Observed.Containers {
 		w.exit(c.ID, code)
 	}
 }
@@ -215,12 +215,12 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 		in.Reconsider = in.End != nil
 		in.Undecided = len(w.asks) > 0
 	case 11: // the machine shuts down
-		if in.Off.IsZero() {
-			in.Off = in.Now
+		if in.ShutdownSince.IsZero() {
+			in.ShutdownSince = in.Now
 			stop()
 		}
 	case 12: // the shutdown is cancelled
-		in.Off = time.Time{}
+		in.ShutdownSince = time.Time{}
 		if in.Want != nil && !in.Deleting && in.End == nil {
 			in.Stopping = time.Time{}
 		}
@@ -242,15 +242,15 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 		in.End = &End{Reason: "Evicted"}
 		stop()
 	case 7:
-		in.Waiting = len(in.Seen.Sandboxes) == 0
+		in.Waiting = len(in.Observed.Sandboxes) == 0
 	}
 	if in.Want != nil {
 		in.Hold = false
 	}
 }
 
-// settle lets all actions succeed and checks that the pod reaches its desired state.
-func (w *world) settle() {
+// settlePod lets all actions succeed and checks that the pod reaches its desired state.
+func (w *world) settlePod() {
 	w.relist()
 	w.in.Hold, w.in.Waiting = false, false
 	for id, h := range w.in.Health {
@@ -258,24 +258,24 @@ func (w *world) settle() {
 	}
 	for range 600 {
 		d := w.plan()
-		subjects := slices.Sorted(maps.Keys(w.in.Busy))
+		subjects := slices.Sorted(maps.Keys(w.in.InFlight))
 		switch {
 		case len(subjects) > 0:
 			w.finish(subjects[0])
 		case len(d.Cancel) > 0: // the end of a cancelled action is an event
-		case w.endInits(), w.pass():
+		case w.endInits(), w.passProbes():
 		case !d.Wake.IsZero():
 			w.in.Now = d.Wake
 		default:
-			w.settled(d)
+			w.checkSettled(d)
 			return
 		}
 	}
-	w.must(false, 30, "no fixpoint: %+v", w.in)
+	w.require(false, 30, "no fixpoint: %+v", w.in)
 }
 
-// The method pass lets startup probes succeed. It reports whether there were any.
-func (w *world) pass() (any bool) {
+// passProbes lets startup probes succeed. It reports whether there were any.
+func (w *world) passProbes() (any bool) {
 	w.in.Health = maps.Clone(w.in.Health)
 	for id, h := range w.in.Health {
 		if !h.Started {
@@ -286,7 +286,7 @@ func (w *world) pass() (any bool) {
 }
 
 func (w *world) endInits() (any bool) {
-	for _, c := range w.in.Seen.Containers {
+	for _, c := range w.in.Observed.Containers {
 		if c.Name[0] == 'i' && c.State == Running {
 			w.exit(c.ID, 0)
 			any = true
@@ -295,48 +295,49 @@ func (w *world) endInits() (any bool) {
 	return any
 }
 
-func (w *world) settled(d Decision) {
+func (w *world) checkSettled(d Decision) {
 	in := w.in
-	sb, _ := in.Seen.Sandbox()
+	sb, _ := in.Observed.Sandbox()
 	kept := map[string]int{}
 	ready := 0
-	for _, c := range in.Seen.Containers {
+	for _, c := range in.Observed.Containers {
 		kept[c.Name]++
 		if c.State != Exited {
 			kept[c.Name]--
 		}
-		w.must(kept[c.Name] <= 1, 31, "dead containers pile up: %+v", in.Seen.Containers)
+		w.require(kept[c.Name] <= 1, 31, "dead containers pile up: %+v", in.Observed.Containers)
 	}
-	for _, s := range in.Seen.Sandboxes {
+	for _, s := range in.Observed.Sandboxes {
 		if s.Ready {
 			ready++
 		}
-		used := slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return c.SandboxID == s.ID })
-		over := in.Want == nil || in.Deleting || in.End != nil || w.off() || Finished(in) || Expired(in)
-		w.must(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
+		used := slices.ContainsFunc(in.Observed.Containers, func(c Container) bool { return c.SandboxID == s.ID })
+		over := in.Want == nil || in.Deleting || in.End != nil || w.shuttingDown() || IsFinished(in) || DeadlineExpired(in)
+		w.require(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
 	}
-	w.must(ready <= 1, 33, "more than one sandbox")
-	over := in.Want != nil && !in.Deleting && !w.off() && (in.End != nil || Finished(in) || Expired(in))
-	w.must(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
+	w.require(ready <= 1, 33, "more than one sandbox")
+	over := in.Want != nil && !in.Deleting && !w.shuttingDown() && (in.End != nil || IsFinished(in) || DeadlineExpired(in))
+	w.require(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
 	w.settledSizes(over)
-	w.must(!over || !w.held["running"], 46, "the hooks still hold what a pod needs that runs")
+	w.require(!over || !w.held["running"], 46, "the hooks still hold what a pod needs that runs")
 	switch {
 	case in.Want == nil || in.Deleting:
-		w.must(d.Done, 34, "not removed: %+v", in.Seen)
-	case w.off():
-		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Seen)
-		w.must(!slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return w.undone(&c) }), 64,
-			"what was cut off counts as done: %+v", in.Seen)
-	case in.End != nil || Finished(in) || Expired(in):
-		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Seen)
+		w.require(d.Done, 34, "not removed: %+v", in.Observed)
+	case w.shuttingDown():
+		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Observed)
+		w.require(!slices.ContainsFunc(in.Observed.Containers, func(c Container) bool { return w.undone(&c) }), 64,
+			"what was cut off counts as done: %+v", in.Observed)
+	case in.End != nil || IsFinished(in) || DeadlineExpired(in):
+		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Observed)
 	default:
-		w.must(in.Applied == in.Spec || in.Applied == "", 47, "the hooks do not know the spec")
+		w.require(in.Applied == in.Spec || in.Applied == "", 47, "the hooks do not know the spec")
 		for _, ctr := range slices.Concat(in.Want.Spec.InitContainers, in.Want.Spec.Containers) {
-			c, ok := in.Seen.Last(ctr.Name)
-			w.must(!sb.Ready || sb.ID != in.Stale, 38, "stays in a stale sandbox: %+v", in.Seen)
-			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || Restarts(in, &ctr, c))
-			w.must(!want || c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy, 36, "%s does not run: %+v", ctr.Name, in.Seen)
-			w.must(!want || !Changed(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)
+			c, ok := in.Observed.Newest(ctr.Name)
+			w.require(!sb.Ready || sb.ID != in.Stale, 38, "stays in a stale sandbox: %+v", in.Observed)
+			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || WillRestart(in, &ctr, c))
+			runs := c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy
+			w.require(!want || runs, 36, "%s does not run: %+v", ctr.Name, in.Observed)
+			w.require(!want || !DefinitionChanged(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)
 		}
 	}
 }

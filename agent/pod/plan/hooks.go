@@ -18,8 +18,8 @@ import (
 // If the agent restarts before it has stored that a hook has returned, the hook runs again. So each hook runs at
 // least once. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
-// Hooking reports whether a container has a postStart hook that has not returned yet.
-func Hooking(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
+// PostStartRunning reports whether a container has a postStart hook that has not returned yet.
+func PostStartRunning(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
 
 // HookFailed reports whether the postStart hook of a container failed. The container is then stopped, and its restart
 // policy applies.
@@ -34,7 +34,7 @@ func (p *planner) startsWithHook(ctr *v1.Container) bool {
 		return false
 	}
 	does := func(a Action) bool { return a.Container == ctr.Name && (a.Op == StartContainer || a.Op == PostStart) }
-	if f, busy := p.Busy[ctr.Name]; busy && does(f.Action) {
+	if f, busy := p.InFlight[ctr.Name]; busy && does(f.Action) {
 		return true
 	}
 	for _, a := range p.Start {
@@ -50,11 +50,11 @@ func (p *planner) dropHooks() {
 	if p.Hold {
 		return
 	}
-	for subject, f := range p.Busy {
+	for subject, f := range p.InFlight {
 		if f.Op != PostStart && f.Op != PreStop {
 			continue
 		}
-		if c, ok := p.Seen.find(f.ID); !ok || c.State != Running {
+		if c, ok := p.Observed.find(f.ID); !ok || c.State != Running {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}
@@ -88,7 +88,7 @@ func (p *planner) hasPreStop(c Container) bool {
 // stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the container
 // share the grace period in a. If the hook has used all of it, the container gets leastGrace.
 func (p *planner) stop(c Container, a Action) {
-	if f, busy := p.Busy[c.Name]; busy && f.Op == PostStart {
+	if f, busy := p.InFlight[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
 	}
 	a.Op, a.Container, a.ID = StopContainer, c.Name, c.ID
@@ -115,10 +115,10 @@ func (p *planner) startEphemeral(sb Sandbox) {
 	for i := range p.Want.Spec.EphemeralContainers {
 		e := &p.Want.Spec.EphemeralContainers[i]
 		start := Action{Op: StartContainer, Container: e.Name, Round: p.round, Hash: Hash((*v1.Container)(&e.EphemeralContainerCommon))}
-		if t, ok := p.Seen.Last(e.TargetContainerName); ok && t.State == Running {
+		if t, ok := p.Observed.Newest(e.TargetContainerName); ok && t.State == Running {
 			start.Target = t.ID
 		}
-		c, exists := p.Seen.Last(e.Name)
+		c, exists := p.Observed.Newest(e.Name)
 		switch {
 		case !exists:
 			p.start(start)

@@ -23,7 +23,7 @@ func spoil(wrong func(Input, *Decision)) func(Input) Decision {
 	}
 }
 
-func each(d *Decision, op Op, f func(*Action)) {
+func forEachAction(d *Decision, op Op, f func(*Action)) {
 	for i := range d.Start {
 		if d.Start[i].Op == op {
 			f(&d.Start[i])
@@ -31,8 +31,8 @@ func each(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
-// The function idle reports whether no action of a pod is running or about to begin.
-func idle(in Input, d *Decision) bool { return !in.Hold && len(in.Busy)+len(d.Start) == 0 }
+// isIdle reports whether no action of a pod is running or about to begin.
+func isIdle(in Input, d *Decision) bool { return !in.Hold && len(in.InFlight)+len(d.Start) == 0 }
 
 // The planners in mutants have one mistake each.
 var mutants = map[string]func(Input, *Decision){
@@ -46,13 +46,13 @@ var mutants = map[string]func(Input, *Decision){
 			d.Wake = in.Now.Add(1000 * time.Hour)
 		}
 	},
-	"done too soon": func(in Input, d *Decision) { d.Done = d.Done || in.Want == nil && len(in.Seen.Containers) == 0 },
+	"done too soon": func(in Input, d *Decision) { d.Done = d.Done || in.Want == nil && len(in.Observed.Containers) == 0 },
 	"touches orphans": func(in Input, d *Decision) {
 		in.Hold = false
 		*d = Decide(in)
 	},
 	"ignores running actions": func(in Input, d *Decision) {
-		in.Busy = nil
+		in.InFlight = nil
 		*d = Decide(in)
 	},
 	"does not wait after failures": func(in Input, d *Decision) {
@@ -64,7 +64,7 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"stops a stale sandbox under its containers": func(in Input, d *Decision) {
-		if sb, _ := in.Seen.Sandbox(); sb.ID == in.Stale && sb.Ready && len(d.Start) > 0 {
+		if sb, _ := in.Observed.Sandbox(); sb.ID == in.Stale && sb.Ready && len(d.Start) > 0 {
 			d.Start = []Action{{Op: StopSandbox, ID: sb.ID}}
 		}
 	},
@@ -79,27 +79,29 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"trusts a lost sandbox": func(in Input, d *Decision) {
-		in.Seen.Sandboxes = slices.Clone(in.Seen.Sandboxes)
-		for i := range in.Seen.Sandboxes {
-			in.Seen.Sandboxes[i].Ready = true
+		in.Observed.Sandboxes = slices.Clone(in.Observed.Sandboxes)
+		for i := range in.Observed.Sandboxes {
+			in.Observed.Sandboxes[i].Ready = true
 		}
 		*d = Decide(in)
 	},
-	"uses a sandbox attempt twice": func(_ Input, d *Decision) { each(d, RunSandbox, func(a *Action) { a.Attempt = 0 }) },
+	"uses a sandbox attempt twice": func(_ Input, d *Decision) { forEachAction(d, RunSandbox, func(a *Action) { a.Attempt = 0 }) },
 	"leaves containers in a lost sandbox": func(in Input, d *Decision) {
-		if sb, ok := in.Seen.Sandbox(); ok && !sb.Ready {
-			in.Seen.Containers = slices.DeleteFunc(slices.Clone(in.Seen.Containers), Container.Live)
+		if sb, ok := in.Observed.Sandbox(); ok && !sb.Ready {
+			in.Observed.Containers = slices.DeleteFunc(slices.Clone(in.Observed.Containers), Container.MayRun)
 			*d = Decide(in)
 		}
 	},
 	"repeats a stop": func(in Input, d *Decision) {
-		for subject, f := range in.Busy {
+		for subject, f := range in.InFlight {
 			if f.Op == StopContainer && !in.Stopping.IsZero() && f.Since.Add(f.Grace).After(in.Stopping.Add(in.Grace+leastGrace)) && !slices.Contains(d.Cancel, subject) {
 				d.Cancel = append(d.Cancel, subject)
 			}
 		}
 	},
-	"gives too much grace": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Grace += time.Minute }) },
+	"gives too much grace": func(_ Input, d *Decision) {
+		forEachAction(d, StopContainer, func(a *Action) { a.Grace += time.Minute })
+	},
 	"stops sidecars with the rest": func(in Input, d *Decision) {
 		if in.Deleting && in.Want != nil {
 			p := *in.Want
@@ -108,34 +110,36 @@ var mutants = map[string]func(Input, *Decision){
 			*d = Decide(in)
 		}
 	},
-	"removes running containers": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Op = RemoveContainer }) },
+	"removes running containers": func(_ Input, d *Decision) {
+		forEachAction(d, StopContainer, func(a *Action) { a.Op = RemoveContainer })
+	},
 	"keeps no dead container": func(in Input, d *Decision) {
-		for _, c := range in.Seen.Containers {
-			if _, busy := in.Busy[c.Name]; c.State == Exited && !busy && len(d.Start) == 0 && len(in.Busy) == 0 && !in.Hold {
+		for _, c := range in.Observed.Containers {
+			if _, busy := in.InFlight[c.Name]; c.State == Exited && !busy && len(d.Start) == 0 && len(in.InFlight) == 0 && !in.Hold {
 				d.Start = append(d.Start, Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 				return
 			}
 		}
 	},
 	"stops the sandbox first": func(in Input, d *Decision) {
-		if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && in.Deleting && len(in.Busy) == 0 {
+		if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && in.Deleting && len(in.InFlight) == 0 {
 			d.Start = []Action{{Op: StopSandbox, ID: sb.ID}}
 		}
 	},
 	"removes sandboxes with their containers": func(in Input, d *Decision) {
-		in.Seen.Containers = nil
-		if in.Want == nil && len(in.Busy) == 0 {
+		in.Observed.Containers = nil
+		if in.Want == nil && len(in.InFlight) == 0 {
 			*d = Decide(in)
 		}
 	},
 	"ignores the observed containers": func(in Input, d *Decision) {
-		in.Seen.Containers = nil
-		if in.Want != nil && !in.Deleting && len(in.Busy) == 0 {
+		in.Observed.Containers = nil
+		if in.Want != nil && !in.Deleting && len(in.InFlight) == 0 {
 			*d = Decide(in)
 		}
 	},
 	"uses a container attempt twice": func(_ Input, d *Decision) {
-		each(d, StartContainer, func(a *Action) { a.Attempt = max(a.Attempt, 1) - 1 })
+		forEachAction(d, StartContainer, func(a *Action) { a.Attempt = max(a.Attempt, 1) - 1 })
 	},
 	"restarts against the policy": func(in Input, d *Decision) {
 		if in.Want != nil {
@@ -146,24 +150,24 @@ var mutants = map[string]func(Input, *Decision){
 		}
 	},
 	"does not back off": func(in Input, d *Decision) {
-		in.Seen.Containers = slices.Clone(in.Seen.Containers)
-		for i := range in.Seen.Containers {
-			in.Seen.Containers[i].FinishedAt = in.Seen.Containers[i].FinishedAt.Add(-time.Hour)
+		in.Observed.Containers = slices.Clone(in.Observed.Containers)
+		for i := range in.Observed.Containers {
+			in.Observed.Containers[i].FinishedAt = in.Observed.Containers[i].FinishedAt.Add(-time.Hour)
 		}
 		*d = Decide(in)
 	},
-	"does not count crashes": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Streak = 0 }) },
+	"does not count crashes": func(_ Input, d *Decision) { forEachAction(d, StartContainer, func(a *Action) { a.Streak = 0 }) },
 	"counts exits that the node caused as crashes": func(in Input, d *Decision) {
-		each(d, StartContainer, func(a *Action) {
-			if c, ok := in.Seen.Last(a.Container); ok && lost(c) {
+		forEachAction(d, StartContainer, func(a *Action) {
+			if c, ok := in.Observed.Newest(a.Container); ok && endedWithShim(c) {
 				a.Streak = c.Streak + 1
 			}
 		})
 	},
 	"counts over a restart of the machine": func(in Input, d *Decision) {
-		each(d, StartContainer, func(a *Action) {
-			if c, ok := in.Seen.Last(a.Container); ok && c.State == Exited && a.Streak == 0 {
-				a.Streak = streak(c)
+		forEachAction(d, StartContainer, func(a *Action) {
+			if c, ok := in.Observed.Newest(a.Container); ok && c.State == Exited && a.Streak == 0 {
+				a.Streak = nextStreak(c)
 			}
 		})
 	},
@@ -197,39 +201,39 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"ignores the grace of probes": func(in Input, d *Decision) {
-		each(d, StopContainer, func(a *Action) {
+		forEachAction(d, StopContainer, func(a *Action) {
 			if in.Health[a.ID].Unhealthy {
 				a.Grace = in.Grace
 			}
 		})
 	},
-	"does not restart a container whose probe failed": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Again = false }) },
+	"does not restart a container whose probe failed": func(_ Input, d *Decision) { forEachAction(d, StopContainer, func(a *Action) { a.RunsAgain = false }) },
 	"ignores new definitions": func(in Input, d *Decision) {
-		in.Seen.Containers = slices.Clone(in.Seen.Containers)
-		for i := range in.Seen.Containers {
-			in.Seen.Containers[i].Hash = ""
+		in.Observed.Containers = slices.Clone(in.Observed.Containers)
+		for i := range in.Observed.Containers {
+			in.Observed.Containers[i].Hash = ""
 		}
 		*d = Decide(in)
 	},
 	"replaces containers without a hash": func(in Input, d *Decision) {
-		in.Seen.Containers = slices.Clone(in.Seen.Containers)
-		for i, c := range in.Seen.Containers {
+		in.Observed.Containers = slices.Clone(in.Observed.Containers)
+		for i, c := range in.Observed.Containers {
 			if c.Hash == "" {
-				in.Seen.Containers[i].Hash = "none"
+				in.Observed.Containers[i].Hash = "none"
 			}
 		}
 		*d = Decide(in)
 	},
 	"replaces init containers": func(in Input, d *Decision) {
-		for _, c := range in.Seen.Containers {
-			if in.Want != nil && c.Name[0] == 'i' && c.State == Running && len(in.Busy)+len(d.Start) == 0 && !in.Hold && Changed(definition(in.Want, c.Name), c) {
+		for _, c := range in.Observed.Containers {
+			if in.Want != nil && c.Name[0] == 'i' && c.State == Running && len(in.InFlight)+len(d.Start) == 0 && !in.Hold && DefinitionChanged(definition(in.Want, c.Name), c) {
 				d.Start = append(d.Start, Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: in.Grace, Hash: "new"})
 			}
 		}
 	},
 	"restarts containers that were not replaced": func(in Input, d *Decision) {
 		in.Replaced = map[string]string{}
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			in.Replaced[c.Name] = c.ID
 		}
 		*d = Decide(in)
@@ -239,25 +243,25 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"goes on with an old definition": func(in Input, d *Decision) {
-		if in.Want != nil && !in.Deleting && in.End == nil && !Expired(in) && !Finished(in) {
+		if in.Want != nil && !in.Deleting && in.End == nil && !DeadlineExpired(in) && !IsFinished(in) {
 			d.Cancel = nil
 		}
 	},
-	"starts an old definition": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Hash = "old" }) },
+	"starts an old definition": func(_ Input, d *Decision) { forEachAction(d, StartContainer, func(a *Action) { a.Hash = "old" }) },
 	"counts the crashes of an old definition": func(_ Input, d *Decision) {
-		each(d, StartContainer, func(a *Action) { a.Streak = max(a.Streak, a.Attempt) })
+		forEachAction(d, StartContainer, func(a *Action) { a.Streak = max(a.Streak, a.Attempt) })
 	},
 	"does not wait for a verdict": func(in Input, d *Decision) {
 		in.Admitted = true
 		*d = Decide(in)
 	},
 	"asks for a verdict again": func(in Input, d *Decision) {
-		if in.Want != nil && in.Admitted && idle(in, d) {
+		if in.Want != nil && in.Admitted && isIdle(in, d) {
 			d.Start = []Action{{Op: Admit}}
 		}
 	},
 	"admits a pod while its predecessor exists": func(in Input, d *Decision) {
-		if in.Want != nil && in.Waiting && idle(in, d) {
+		if in.Want != nil && in.Waiting && isIdle(in, d) {
 			d.Start = []Action{{Op: Admit}}
 		}
 	},
@@ -270,12 +274,12 @@ var mutants = map[string]func(Input, *Decision){
 		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Ended })
 	},
 	"tells the hooks of an end that is none": func(in Input, d *Decision) {
-		if in.Want != nil && !in.Deleting && in.End == nil && idle(in, d) {
+		if in.Want != nil && !in.Deleting && in.End == nil && isIdle(in, d) {
 			d.Start = []Action{{Op: Ended}}
 		}
 	},
 	"tells the hooks of the end too early": func(in Input, d *Decision) {
-		if in.End != nil && !in.Ended && len(in.Busy) == 0 && !in.Hold {
+		if in.End != nil && !in.Ended && len(in.InFlight) == 0 && !in.Hold {
 			d.Start = []Action{{Op: Ended}}
 		}
 	},
@@ -284,7 +288,7 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"forgets too early": func(in Input, d *Decision) {
-		if in.Deleting && len(in.Busy) == 0 && !in.Hold {
+		if in.Deleting && len(in.InFlight) == 0 && !in.Hold {
 			d.Start = []Action{{Op: Forget}}
 		}
 	},
@@ -297,29 +301,29 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"forgets a desired pod": func(in Input, d *Decision) {
-		if f, busy := in.Busy[""]; busy && f.Op == Forget {
+		if f, busy := in.InFlight[""]; busy && f.Op == Forget {
 			d.Cancel = nil
 		}
 	},
 	"does not cancel an admission or an end": func(in Input, d *Decision) {
-		if f, busy := in.Busy[""]; busy && (f.Op == Admit || f.Op == Ended) {
+		if f, busy := in.InFlight[""]; busy && (f.Op == Admit || f.Op == Ended) {
 			d.Cancel = nil
 		}
 	},
 	"ignores a shutdown of the machine": func(in Input, d *Decision) {
-		in.Off = time.Time{}
+		in.ShutdownSince = time.Time{}
 		*d = Decide(in)
 	},
 	"keeps a container that the shutdown stopped": func(in Input, d *Decision) {
-		if !in.Off.IsZero() && !in.Deleting {
+		if !in.ShutdownSince.IsZero() && !in.Deleting {
 			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool {
-				last, _ := in.Seen.Last(a.Container)
+				last, _ := in.Observed.Newest(a.Container)
 				return a.Op == RemoveContainer && a.ID == last.ID
 			})
 		}
 	},
 	"removes pods with the machine's end": func(in Input, d *Decision) {
-		if !in.Off.IsZero() && in.Want != nil && in.End == nil {
+		if !in.ShutdownSince.IsZero() && in.Want != nil && in.End == nil {
 			in.Deleting = true
 			*d = Decide(in)
 		}
@@ -334,18 +338,18 @@ var mutants = map[string]func(Input, *Decision){
 		}
 	},
 	"goes on with an old update": func(in Input, d *Decision) {
-		if f, busy := in.Busy[""]; busy && f.Op == Update && in.Want != nil && !in.Deleting && in.End == nil {
+		if f, busy := in.InFlight[""]; busy && f.Op == Update && in.Want != nil && !in.Deleting && in.End == nil {
 			d.Cancel = nil
 		}
 	},
-	"runs a sandbox of an old spec": func(_ Input, d *Decision) { each(d, RunSandbox, func(a *Action) { a.Hash = "old" }) },
+	"runs a sandbox of an old spec": func(_ Input, d *Decision) { forEachAction(d, RunSandbox, func(a *Action) { a.Hash = "old" }) },
 	"runs postStart hooks again": func(in Input, d *Decision) {
 		in.Hooked = nil
 		*d = Decide(in)
 	},
 	"does not wait for postStart hooks": func(in Input, d *Decision) {
 		in.Hooked = map[string]bool{}
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			in.Hooked[c.ID] = true
 		}
 		*d = Decide(in)
@@ -366,7 +370,7 @@ var mutants = map[string]func(Input, *Decision){
 	},
 	"skips preStop hooks": func(in Input, d *Decision) {
 		in.PreStopped = map[string]time.Duration{}
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			in.PreStopped[c.ID] = 0
 		}
 		*d = Decide(in)
@@ -375,14 +379,14 @@ var mutants = map[string]func(Input, *Decision){
 		in.PreStopped = nil
 		*d = Decide(in)
 	},
-	"gives preStop hooks too much time": func(_ Input, d *Decision) { each(d, PreStop, func(a *Action) { a.Grace += time.Second }) },
+	"gives preStop hooks too much time": func(_ Input, d *Decision) { forEachAction(d, PreStop, func(a *Action) { a.Grace += time.Second }) },
 	"does not cancel the preStop hook of an exited container": func(in Input, d *Decision) {
-		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == PreStop })
+		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.InFlight[s].Op == PreStop })
 	},
 	"restarts ephemeral containers": func(in Input, d *Decision) {
-		if c, ok := in.Seen.Last("e0"); ok && c.State == Exited && in.Want != nil && !in.Deleting && in.End == nil && idle(in, d) {
-			if sb, _ := in.Seen.Sandbox(); sb.Ready && sb.ID != in.Stale && in.Admitted {
-				d.Start = []Action{{Op: StartContainer, Container: "e0", Attempt: c.Attempt + 1, Round: Round(in), Hash: c.Hash}}
+		if c, ok := in.Observed.Newest("e0"); ok && c.State == Exited && in.Want != nil && !in.Deleting && in.End == nil && isIdle(in, d) {
+			if sb, _ := in.Observed.Sandbox(); sb.Ready && sb.ID != in.Stale && in.Admitted {
+				d.Start = []Action{{Op: StartContainer, Container: "e0", Attempt: c.Attempt + 1, Round: CurrentRound(in), Hash: c.Hash}}
 			}
 		}
 	},
@@ -400,10 +404,10 @@ var mutants = map[string]func(Input, *Decision){
 	},
 	"restarts all without the init containers": func(in Input, d *Decision) {
 		if in.Want != nil {
-			round := Round(in)
-			in.Seen.Containers = slices.Clone(in.Seen.Containers)
-			for i := range in.Seen.Containers {
-				if c := &in.Seen.Containers[i]; c.Name[0] == 'i' && c.ExitCode == 0 {
+			round := CurrentRound(in)
+			in.Observed.Containers = slices.Clone(in.Observed.Containers)
+			for i := range in.Observed.Containers {
+				if c := &in.Observed.Containers[i]; c.Name[0] == 'i' && c.ExitCode == 0 {
 					c.Round = round
 				}
 			}
@@ -411,15 +415,15 @@ var mutants = map[string]func(Input, *Decision){
 		}
 	},
 	"gives the round before its grace": func(in Input, d *Decision) {
-		if in.Want != nil && Renewing(in) {
-			each(d, StopContainer, func(a *Action) { a.Grace = in.Grace })
+		if in.Want != nil && EarlierRoundRuns(in) {
+			forEachAction(d, StopContainer, func(a *Action) { a.Grace = in.Grace })
 		}
 	},
 	"does not decide about resources": func(_ Input, d *Decision) {
 		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Allocate })
 	},
 	"decides about resources for nothing": func(in Input, d *Decision) {
-		if in.Want != nil && in.Admitted && idle(in, d) {
+		if in.Want != nil && in.Admitted && isIdle(in, d) {
 			d.Start = []Action{{Op: Allocate}}
 		}
 	},
@@ -430,38 +434,38 @@ var mutants = map[string]func(Input, *Decision){
 		in.Unsure = true
 		*d = Decide(in)
 	},
-	"resizes to an old spec": func(_ Input, d *Decision) { each(d, Resize, func(a *Action) { a.Hash = "old" }) },
+	"resizes to an old spec": func(_ Input, d *Decision) { forEachAction(d, Resize, func(a *Action) { a.Hash = "old" }) },
 	"goes on with an old resize": func(in Input, d *Decision) {
-		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == Resize })
+		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.InFlight[s].Op == Resize })
 	},
 	"does not doubt the pod's size": func(in Input, d *Decision) { in.Unsure = false; *d = Decide(in) },
 	"ignores the sizes of the running containers": func(in Input, d *Decision) {
 		in.Sized = map[string]Resources{}
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			in.Sized[c.ID] = in.Sizes[c.Name].Resources
 		}
 		*d = Decide(in)
 	},
 	"does not restart for resources": func(in Input, d *Decision) {
-		in.Seen.Containers = slices.Clone(in.Seen.Containers)
-		for i := range in.Seen.Containers {
-			in.Seen.Containers[i].Anew = ""
+		in.Observed.Containers = slices.Clone(in.Observed.Containers)
+		for i := range in.Observed.Containers {
+			in.Observed.Containers[i].RestartResources = ""
 		}
 		*d = Decide(in)
 	},
 	"resizes before a container that restarts has stopped": func(in Input, d *Decision) {
-		if in.Want == nil || in.Deleting || in.End != nil || len(in.Busy) > 0 {
+		if in.Want == nil || in.Deleting || in.End != nil || len(in.InFlight) > 0 {
 			return
 		}
-		each(d, StopContainer, func(a *Action) {
-			if a.Again {
-				sb, _ := in.Seen.Sandbox()
+		forEachAction(d, StopContainer, func(a *Action) {
+			if a.RunsAgain {
+				sb, _ := in.Observed.Sandbox()
 				*a = Action{Op: Resize, ID: sb.ID, Hash: in.Spec}
 			}
 		})
 	},
 	"waits for the old clock": func(in Input, d *Decision) {
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			if c.State == Exited && in.Now.Before(c.FinishedAt) {
 				*d = Decision{}
 			}
@@ -516,6 +520,6 @@ func survive(data []byte, decide func(Input) Decision) (found violation) {
 			found = r.(violation)
 		}
 	}()
-	live(data, decide)
+	simulatePod(data, decide)
 	return ""
 }

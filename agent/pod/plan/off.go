@@ -10,7 +10,7 @@ import (
 
 // When the machine shuts down, its pods are stopped. The next boot starts them again, as after a power failure.
 //
-//	runs --Off--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
+//	runs --ShutdownSince--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
 //
 // A kubelet sets such a pod to Failed, and the pod's controller creates another one. An edge node may have no
 // connection to that controller for a long time.
@@ -27,16 +27,16 @@ func (in Input) EndedSince(c Container, at time.Time) bool {
 // Such a container runs again after the boot even if its exit code is 0, because many programs exit with 0 on
 // SIGTERM.
 func CutOff(in Input, ctr *v1.Container, c Container) bool {
-	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && restartPolicy(in.Want, ctr) == v1.RestartPolicyOnFailure
+	return !in.ShutdownSince.IsZero() && in.EndedSince(c, in.ShutdownSince) && restartPolicy(in.Want, ctr) == v1.RestartPolicyOnFailure
 }
 
 // removeCutOff removes containers that ended because of the shutdown with exit code 0. After the boot they would
 // otherwise count as completed.
 func (p *planner) removeCutOff() {
-	if p.runs() {
+	if p.isRunning() {
 		return
 	}
-	for _, c := range p.Seen.Containers {
+	for _, c := range p.Observed.Containers {
 		kind, ctr := podspec.Find(&p.Want.Spec, c.Name)
 		if ctr != nil && kind == podspec.Main && c.ExitCode == 0 && CutOff(p.Input, ctr, c) {
 			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt})
@@ -46,12 +46,12 @@ func (p *planner) removeCutOff() {
 
 // AtRest reports whether no sandbox or container of a pod is running or being started.
 func AtRest(in Input) bool {
-	for _, f := range in.Busy {
+	for _, f := range in.InFlight {
 		switch f.Op {
 		case RunSandbox, StartContainer, StopContainer, StopSandbox, RemoveContainer, PreStop:
 			return false
 		}
 	}
 	p := planner{Input: in}
-	return !p.runs()
+	return !p.isRunning()
 }

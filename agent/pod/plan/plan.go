@@ -10,7 +10,7 @@ import (
 func Decide(in Input) Decision {
 	p := planner{Input: in}
 	if in.Want != nil {
-		p.round = Round(in)
+		p.round = CurrentRound(in)
 	}
 	sb, ready := p.sandbox()
 	p.dropHooks()
@@ -20,14 +20,14 @@ func Decide(in Input) Decision {
 		p.teardown()
 		p.remove()
 	// A pod that is not yet admitted is rejected during a shutdown.
-	case in.End == nil && !in.Off.IsZero() && in.Admitted:
+	case in.End == nil && !in.ShutdownSince.IsZero() && in.Admitted:
 		p.cancel(Admit, Ended, Forget)
 		p.teardown()
 		p.removeCutOff()
-		p.trim()
-	case in.End != nil || Finished(in) || p.expired():
+		p.removeUnneeded()
+	case in.End != nil || IsFinished(in) || p.checkDeadline():
 		p.teardown()
-		p.trim()
+		p.removeUnneeded()
 		p.ended()
 	case in.Waiting:
 		p.cancel(Admit, Allocate, Update, Resize, Ended, Forget)
@@ -53,7 +53,7 @@ func Decide(in Input) Decision {
 		if p.renew() && p.initialize(sb) {
 			p.runMains(sb)
 		}
-		p.trim()
+		p.removeUnneeded()
 		p.removeStale(sb)
 	}
 	slices.Sort(p.Cancel)
@@ -64,21 +64,21 @@ func Decide(in Input) Decision {
 type planner struct {
 	Input
 	Decision
-	round   uint32 // see Round
+	round   uint32 // see CurrentRound
 	blocked bool   // no container starts while the postStart hook of an earlier one is running
 }
 
 // sandbox returns the newest sandbox and whether containers may run in it.
 func (p *planner) sandbox() (Sandbox, bool) {
-	if len(p.Seen.Sandboxes) == 0 {
+	if len(p.Observed.Sandboxes) == 0 {
 		return Sandbox{}, false
 	}
-	sb := slices.MaxFunc(p.Seen.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	sb := slices.MaxFunc(p.Observed.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
 	return sb, sb.Ready
 }
 
-// Last returns the newest container with the given name.
-func (o Observed) Last(name string) (c Container, ok bool) {
+// Newest returns the newest container with the given name.
+func (o Observed) Newest(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && (!ok || x.Attempt > c.Attempt) {
 			c, ok = x, true
@@ -99,7 +99,7 @@ func (o Observed) LastExited(name string) (c Container, ok bool) {
 
 // Sandbox returns the newest sandbox.
 func (o Observed) Sandbox() (Sandbox, bool) {
-	p := planner{Input: Input{Seen: o}}
+	p := planner{Input: Input{Observed: o}}
 	sb, _ := p.sandbox()
 	return sb, len(o.Sandboxes) > 0
 }
@@ -107,14 +107,14 @@ func (o Observed) Sandbox() (Sandbox, bool) {
 // replaceSandbox stops containers that are running although no sandbox is ready, and then runs the next sandbox. It
 // cancels starts of containers in the lost sandbox, because their pulls would delay the next sandbox.
 func (p *planner) replaceSandbox(newest Sandbox) {
-	if len(p.Seen.Sandboxes) == 0 {
+	if len(p.Observed.Sandboxes) == 0 {
 		p.start(Action{Op: RunSandbox, Hash: p.Spec})
 		return
 	}
 	p.cancel(StartContainer)
 	live := false
-	for _, c := range p.Seen.Containers {
-		if c.Live() {
+	for _, c := range p.Observed.Containers {
+		if c.MayRun() {
 			live = true
 			p.stop(c, Action{Grace: p.Grace})
 		}
@@ -131,7 +131,7 @@ func (p *planner) replaceSandbox(newest Sandbox) {
 
 // stopStale stops ready sandboxes that are older than the newest one.
 func (p *planner) stopStale(newest Sandbox) {
-	for _, sb := range p.Seen.Sandboxes {
+	for _, sb := range p.Observed.Sandboxes {
 		if sb.ID != newest.ID && sb.Ready {
 			p.start(Action{Op: StopSandbox, ID: sb.ID})
 		}
@@ -141,8 +141,8 @@ func (p *planner) stopStale(newest Sandbox) {
 // removeStale removes a replaced sandbox that has no containers left. If it were removed earlier, its containers
 // would be removed with it, and the plan needs their exit codes and attempt numbers.
 func (p *planner) removeStale(newest Sandbox) {
-	for _, sb := range p.Seen.Sandboxes {
-		used := slices.ContainsFunc(p.Seen.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
+	for _, sb := range p.Observed.Sandboxes {
+		used := slices.ContainsFunc(p.Observed.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
 		if sb.ID != newest.ID && !sb.Ready && !used {
 			p.start(Action{Op: RemoveSandbox, ID: sb.ID})
 		}
@@ -153,10 +153,10 @@ func (p *planner) removeStale(newest Sandbox) {
 // An action on the pod itself starts only while no other action is in flight. There are exceptions: Update and Resize
 // do not wait for hooks, which may never return, and Allocate never waits.
 func (p *planner) start(a Action) {
-	if _, busy := p.Busy[a.Container]; busy {
+	if _, busy := p.InFlight[a.Container]; busy {
 		return
 	}
-	if _, busy := p.Busy[""]; busy || a.Container == "" && p.mustWait(a.Op) {
+	if _, busy := p.InFlight[""]; busy || a.Container == "" && p.mustWait(a.Op) {
 		return
 	}
 	for _, b := range p.Start {
@@ -173,7 +173,7 @@ func (p *planner) start(a Action) {
 		case f.Reason == ErrImagePull && p.Now.Before(at):
 			p.wake(at)
 		case f.Reason == ErrImagePull:
-			p.notice(a.Container, ImagePullBackOff, f.N)
+			p.addNotice(a.Container, ImagePullBackOff, f.N)
 		}
 		return
 	}
@@ -182,7 +182,7 @@ func (p *planner) start(a Action) {
 
 // mustWait reports whether an action in flight delays an action on the pod itself.
 func (p *planner) mustWait(op Op) bool {
-	for _, f := range p.Busy {
+	for _, f := range p.InFlight {
 		hooks := f.Op == PostStart || f.Op == PreStop
 		if op != Allocate && !(hooks && (op == Update || op == Resize)) {
 			return true
@@ -197,7 +197,7 @@ func (p *planner) update() {
 	if p.Applied != "" && p.Applied != p.Spec {
 		p.start(Action{Op: Update, Hash: p.Spec})
 	}
-	for subject, f := range p.Busy {
+	for subject, f := range p.InFlight {
 		if f.Op == Update && f.Hash != p.Spec {
 			p.Cancel = append(p.Cancel, subject)
 		}
@@ -206,14 +206,14 @@ func (p *planner) update() {
 
 // cancel cancels the actions of the given kinds that are in flight.
 func (p *planner) cancel(ops ...Op) {
-	for subject, f := range p.Busy {
+	for subject, f := range p.InFlight {
 		if slices.Contains(ops, f.Op) {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}
 }
 
-func (p *planner) notice(container, reason string, n int) {
+func (p *planner) addNotice(container, reason string, n int) {
 	p.Notices = append(p.Notices, Notice{container, reason, n})
 }
 

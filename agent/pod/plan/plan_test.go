@@ -21,60 +21,60 @@ func TestDecide(t *testing.T) {
 	lost := []Sandbox{{ID: "s", Attempt: 3, CreatedAt: t0.Add(-time.Minute)}}
 	seen := func(sb []Sandbox, c ...Container) Observed { return Observed{Sandboxes: sb, Containers: c} }
 	grace := 30 * time.Second
-	deadline := wanted("Always", 0, 0, 1)
+	deadline := newPod("Always", 0, 0, 1)
 	minute := int64(60)
 	deadline.Spec.ActiveDeadlineSeconds = &minute
-	shared := wanted("Always", 0, 2, 1)
+	shared := newPod("Always", 0, 2, 1)
 	for _, tt := range []struct {
 		name string
 		in   Input
 		want Decision
 	}{
-		{"new", Input{Want: wanted("Always", 0, 0, 1)}, Decision{Start: []Action{{Op: RunSandbox}}}},
-		{"waits for its predecessor", Input{Want: wanted("Always", 0, 0, 1), Waiting: true}, Decision{}},
-		{"orphan of a silent source", Input{Hold: true, Seen: seen(ready, running("c0"))}, Decision{}},
-		{"init first", Input{Want: wanted("Always", 1, 0, 1), Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "i0"}}}},
-		{"sidecar before main", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "s0"}}}},
-		{"sidecar not started yet", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready, running("s0")), Health: map[string]Health{"r-s0": {}}}, Decision{}},
-		{"main after sidecar", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready, running("s0"))}, Decision{Start: []Action{{Op: StartContainer, Container: "c0"}}}},
-		{"both at once", Input{Want: wanted("Always", 0, 0, 2), Seen: seen(ready)},
+		{"new", Input{Want: newPod("Always", 0, 0, 1)}, Decision{Start: []Action{{Op: RunSandbox}}}},
+		{"waits for its predecessor", Input{Want: newPod("Always", 0, 0, 1), Waiting: true}, Decision{}},
+		{"orphan of a silent source", Input{Hold: true, Observed: seen(ready, running("c0"))}, Decision{}},
+		{"init first", Input{Want: newPod("Always", 1, 0, 1), Observed: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "i0"}}}},
+		{"sidecar before main", Input{Want: newPod("Always", 0, 1, 1), Observed: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "s0"}}}},
+		{"sidecar not started yet", Input{Want: newPod("Always", 0, 1, 1), Observed: seen(ready, running("s0")), Health: map[string]Health{"r-s0": {}}}, Decision{}},
+		{"main after sidecar", Input{Want: newPod("Always", 0, 1, 1), Observed: seen(ready, running("s0"))}, Decision{Start: []Action{{Op: StartContainer, Container: "c0"}}}},
+		{"both at once", Input{Want: newPod("Always", 0, 0, 2), Observed: seen(ready)},
 			Decision{Start: []Action{{Op: StartContainer, Container: "c0"}, {Op: StartContainer, Container: "c1"}}}},
-		{"first restart at once", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 0, t0))},
+		{"first restart at once", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Observed: seen(ready, exited("c0", 1, 0, t0))},
 			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 1, Streak: 1}}}},
-		{"second after 10 s", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 1, t0))}, Decision{Wake: t0.Add(10 * time.Second)}},
-		{"never more than 5 min", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 40, t0))}, Decision{Wake: t0.Add(5 * time.Minute)}},
-		{"the clock was set back", Input{Want: wanted("Always", 0, 0, 1), Now: t0.Add(-time.Hour), Seen: seen(ready, exited("c0", 1, 3, t0))},
+		{"second after 10 s", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Observed: seen(ready, exited("c0", 1, 1, t0))}, Decision{Wake: t0.Add(10 * time.Second)}},
+		{"never more than 5 min", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Observed: seen(ready, exited("c0", 1, 40, t0))}, Decision{Wake: t0.Add(5 * time.Minute)}},
+		{"the clock was set back", Input{Want: newPod("Always", 0, 0, 1), Now: t0.Add(-time.Hour), Observed: seen(ready, exited("c0", 1, 3, t0))},
 			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 1, Streak: 4}}}},
-		{"killed between create and start", Input{Want: wanted("Always", 0, 0, 1), Seen: seen(ready, Container{ID: "x", Name: "c0", SandboxID: "s", Attempt: 2, Streak: 1})},
+		{"killed between create and start", Input{Want: newPod("Always", 0, 0, 1), Observed: seen(ready, Container{ID: "x", Name: "c0", SandboxID: "s", Attempt: 2, Streak: 1})},
 			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2, Streak: 1}}}},
-		{"sandbox lost", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(lost, exited("c0", 255, 3, t0))}, Decision{Start: []Action{{Op: RunSandbox, Attempt: 4}}}},
-		{"sandbox lost under a container", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Grace: grace, Seen: seen(lost, running("c0"))},
+		{"sandbox lost", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Observed: seen(lost, exited("c0", 255, 3, t0))}, Decision{Start: []Action{{Op: RunSandbox, Attempt: 4}}}},
+		{"sandbox lost under a container", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Grace: grace, Observed: seen(lost, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
-		{"sandbox stale: mains stop before sidecars", Input{Want: shared, Stale: "s", Now: t0, Grace: grace, Seen: seen(ready, running("c0"), running("s0"), running("s1"))},
+		{"sandbox stale: mains stop before sidecars", Input{Want: shared, Stale: "s", Now: t0, Grace: grace, Observed: seen(ready, running("c0"), running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
-		{"sandbox stale: then it stops", Input{Want: wanted("Always", 0, 0, 1), Stale: "s", Now: t0, Seen: seen(ready, exited("c0", 143, 0, t0))},
+		{"sandbox stale: then it stops", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready, exited("c0", 143, 0, t0))},
 			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
-		{"sandbox stale: nothing starts in it", Input{Want: wanted("Always", 0, 0, 1), Stale: "s", Now: t0, Seen: seen(ready), Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}},
+		{"sandbox stale: nothing starts in it", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready), InFlight: map[string]RunningAction{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}},
 			Decision{Cancel: []string{"c0"}}},
-		{"another sandbox is stale", Input{Want: wanted("Always", 0, 0, 1), Stale: "former", Now: t0, Seen: seen(ready, running("c0"))}, Decision{}},
-		{"finished", Input{Want: wanted("Never", 0, 0, 1), Seen: seen(ready, exited("c0", 1, 0, t0))}, Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
-		{"finished stays", Input{Want: wanted("OnFailure", 0, 0, 1), Seen: seen(lost, exited("c0", 0, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
-		{"init failed for good", Input{Want: wanted("Never", 1, 0, 1), Seen: seen(lost, exited("i0", 3, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
-		{"deadline ahead", Input{Want: deadline, Started: t0, Now: t0.Add(time.Second), Seen: seen(ready, running("c0"))}, Decision{Wake: t0.Add(time.Minute)}},
-		{"deadline over", Input{Want: deadline, Started: t0, Now: t0.Add(time.Minute), Grace: grace, Seen: seen(ready, running("c0"))},
+		{"another sandbox is stale", Input{Want: newPod("Always", 0, 0, 1), Stale: "former", Now: t0, Observed: seen(ready, running("c0"))}, Decision{}},
+		{"finished", Input{Want: newPod("Never", 0, 0, 1), Observed: seen(ready, exited("c0", 1, 0, t0))}, Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"finished stays", Input{Want: newPod("OnFailure", 0, 0, 1), Observed: seen(lost, exited("c0", 0, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
+		{"init failed for good", Input{Want: newPod("Never", 1, 0, 1), Observed: seen(lost, exited("i0", 3, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
+		{"deadline ahead", Input{Want: deadline, Started: t0, Now: t0.Add(time.Second), Observed: seen(ready, running("c0"))}, Decision{Wake: t0.Add(time.Minute)}},
+		{"deadline over", Input{Want: deadline, Started: t0, Now: t0.Add(time.Minute), Grace: grace, Observed: seen(ready, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
-		{"mains stop before sidecars", Input{Want: shared, Deleting: true, Now: t0, Stopping: t0, Grace: grace, Seen: seen(ready, running("c0"), running("s0"), running("s1"))},
+		{"mains stop before sidecars", Input{Want: shared, Deleting: true, Now: t0, Stopping: t0, Grace: grace, Observed: seen(ready, running("c0"), running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
-		{"the last sidecar first, in the rest of the grace period", Input{Want: shared, Deleting: true, Now: t0.Add(20 * time.Second), Stopping: t0, Grace: grace, Seen: seen(ready, exited("c0", 0, 0, t0), running("s0"), running("s1"))},
+		{"the last sidecar first, in the rest of the grace period", Input{Want: shared, Deleting: true, Now: t0.Add(20 * time.Second), Stopping: t0, Grace: grace, Observed: seen(ready, exited("c0", 0, 0, t0), running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "s1", ID: "r-s1", Grace: 10 * time.Second}}}},
-		{"all at once when time is up", Input{Want: shared, Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("s0"), running("s1"))},
+		{"all at once when time is up", Input{Want: shared, Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Observed: seen(ready, running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0", Grace: leastGrace}, {Op: StopContainer, Container: "s1", ID: "r-s1", Grace: leastGrace}}}},
-		{"delete cancels a pull", Input{Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Seen: seen(ready)}, Decision{Cancel: []string{"c0"}}},
-		{"less grace replaces a stop", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Seen: seen(ready, running("c0")),
-			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
-		{"the least grace is not repeated", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("c0")),
-			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: leastGrace}, t0.Add(time.Minute - time.Second)}}}, Decision{}},
-		{"the first attempt of a pod's next life", Input{Want: wanted("Always", 0, 0, 1), Lives: 2, Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2}}}},
+		{"delete cancels a pull", Input{InFlight: map[string]RunningAction{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Observed: seen(ready)}, Decision{Cancel: []string{"c0"}}},
+		{"less grace replaces a stop", Input{Want: newPod("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Observed: seen(ready, running("c0")),
+			InFlight: map[string]RunningAction{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
+		{"the least grace is not repeated", Input{Want: newPod("Always", 0, 0, 1), Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Observed: seen(ready, running("c0")),
+			InFlight: map[string]RunningAction{"c0": {Action{Op: StopContainer, Container: "c0", Grace: leastGrace}, t0.Add(time.Minute - time.Second)}}}, Decision{}},
+		{"the first attempt of a pod's next life", Input{Want: newPod("Always", 0, 0, 1), Lives: 2, Observed: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2}}}},
 		{"gone", Input{}, Decision{Start: []Action{{Op: Forget}}}},
 		{"forgotten", Input{Forgotten: true}, Decision{Done: true}},
 	} {
@@ -115,7 +115,7 @@ func TestRestarts(t *testing.T) {
 		{"Never", v1.Container{RestartPolicyRules: ruleAction("NotIn")}, 1, true},
 	} {
 		in := Input{Want: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}}
-		if got := Restarts(in, &tt.ctr, Container{State: Exited, ExitCode: tt.code}); got != tt.want {
+		if got := WillRestart(in, &tt.ctr, Container{State: Exited, ExitCode: tt.code}); got != tt.want {
 			t.Errorf("policy %q, container %+v, code %d: %v", tt.pod, tt.ctr, tt.code, got)
 		}
 	}
@@ -147,7 +147,7 @@ func TestStreakOfTheNode(t *testing.T) {
 		for range 6 {
 			c := exited("c0", 137, streak, t0)
 			tt.end(&c)
-			d := Decide(Input{Want: wanted("Always", 0, 0, 1), Admitted: true, Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{c}}, Now: t0.Add(time.Hour)})
+			d := Decide(Input{Want: newPod("Always", 0, 0, 1), Admitted: true, Observed: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{c}}, Now: t0.Add(time.Hour)})
 			i := slices.IndexFunc(d.Start, func(a Action) bool { return a.Op == StartContainer })
 			if i < 0 || d.Start[i].Attempt != c.Attempt+1 {
 				t.Fatalf("%s: %+v", name, d)

@@ -9,7 +9,7 @@ import "github.com/islet-edge/islet/internal/podspec"
 //	wanted --Allocate--> allocated (Want), or Pending
 //	                         |
 //	                         v
-//	Sizes, Level <-- compared --> Container.Resources, Leveled
+//	Sizes, PodLevel <-- compared --> Container.Resources, Leveled
 //	                         |
 //	                         +-- a resource with RestartContainer differs: StopContainer, then a new attempt
 //	                         '-- otherwise: Resize
@@ -33,8 +33,8 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 	return out
 }
 
-// matches reports whether r has the values of wanted.
-func (r Resources) matches(want Resources) bool {
+// hasValues reports whether r has the values of wanted.
+func (r Resources) hasValues(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
@@ -42,7 +42,7 @@ func (r Resources) matches(want Resources) bool {
 // A Size contains the resources that are allocated to a container.
 type Size struct {
 	Resources
-	Anew string // text with the resources whose resizePolicy requires a restart; empty if there are none
+	RestartResources string // text with the resources whose resizePolicy requires a restart; empty if there are none
 }
 
 // Pending is the reason why a pod does not have the resources in its wanted spec.
@@ -54,16 +54,16 @@ type Pending struct {
 	Generation, Allocated int64
 }
 
-// Outgrown reports whether the resizePolicy of a container requires a restart to apply its allocated resources.
-func Outgrown(in Input, c Container) bool {
-	want := in.Sizes[c.Name].Anew
-	return want != "" && c.Anew != "" && c.Anew != want
+// ResizeNeedsRestart reports whether the resizePolicy of a container requires a restart to apply its allocated resources.
+func ResizeNeedsRestart(in Input, c Container) bool {
+	want := in.Sizes[c.Name].RestartResources
+	return want != "" && c.RestartResources != "" && c.RestartResources != want
 }
 
-// Fits reports whether a running container has its allocated resources. It compares the allocated resources with
+// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources with
 // those that the runtime last accepted, even if the runtime reports other values. If the runtime has not accepted any
-// yet, it compares those that the runtime reports. If there are none either, Fits returns false.
-func Fits(in Input, c Container) bool {
+// yet, it compares those that the runtime reports. If there are none either, ResourcesApplied returns false.
+func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
 		return true
@@ -71,35 +71,35 @@ func Fits(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	return c.Resources != nil && c.Resources.matches(want.Resources)
+	return c.Resources != nil && c.Resources.hasValues(want.Resources)
 }
 
-// Resizing reports whether it is known that a running container, or the pod as a whole, does not have its allocated
+// ResizeInProgress reports whether it is known that a running container, or the pod as a whole, does not have its allocated
 // resources.
-func Resizing(in Input) bool {
-	sb, ok := in.Seen.Sandbox()
+func ResizeInProgress(in Input) bool {
+	sb, ok := in.Observed.Sandbox()
 	if !ok || !sb.Ready {
 		return false
 	}
-	if in.Leveled != nil && !in.Leveled.matches(in.Level) {
+	if in.Leveled != nil && !in.Leveled.hasValues(in.PodLevel) {
 		return true
 	}
-	for c := range resizable(in) {
+	for c := range resizableContainers(in) {
 		_, accepted := in.Sized[c.ID]
 		silent := !accepted && c.Resources == nil // the resources are unknown
-		if Outgrown(in, c) || !Fits(in, c) && !silent {
+		if ResizeNeedsRestart(in, c) || !ResourcesApplied(in, c) && !silent {
 			return true
 		}
 	}
 	return false
 }
 
-// resizable iterates over the running containers of the newest sandbox, except ephemeral containers.
-func resizable(in Input) func(func(Container) bool) {
+// resizableContainers iterates over the running containers of the newest sandbox, except ephemeral containers.
+func resizableContainers(in Input) func(func(Container) bool) {
 	return func(yield func(Container) bool) {
-		sb, _ := in.Seen.Sandbox()
+		sb, _ := in.Observed.Sandbox()
 		for kind, ctr := range podspec.Containers(&in.Want.Spec) {
-			c, ok := in.Seen.Last(ctr.Name)
+			c, ok := in.Observed.Newest(ctr.Name)
 			if ok && kind != podspec.Ephemeral && c.State == Running && c.SandboxID == sb.ID && !yield(c) {
 				return
 			}
@@ -110,8 +110,8 @@ func resizable(in Input) func(func(Container) bool) {
 // NeedResize returns the containers whose resources Resize has to change. Containers that must restart for a resize
 // are not included.
 func NeedResize(in Input) (all []Container) {
-	for c := range resizable(in) {
-		if !Outgrown(in, c) && !Fits(in, c) {
+	for c := range resizableContainers(in) {
+		if !ResizeNeedsRestart(in, c) && !ResourcesApplied(in, c) {
 			all = append(all, c)
 		}
 	}
@@ -131,17 +131,17 @@ func (p *planner) allocate() {
 // that must restart for the resize have stopped, as with a kubelet, so that their resources are available to other
 // containers.
 func (p *planner) resize(sb Sandbox) {
-	for subject, f := range p.Busy {
+	for subject, f := range p.InFlight {
 		if f.Op == Resize && f.Hash != p.Spec {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}
-	for c := range resizable(p.Input) {
-		if Outgrown(p.Input, c) {
+	for c := range resizableContainers(p.Input) {
+		if ResizeNeedsRestart(p.Input, c) {
 			return
 		}
 	}
-	if p.Unsure || p.Leveled != nil && !p.Leveled.matches(p.Level) || len(NeedResize(p.Input)) > 0 {
+	if p.Unsure || p.Leveled != nil && !p.Leveled.hasValues(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
 		p.start(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Round returns the current round of the pod. It is 0 at first. It increases each time a container exits with a code
+// CurrentRound returns the current round of the pod. It is 0 at first. It increases each time a container exits with a code
 // for which a rule restarts all containers (KEP-5532). The round of a container is stored as an annotation of the
 // container, so that containers of an earlier round are recognized after a restart of the agent. Ephemeral containers
 // have no round.
-func Round(in Input) (round uint32) {
+func CurrentRound(in Input) (round uint32) {
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
-		c, ok := in.Seen.Last(ctr.Name)
+		c, ok := in.Observed.Newest(ctr.Name)
 		if !ok || kind == podspec.Ephemeral {
 			continue
 		}
@@ -54,27 +54,27 @@ func RestartsAll(spec *v1.PodSpec) bool {
 	return false
 }
 
-// Renewing reports whether containers of an earlier round are still running. They are stopped before any container of
+// EarlierRoundRuns reports whether containers of an earlier round are still running. They are stopped before any container of
 // the current round starts.
-func Renewing(in Input) bool {
-	round := Round(in)
+func EarlierRoundRuns(in Input) bool {
+	round := CurrentRound(in)
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
-		if c, _ := in.Seen.Last(ctr.Name); kind != podspec.Ephemeral && c.Live() && c.Round < round {
+		if c, _ := in.Observed.Newest(ctr.Name); kind != podspec.Ephemeral && c.MayRun() && c.Round < round {
 			return true
 		}
 	}
 	return false
 }
 
-// Restarting reports whether all containers are restarting but none of the current round has been created.
-func Restarting(in Input) bool {
-	round := Round(in)
+// AllRestarting reports whether all containers are restarting but none of the current round has been created.
+func AllRestarting(in Input) bool {
+	round := CurrentRound(in)
 	if round == 0 {
 		return false
 	}
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
-		if c, ok := in.Seen.Last(ctr.Name); ok && kind != podspec.Ephemeral && c.Round == round {
-			return Renewing(in)
+		if c, ok := in.Observed.Newest(ctr.Name); ok && kind != podspec.Ephemeral && c.Round == round {
+			return EarlierRoundRuns(in)
 		}
 	}
 	return true
@@ -85,21 +85,21 @@ func Restarting(in Input) bool {
 // own back-off.
 func (p *planner) renew() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
-		f, busy := p.Busy[ctr.Name]
+		f, busy := p.InFlight[ctr.Name]
 		if busy && kind != podspec.Ephemeral && f.Op == StartContainer && f.Round < p.round {
 			p.Cancel = append(p.Cancel, ctr.Name)
 		}
 	}
-	if !Renewing(p.Input) {
+	if !EarlierRoundRuns(p.Input) {
 		return true
 	}
 	least := min(leastGrace, p.Grace)
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
-		c, _ := p.Seen.Last(ctr.Name)
-		if kind == podspec.Ephemeral || !c.Live() || c.Round >= p.round {
+		c, _ := p.Observed.Newest(ctr.Name)
+		if kind == podspec.Ephemeral || !c.MayRun() || c.Round >= p.round {
 			continue
 		}
-		f, busy := p.Busy[c.Name]
+		f, busy := p.InFlight[c.Name]
 		if busy && (f.Op == PostStart || f.Op == PreStop || f.Op == StopContainer && f.Grace > least) {
 			p.Cancel = append(p.Cancel, c.Name)
 		}

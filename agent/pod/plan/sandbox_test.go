@@ -23,7 +23,7 @@ func TestInitInNewSandbox(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure} {
 		for _, code := range []int32{0, 137} {
 			for _, main := range []State{Created, Exited} {
-				pod := wanted(policy, 2, 1, 1)
+				pod := newPod(policy, 2, 1, 1)
 				c0, i0, i1, s0 := exited("c0", code, 0, t0), exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), running("s0")
 				seen := Observed{
 					Sandboxes:  []Sandbox{{ID: "old"}, {ID: "new", Attempt: 1, Ready: true}},
@@ -34,7 +34,7 @@ func TestInitInNewSandbox(t *testing.T) {
 				}
 				var started []string
 				for range 6 {
-					d := Decide(Input{Want: pod, Seen: seen, Now: t0, Admitted: true, Spec: "s", Applied: "s"})
+					d := Decide(Input{Want: pod, Observed: seen, Now: t0, Admitted: true, Spec: "s", Applied: "s"})
 					i := slices.IndexFunc(d.Start, func(a Action) bool { return a.Op == StartContainer })
 					if i < 0 {
 						break

@@ -20,11 +20,11 @@ type resizes struct {
 	leveled  *Resources       // the same, as far as the worker knows
 	unsure   bool
 	sized    map[string]Resources
-	begun    map[string]begun // by subject
+	begun    map[string]startedAction // by subject
 }
 
-// The type begun contains the sizes that were desired when an action began.
-type begun struct {
+// startedAction contains the sizes that were desired when an action began.
+type startedAction struct {
 	sizes map[string]Size
 	level Resources
 }
@@ -45,7 +45,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 			level.Memory += s.Memory
 		}
 		if kind != podspec.Init && strings.HasSuffix(ctr.Name, "1") {
-			s.Anew = resource.NewQuantity(s.Memory, resource.DecimalSI).String()
+			s.RestartResources = resource.NewQuantity(s.Memory, resource.DecimalSI).String()
 		}
 		sizes[ctr.Name] = s
 	}
@@ -84,10 +84,10 @@ func (w *world) grant() {
 
 // showSizes copies the worker's knowledge of sizes to the planner's input.
 func (w *world) showSizes(sb Sandbox) {
-	w.in.Sizes, w.in.Level = sizesOf(w.in.Want)
+	w.in.Sizes, w.in.PodLevel = sizesOf(w.in.Want)
 	if sb.Ready && w.leveled == nil {
 		if sb.Hash == w.in.Spec {
-			w.leveled = new(w.in.Level)
+			w.leveled = new(w.in.PodLevel)
 		} else {
 			w.unsure = true
 		}
@@ -109,9 +109,9 @@ func (w *world) begin(a Action) {
 		return
 	}
 	if w.begun == nil {
-		w.begun = map[string]begun{}
+		w.begun = map[string]startedAction{}
 	}
-	w.begun[a.Container] = begun{w.in.Sizes, w.in.Level}
+	w.begun[a.Container] = startedAction{w.in.Sizes, w.in.PodLevel}
 }
 
 // prepare creates or adopts the pod's cgroup.
@@ -121,7 +121,7 @@ func (w *world) prepare(a Action) {
 		return
 	}
 	w.prepared = new(level)
-	if w.live(func(Container) bool { return true }) {
+	if w.anyRunning(func(Container) bool { return true }) {
 		level.Memory = max(level.Memory, w.level.Memory)
 	}
 	w.level = level
@@ -130,13 +130,13 @@ func (w *world) prepare(a Action) {
 // resize sets the resources of the running containers. If whole is false, it fails after the first container.
 func (w *world) resize(a Action, whole bool) {
 	b := w.begun[a.Container]
-	sb, _ := w.in.Seen.Sandbox()
-	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
-	for i, c := range w.in.Seen.Containers {
-		last, _ := w.in.Seen.Last(c.Name)
+	sb, _ := w.in.Observed.Sandbox()
+	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
+	for i, c := range w.in.Observed.Containers {
+		last, _ := w.in.Observed.Newest(c.Name)
 		if size, ok := b.sizes[c.Name]; ok && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID &&
-			(c.Anew == "" || c.Anew == size.Anew) {
-			w.in.Seen.Containers[i].Resources = &size.Resources
+			(c.RestartResources == "" || c.RestartResources == size.RestartResources) {
+			w.in.Observed.Containers[i].Resources = &size.Resources
 			if !whole {
 				return
 			}
@@ -158,7 +158,7 @@ func (w *world) resized(a Action, ok bool) {
 	}
 	w.unsure = !ok
 	if ok {
-		for _, c := range w.in.Seen.Containers {
+		for _, c := range w.in.Observed.Containers {
 			if c.State == Running && c.Resources != nil {
 				w.sized[c.ID] = *c.Resources
 			}
@@ -169,33 +169,34 @@ func (w *world) resized(a Action, ok bool) {
 }
 
 func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
-	w.must(!ending && w.in.Admitted && newest.Ready && newest.ID != w.in.Stale, 64, "resizes what does not run")
-	w.must(a.Hash == w.in.Spec, 64, "resizes to a spec that is not wanted")
-	needs := w.in.Unsure || *w.in.Leveled != w.in.Level
-	for _, c := range w.in.Seen.Containers {
-		last, _ := w.in.Seen.Last(c.Name)
+	w.require(!ending && w.in.Admitted && newest.Ready && newest.ID != w.in.Stale, 64, "resizes what does not run")
+	w.require(a.Hash == w.in.Spec, 64, "resizes to a spec that is not wanted")
+	needs := w.in.Unsure || *w.in.Leveled != w.in.PodLevel
+	for _, c := range w.in.Observed.Containers {
+		last, _ := w.in.Observed.Newest(c.Name)
 		if c.State != Running || c.ID != last.ID || c.SandboxID != newest.ID || c.Name[0] == 'e' {
 			continue
 		}
 		size := w.in.Sizes[c.Name]
-		w.must(size.Anew == "" || c.Anew == "" || c.Anew == size.Anew, 66, "resizes others while %s is to restart for it", c.Name)
+		w.require(size.RestartResources == "" || c.RestartResources == "" || c.RestartResources == size.RestartResources, 66,
+			"resizes others while %s is to restart for it", c.Name)
 		needs = needs || *c.Resources != size.Resources
 	}
-	w.must(needs, 64, "resizes for nothing")
+	w.require(needs, 64, "resizes for nothing")
 }
 
 // The method settledSizes checks that all containers, and the pod, have their allocated resources.
 func (w *world) settledSizes(over bool) {
 	in := w.in
-	sb, _ := in.Seen.Sandbox()
+	sb, _ := in.Observed.Sandbox()
 	if over || in.Want == nil || in.Deleting || !sb.Ready {
 		return
 	}
-	w.must(!in.Undecided, 65, "nobody decides about resources")
-	w.must(w.level == in.Level, 65, "the pod is held to %+v, not to %+v", w.level, in.Level)
-	for _, c := range in.Seen.Containers {
+	w.require(!in.Undecided, 65, "nobody decides about resources")
+	w.require(w.level == in.PodLevel, 65, "the pod is held to %+v, not to %+v", w.level, in.PodLevel)
+	for _, c := range in.Observed.Containers {
 		if size, ok := in.Sizes[c.Name]; ok && c.State == Running {
-			w.must(*c.Resources == size.Resources && c.Anew == size.Anew, 65, "%s has %+v, not %+v", c.Name, c, size)
+			w.require(*c.Resources == size.Resources && c.RestartResources == size.RestartResources, 65, "%s has %+v, not %+v", c.Name, c, size)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (p *planner) teardown() {
 		p.cancel(Allocate)
 	}
 	grace, until := p.remaining()
-	for subject, f := range p.Busy { // the grace period may have been shortened; a new action then ends earlier
+	for subject, f := range p.InFlight { // the grace period may have been shortened; a new action then ends earlier
 		end := f.Since.Add(f.Grace)
 		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
@@ -27,8 +27,8 @@ func (p *planner) teardown() {
 	}
 	var live []Container
 	turn := -1
-	for _, c := range p.Seen.Containers {
-		if c.Live() {
+	for _, c := range p.Observed.Containers {
+		if c.MayRun() {
 			live = append(live, c)
 			turn = max(turn, p.stopOrder(c.Name))
 		}
@@ -46,7 +46,7 @@ func (p *planner) teardown() {
 	if len(live) > 0 {
 		return
 	}
-	for _, sb := range p.Seen.Sandboxes {
+	for _, sb := range p.Observed.Sandboxes {
 		if sb.Ready {
 			p.start(Action{Op: StopSandbox, ID: sb.ID})
 		}
@@ -85,24 +85,24 @@ func (p *planner) remaining() (time.Duration, time.Time) {
 // remove removes the stopped containers, and after them the sandboxes.
 func (p *planner) remove() {
 	p.cancel(Admit, Ended)
-	if p.runs() {
+	if p.isRunning() {
 		return
 	}
-	for _, c := range p.Seen.Containers {
+	for _, c := range p.Observed.Containers {
 		p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 	}
-	if len(p.Seen.Containers) > 0 {
+	if len(p.Observed.Containers) > 0 {
 		return
 	}
-	for _, sb := range p.Seen.Sandboxes {
+	for _, sb := range p.Observed.Sandboxes {
 		p.start(Action{Op: RemoveSandbox, ID: sb.ID})
 	}
 	switch {
-	case len(p.Seen.Sandboxes) > 0:
+	case len(p.Observed.Sandboxes) > 0:
 	case !p.Forgotten:
 		p.start(Action{Op: Forget})
 	default:
-		p.Done = len(p.Busy) == 0
+		p.Done = len(p.InFlight) == 0
 	}
 }
 
@@ -110,7 +110,7 @@ func (p *planner) remove() {
 // the reason of the pod's End may no longer apply.
 func (p *planner) ended() {
 	p.cancel(Forget)
-	if p.runs() {
+	if p.isRunning() {
 		return
 	}
 	if !p.Ended {
@@ -118,7 +118,7 @@ func (p *planner) ended() {
 		return
 	}
 	if p.removesLogs() {
-		for _, c := range p.Seen.Containers {
+		for _, c := range p.Observed.Containers {
 			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 		}
 	}
@@ -133,44 +133,44 @@ func (p *planner) removesLogs() bool {
 	return p.End != nil && p.End.Reason == Evicted && p.End.Phase != ""
 }
 
-// runs reports whether a sandbox is ready, or a container is or may be running.
-func (p *planner) runs() bool {
+// isRunning reports whether a sandbox is ready, or a container is or may be running.
+func (p *planner) isRunning() bool {
 	ready := func(sb Sandbox) bool { return sb.Ready }
-	return slices.ContainsFunc(p.Seen.Sandboxes, ready) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
+	return slices.ContainsFunc(p.Observed.Sandboxes, ready) || slices.ContainsFunc(p.Observed.Containers, Container.MayRun)
 }
 
-// trim removes containers that are needed neither for the status nor for logs. For each name it keeps the newest
-// container. Of the older ones that have ended, it keeps as many as Dead allows, by default one.
-func (p *planner) trim() {
-	for _, c := range p.Seen.Containers {
-		newest, _ := p.Seen.Last(c.Name)
-		if c.ID == newest.ID || p.keeps(c, newest) {
+// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it keeps the newest
+// container. Of the older ones that have ended, it keeps as many as DeadLimit allows, by default one.
+func (p *planner) removeUnneeded() {
+	for _, c := range p.Observed.Containers {
+		newest, _ := p.Observed.Newest(c.Name)
+		if c.ID == newest.ID || p.keepsContainer(c, newest) {
 			continue
 		}
 		op := RemoveContainer
-		if c.Live() {
+		if c.MayRun() {
 			op = StopContainer
 		}
 		p.start(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
 	}
 }
 
-// keeps reports whether an older container that has ended is kept. At least one is kept until the newest one is
+// keepsContainer reports whether an older container that has ended is kept. At least one is kept until the newest one is
 // running.
-func (p *planner) keeps(c, newest Container) bool {
+func (p *planner) keepsContainer(c, newest Container) bool {
 	if c.State != Exited {
 		return false
 	}
-	most := 1 + p.Dead.More
+	most := 1 + p.DeadLimit.More
 	if newest.State != Running {
 		most = max(most, 1)
 	}
-	if at := c.FinishedAt.Add(p.Dead.MinAge); p.isFuture(at, p.Dead.MinAge) {
+	if at := c.FinishedAt.Add(p.DeadLimit.MinAge); p.isFuture(at, p.DeadLimit.MinAge) {
 		p.wake(at)
 		return true
 	}
 	newer := 0
-	for _, o := range p.Seen.Containers {
+	for _, o := range p.Observed.Containers {
 		if o.Name == c.Name && o.State == Exited && o.Attempt > c.Attempt {
 			newer++
 		}

@@ -42,9 +42,9 @@ type Action struct {
 	ID        string // ID of the sandbox or container; empty for RunSandbox and StartContainer
 	Attempt   uint32
 	Streak    uint32        // number of consecutive crashes, stored as an annotation of the container
-	Round     uint32        // for StartContainer: the container's round, see Round
+	Round     uint32        // for StartContainer: the container's round, see CurrentRound
 	Grace     time.Duration // for StopContainer and PreStop
-	Again     bool          // for StopContainer and PreStop: the container runs again whatever its restart policy is
+	RunsAgain bool          // for StopContainer and PreStop: the container runs again whatever its restart policy is
 	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
 	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
 	Hash string
@@ -53,8 +53,8 @@ type Action struct {
 	Target string
 }
 
-// A Flight is an action that has started and has not ended.
-type Flight struct {
+// A RunningAction is an action that has started and has not ended.
+type RunningAction struct {
 	Action
 	Since time.Time
 }
@@ -100,7 +100,7 @@ type Container struct {
 	StopSignal                       string // first signal that stops the container, by its Kubernetes name; empty if unknown
 	User                             *User  // IDs of the first process; nil if unknown
 	PostStart                        bool   // the container has a postStart hook; Input.Hooked contains it if the hook has returned
-	Anew                             string // Size.Anew when the container was created; empty if it was empty then or is unknown
+	RestartResources                 string // Size.RestartResources when the container was created; empty if it was empty then or is unknown
 
 	Resources *Resources // resources that the runtime reports; nil if it reports none
 }
@@ -111,8 +111,8 @@ type User struct {
 	Groups   []int64 // the others
 }
 
-// Live reports whether the container is or may be running.
-func (c Container) Live() bool { return c.State == Running || c.State == Unknown }
+// MayRun reports whether the container is or may be running.
+func (c Container) MayRun() bool { return c.State == Running || c.State == Unknown }
 
 // Observed is the last known state of a pod in the runtime. It is immutable, so it may be shared.
 type Observed struct {
@@ -161,7 +161,7 @@ type End struct {
 	Disrupted       bool          // the node ends the pod in favour of other pods (condition DisruptionTarget)
 }
 
-// Input contains all the data that Decide and status.Make use.
+// Input contains all the data that Decide and status.Compute use.
 type Input struct {
 	UID      types.UID
 	Want     *v1.Pod       // the wanted pod; nil means that the pod is to be removed completely
@@ -179,9 +179,9 @@ type Input struct {
 	// apply.
 	Reconsider bool
 
-	// Off is the time at which the pod began to end because the machine shuts down. It is zero if the machine does
+	// ShutdownSince is the time at which the pod began to end because the machine shuts down. It is zero if the machine does
 	// not shut down. Grace is then the pod's grace period for the shutdown. The pod runs again after the next boot.
-	Off time.Time
+	ShutdownSince time.Time
 
 	// Want contains the resources that the node has allocated to the pod. Undecided means that other resources are
 	// wanted, and that the node has not decided on them. Pending is the last decision.
@@ -189,14 +189,14 @@ type Input struct {
 	Pending   Pending
 
 	// Sizes contains the allocated resources by container name. Containers without an entry cannot be resized. Sized
-	// contains the resources that the runtime last accepted, by container ID. Level and Leveled are the corresponding
-	// values for the pod as a whole. If Leveled is nil, it is treated as equal to Level. Unsure means that the pod's
+	// contains the resources that the runtime last accepted, by container ID. PodLevel and Leveled are the corresponding
+	// values for the pod as a whole. If Leveled is nil, it is treated as equal to PodLevel. Unsure means that the pod's
 	// actual resources may differ from Leveled.
-	Sizes   map[string]Size
-	Sized   map[string]Resources
-	Level   Resources
-	Leveled *Resources
-	Unsure  bool
+	Sizes    map[string]Size
+	Sized    map[string]Resources
+	PodLevel Resources
+	Leveled  *Resources
+	Unsure   bool
 
 	// Spec is the hash of the wanted spec. Applied is the hash of the spec that was last passed to the hooks. Both
 	// are empty if unknown.
@@ -209,24 +209,24 @@ type Input struct {
 	// there is none.
 	Stale string
 
-	Seen   Observed
-	Busy   map[string]Flight // actions in flight, by subject
-	Failed map[Key]Failure   // failures of the wanted definitions
-	Health map[string]Health // results of probes, by container ID
+	Observed Observed
+	InFlight map[string]RunningAction // actions in flight, by subject
+	Failed   map[Key]Failure          // failures of the wanted definitions
+	Health   map[string]Health        // results of probes, by container ID
 
 	// Hooked contains the IDs of the containers whose postStart hook has returned. PreStopped contains the durations
 	// of preStop hooks that have returned or failed, by container ID.
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced contains the IDs of containers that were stopped because of a new definition or with Again, by
+	// Replaced contains the IDs of containers that were stopped because of a new definition or with RunsAgain, by
 	// container name. They start again whatever their restart policy is.
 	Replaced map[string]string
 
 	// Requested contains the restarts that a user requested, by container name.
 	Requested map[string]Restart
 
-	Dead Dead
+	DeadLimit DeadLimit
 
 	// CrashMax is the maximum crash back-off. 0 means 5 min.
 	CrashMax time.Duration
@@ -234,8 +234,8 @@ type Input struct {
 	Now time.Time
 }
 
-// Dead limits how many ended containers of a pod are kept. The newest container of each name is always kept.
-type Dead struct {
+// DeadLimit limits how many ended containers of a pod are kept. The newest container of each name is always kept.
+type DeadLimit struct {
 	// More is the number of containers of each name that are kept in addition to the last one that ended. If it is
 	// -1, the last one that ended is removed as well when the next one is running.
 	More int

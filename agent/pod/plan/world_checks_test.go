@@ -8,46 +8,47 @@ import (
 )
 
 func (w *world) check(a Action) {
-	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()
+	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.shuttingDown()
 	removing := w.in.Want == nil || w.in.Deleting
-	newest, any := w.in.Seen.Sandbox()
-	runs := w.live(func(Container) bool { return true }) || slices.ContainsFunc(w.in.Seen.Sandboxes, func(s Sandbox) bool { return s.Ready })
+	newest, any := w.in.Observed.Sandbox()
+	runs := w.anyRunning(func(Container) bool { return true }) ||
+		slices.ContainsFunc(w.in.Observed.Sandboxes, func(s Sandbox) bool { return s.Ready })
 	switch a.Op {
 	case Admit:
-		w.must(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
-		w.must(!w.in.Admitted && w.in.End == nil || w.in.End != nil && w.in.Reconsider && !runs, 41, "a second verdict")
+		w.require(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
+		w.require(!w.in.Admitted && w.in.End == nil || w.in.End != nil && w.in.Reconsider && !runs, 41, "a second verdict")
 	case Allocate:
-		w.must(w.in.Undecided && w.in.Admitted && !ending && !w.in.Waiting, 63, "decides about resources for nothing")
+		w.require(w.in.Undecided && w.in.Admitted && !ending && !w.in.Waiting, 63, "decides about resources for nothing")
 	case Resize:
 		w.checkResize(a, newest, ending)
 	case Update:
-		w.must(!ending && w.in.Admitted && newest.Ready, 42, "updates what does not run")
-		w.must(a.Hash == w.in.Spec && a.Hash != w.in.Applied && w.in.Applied != "", 42, "updates for nothing: %q is %q", a.Hash, w.in.Applied)
+		w.require(!ending && w.in.Admitted && newest.Ready, 42, "updates what does not run")
+		w.require(a.Hash == w.in.Spec && a.Hash != w.in.Applied && w.in.Applied != "", 42, "updates for nothing: %q is %q", a.Hash, w.in.Applied)
 	case Ended:
-		over := w.in.End != nil || w.in.Want != nil && (Finished(w.in) || Expired(w.in))
-		w.must(over && !removing, 43, "the hooks hear of an end that is none")
-		w.must(!runs, 43, "the hooks give back what runs")
-		w.must(!w.in.Ended, 43, "the hooks hear of the same end again")
+		over := w.in.End != nil || w.in.Want != nil && (IsFinished(w.in) || DeadlineExpired(w.in))
+		w.require(over && !removing, 43, "the hooks hear of an end that is none")
+		w.require(!runs, 43, "the hooks give back what runs")
+		w.require(!w.in.Ended, 43, "the hooks hear of the same end again")
 	case Forget:
-		w.must(removing && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) == 0, 44, "forgets a pod of which something is left")
-		w.must(!w.in.Forgotten, 44, "forgets it again")
+		w.require(removing && len(w.in.Observed.Sandboxes)+len(w.in.Observed.Containers) == 0, 44, "forgets a pod of which something is left")
+		w.require(!w.in.Forgotten, 44, "forgets it again")
 	case RunSandbox:
-		w.must(w.in.Admitted && w.in.End == nil, 45, "runs a sandbox without a verdict")
-		w.must(a.Hash == w.in.Spec, 42, "a sandbox of another spec")
-		w.must(!ending && !w.in.Waiting, 7, "runs a sandbox for a pod that ends or waits")
-		w.must(!newest.Ready, 8, "runs a sandbox beside a ready one")
-		w.must(int(a.Attempt) > w.sandbox, 9, "sandbox attempt %d used twice", a.Attempt)
-		w.must(!w.live(func(Container) bool { return true }), 10, "runs a sandbox while containers run")
+		w.require(w.in.Admitted && w.in.End == nil, 45, "runs a sandbox without a verdict")
+		w.require(a.Hash == w.in.Spec, 42, "a sandbox of another spec")
+		w.require(!ending && !w.in.Waiting, 7, "runs a sandbox for a pod that ends or waits")
+		w.require(!newest.Ready, 8, "runs a sandbox beside a ready one")
+		w.require(int(a.Attempt) > w.sandbox, 9, "sandbox attempt %d used twice", a.Attempt)
+		w.require(!w.anyRunning(func(Container) bool { return true }), 10, "runs a sandbox while containers run")
 	case StartContainer:
-		w.must(w.in.Admitted && w.in.End == nil, 45, "starts a container without a verdict")
-		w.must(!ending && !w.in.Waiting, 7, "starts a container of a pod that ends or waits")
-		w.must(any && newest.Ready, 8, "starts a container without a ready sandbox")
-		w.must(newest.ID != w.in.Stale, 8, "starts a container in a stale sandbox")
+		w.require(w.in.Admitted && w.in.End == nil, 45, "starts a container without a verdict")
+		w.require(!ending && !w.in.Waiting, 7, "starts a container of a pod that ends or waits")
+		w.require(any && newest.Ready, 8, "starts a container without a ready sandbox")
+		w.require(newest.ID != w.in.Stale, 8, "starts a container in a stale sandbox")
 		w.checkStart(a, newest)
 	case PostStart:
-		c := find(w.in.Seen, a.ID)
-		w.must(c != nil && c.State == Running && c.PostStart && !w.in.Hooked[a.ID], 62, "runs a postStart hook for nothing: %+v", c)
-		w.must(!ending && !HookFailed(w.in, *c), 62, "runs a postStart hook again that failed")
+		c := find(w.in.Observed, a.ID)
+		w.require(c != nil && c.State == Running && c.PostStart && !w.in.Hooked[a.ID], 62, "runs a postStart hook for nothing: %+v", c)
+		w.require(!ending && !HookFailed(w.in, *c), 62, "runs a postStart hook again that failed")
 	case PreStop:
 		w.checkStop(a, newest)
 		w.checkGrace(a, ending)
@@ -57,48 +58,48 @@ func (w *world) check(a Action) {
 		w.checkGrace(a, ending)
 		w.checkHooked(a, ending)
 		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
-		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) ||
+		w.require(!main || !w.anyRunning(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) ||
 			w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
 	case RemoveContainer:
-		c := find(w.in.Seen, a.ID)
-		w.must(c != nil && !c.Live(), 13, "removes a container that runs: %+v", a)
-		last, _ := w.in.Seen.Last(a.Container)
-		ended, _ := w.in.Seen.LastExited(a.Container)
-		w.must(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
+		c := find(w.in.Observed, a.ID)
+		w.require(c != nil && !c.MayRun(), 13, "removes a container that runs: %+v", a)
+		last, _ := w.in.Observed.Newest(a.Container)
+		ended, _ := w.in.Observed.LastExited(a.Container)
+		w.require(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
 	case StopSandbox:
-		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15,
+		w.require(!w.anyRunning(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15,
 			"stops a sandbox under its containers")
 	case RemoveSandbox:
-		used := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.SandboxID == a.ID })
-		w.must(!used, 16, "removes a sandbox with its containers")
-		w.must(removing || a.ID != newest.ID, 16, "removes the sandbox that is in use")
+		used := slices.ContainsFunc(w.in.Observed.Containers, func(c Container) bool { return c.SandboxID == a.ID })
+		w.require(!used, 16, "removes a sandbox with its containers")
+		w.require(removing || a.ID != newest.ID, 16, "removes the sandbox that is in use")
 	}
 }
 
 // checkPreStop checks that a preStop hook runs once, before its container stops.
 func (w *world) checkPreStop(a Action) {
-	c := find(w.in.Seen, a.ID)
+	c := find(w.in.Observed, a.ID)
 	_, ran := w.in.PreStopped[a.ID]
-	w.must(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52,
+	w.require(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52,
 		"runs a preStop hook for nothing: %+v", c)
-	w.must(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
+	w.require(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
 }
 
 // checkHooked checks that no container stops without its preStop hook, if the grace period permits the hook.
 func (w *world) checkHooked(a Action, ending bool) {
-	c := find(w.in.Seen, a.ID)
+	c := find(w.in.Observed, a.ID)
 	if c == nil || w.in.Want == nil {
 		return
 	}
-	last, _ := w.in.Seen.Last(a.Container)
-	stale := c.Round < Round(w.in) && !ending && !Finished(w.in) && !Expired(w.in)
+	last, _ := w.in.Observed.Newest(a.Container)
+	stale := c.Round < CurrentRound(w.in) && !ending && !IsFinished(w.in) && !DeadlineExpired(w.in)
 	_, ran := w.in.PreStopped[a.ID]
 	late := w.in.Grace == 0 || !w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= w.in.Grace
-	w.must(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53,
+	w.require(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53,
 		"stops %+v without its hook", c)
-	sb, _ := w.in.Seen.Sandbox()
+	sb, _ := w.in.Observed.Sandbox()
 	renews := stale && sb.Ready && sb.ID != w.in.Stale && w.in.Admitted && !w.in.Waiting && a.Container[0] != 'e' && c.ID == last.ID
-	w.must(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
+	w.require(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
 }
 
 // checkTurn checks that no main container starts before the postStart hooks of the containers before it have
@@ -112,75 +113,75 @@ func (w *world) checkTurn(a Action, d Decision) {
 			continue
 		}
 		does := func(a Action) bool { return a.Container == ctr.Name && (a.Op == StartContainer || a.Op == PostStart) }
-		goesOn := does(w.in.Busy[ctr.Name].Action) && !slices.Contains(d.Cancel, ctr.Name)
-		w.must(!goesOn && !slices.ContainsFunc(d.Start, does), 51, "%s starts beside the hook of %s", a.Container, ctr.Name)
+		goesOn := does(w.in.InFlight[ctr.Name].Action) && !slices.Contains(d.Cancel, ctr.Name)
+		w.require(!goesOn && !slices.ContainsFunc(d.Start, does), 51, "%s starts beside the hook of %s", a.Container, ctr.Name)
 	}
 }
 
 func (w *world) checkStart(a Action, sb Sandbox) {
-	w.must(!w.live(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
-	last, ok := w.in.Seen.Last(a.Container)
+	w.require(!w.anyRunning(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
+	last, ok := w.in.Observed.Newest(a.Container)
 	ctr := definition(w.in.Want, a.Container)
-	changed := ok && (Changed(ctr, last) || Outgrown(w.in, last))
-	round := Round(w.in)
-	w.must(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
-	w.must(a.Round == round, 55, "%+v belongs to round %d", a, round)
-	w.must(!changed || a.Streak == 0, 20, "streak of %s is %d after another definition", a.Container, a.Streak)
+	changed := ok && (DefinitionChanged(ctr, last) || ResizeNeedsRestart(w.in, last))
+	round := CurrentRound(w.in)
+	w.require(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
+	w.require(a.Round == round, 55, "%+v belongs to round %d", a, round)
+	w.require(!changed || a.Streak == 0, 20, "streak of %s is %d after another definition", a.Container, a.Streak)
 	resumed := ok && !changed && last.State == Created && last.Attempt == a.Attempt
 	most, made := w.attempts[a.Container]
-	w.must(resumed || !made || int(a.Attempt) > most, 18, "attempt %d of %s used twice", a.Attempt, a.Container)
+	w.require(resumed || !made || int(a.Attempt) > most, 18, "attempt %d of %s used twice", a.Attempt, a.Container)
 	kind := a.Container[0]
 	if kind == 'e' {
-		ran := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.Name == a.Container && c.State != Created })
-		w.must(!ran, 54, "an ephemeral container starts again")
+		ran := slices.ContainsFunc(w.in.Observed.Containers, func(c Container) bool { return c.Name == a.Container && c.State != Created })
+		w.require(!ran, 54, "an ephemeral container starts again")
 		return
 	}
-	w.must(!Renewing(w.in), 55, "%+v starts before the last round has ended", a)
+	w.require(!EarlierRoundRuns(w.in), 55, "%+v starts before the last round has ended", a)
 	if ok && last.State == Exited {
 		never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever
 		onFailure := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0
 		replaced := w.in.Replaced[a.Container] == last.ID || last.Round < round
-		w.must(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
+		w.require(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
 		at, delay := NextStart(last, 0)
 		sane := !changed && at.Sub(w.in.Now) <= 2*delay
-		w.must(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
+		w.require(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
 		follows := last.Streak + 1
 		switch {
 		case last.SandboxID != sb.ID:
 			follows = 0
-		case lost(last):
+		case endedWithShim(last):
 			follows = last.Streak
 		case last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
 			follows = 1
 		}
-		w.must(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
+		w.require(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
 	}
-	if Initialized(w.in, sb) {
+	if MainContainerCreated(w.in, sb) {
 		return
 	}
 	for _, ctr := range w.in.Want.Spec.InitContainers { // all init containers before it must have finished
 		if ctr.Name == a.Container {
 			return
 		}
-		c, _ := w.in.Seen.Last(ctr.Name)
-		started := c.State == Running && !Hooking(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
+		c, _ := w.in.Observed.Newest(ctr.Name)
+		started := c.State == Running && !PostStartRunning(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
 		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started)
-		w.must(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
+		w.require(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
 	}
 }
 
 // checkGrace checks that the grace period is that of the pod, or that of the probe if a probe failed. In that case
 // the container is restarted even if it exits with code 0.
 func (w *world) checkGrace(a Action, ending bool) {
-	c := find(w.in.Seen, a.ID)
-	sb, _ := w.in.Seen.Sandbox()
+	c := find(w.in.Observed, a.ID)
+	sb, _ := w.in.Observed.Sandbox()
 	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running ||
-		Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
-		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
-		w.must(!a.Again || c != nil && !ending && Outgrown(w.in, *c), 50, "%s runs again however it ends", a.Container)
+		IsFinished(w.in) || DeadlineExpired(w.in) || !w.in.Health[c.ID].Unhealthy {
+		w.require(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		w.require(!a.RunsAgain || c != nil && !ending && ResizeNeedsRestart(w.in, *c), 50, "%s runs again however it ends", a.Container)
 		return
 	}
-	if last, _ := w.in.Seen.Last(c.Name); last.ID != c.ID {
+	if last, _ := w.in.Observed.Newest(c.Name); last.ID != c.ID {
 		return
 	}
 	want, ctr := w.in.Grace, definition(w.in.Want, a.Container)
@@ -190,29 +191,31 @@ func (w *world) checkGrace(a Action, ending bool) {
 	case !started && ctr.StartupProbe != nil:
 		want = time.Duration(*ctr.StartupProbe.TerminationGracePeriodSeconds) * time.Second
 	}
-	if c.Round < Round(w.in) && c.Name[0] != 'e' { // checkHooked checks this case
+	if c.Round < CurrentRound(w.in) && c.Name[0] != 'e' { // checkHooked checks this case
 		return
 	}
 	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
-	if Outgrown(w.in, *c) {
+	if ResizeNeedsRestart(w.in, *c) {
 		return
 	}
-	w.must(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
-	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
+	w.require(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
+	again := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil
+	w.require(a.RunsAgain == again, 50, "again: %v", a.RunsAgain)
 }
 
 // checkStop checks that no container is stopped without a reason.
 func (w *world) checkStop(a Action, sb Sandbox) {
-	c := find(w.in.Seen, a.ID)
-	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off() || Finished(w.in) || Expired(w.in) || c == nil {
+	c := find(w.in.Observed, a.ID)
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.shuttingDown() || IsFinished(w.in) || DeadlineExpired(w.in) || c == nil {
 		return
 	}
-	last, _ := w.in.Seen.Last(a.Container)
-	changed := Changed(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
+	last, _ := w.in.Observed.Newest(a.Container)
+	changed := DefinitionChanged(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	_, hooked := w.in.PreStopped[c.ID]
-	late := hooked || HookFailed(w.in, *c) || c.Round < Round(w.in) && a.Container[0] != 'e'
-	w.must(lost || changed || late || Outgrown(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
+	late := hooked || HookFailed(w.in, *c) || c.Round < CurrentRound(w.in) && a.Container[0] != 'e'
+	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown ||
+		c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
 		"stops %+v for nothing", c)
-	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
+	w.require(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }

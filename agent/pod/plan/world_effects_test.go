@@ -8,10 +8,10 @@ import (
 
 // finish lets the action on a subject succeed.
 func (w *world) finish(subject string) {
-	a := w.in.Busy[subject].Action
+	a := w.in.InFlight[subject].Action
 	w.relist()
-	w.preStopped(w.in.Busy[subject])
-	delete(w.in.Busy, subject)
+	w.preStopped(w.in.InFlight[subject])
+	delete(w.in.InFlight, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
 	w.resized(a, true)
@@ -30,10 +30,10 @@ func (w *world) finish(subject string) {
 
 // fail lets the action on a subject fail. In half of the cases it has had an effect.
 func (w *world) fail(subject string, how int) {
-	a := w.in.Busy[subject].Action
+	a := w.in.InFlight[subject].Action
 	w.relist()
-	w.preStopped(w.in.Busy[subject])
-	delete(w.in.Busy, subject)
+	w.preStopped(w.in.InFlight[subject])
+	delete(w.in.InFlight, subject)
 	k := Key{subject, a.Op}
 	n := w.in.Failed[k].N + 1
 	f := Failure{N: n, Hash: a.Hash, ID: a.Target, At: w.in.Now, Retry: w.in.Now.Add(RetryDelay(n))}
@@ -72,7 +72,7 @@ func (w *world) happen(a Action, state State) {
 		w.prepared = nil
 	case RunSandbox:
 		w.prepare(a)
-		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
+		w.in.Observed.Sandboxes = append(slices.Clone(w.in.Observed.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
 		w.sandbox = max(w.sandbox, int(a.Attempt))
 	case Allocate:
 		w.grant()
@@ -86,7 +86,7 @@ func (w *world) happen(a Action, state State) {
 	case StartContainer:
 		w.startContainer(a, state)
 	case PostStart:
-		if c := find(w.in.Seen, a.ID); c != nil {
+		if c := find(w.in.Observed, a.ID); c != nil {
 			w.in.Hooked = maps.Clone(w.in.Hooked)
 			w.in.Hooked[a.ID] = true
 		}
@@ -98,16 +98,16 @@ func (w *world) happen(a Action, state State) {
 }
 
 func (w *world) startContainer(a Action, state State) {
-	sb, _ := w.in.Seen.Sandbox()
+	sb, _ := w.in.Observed.Sandbox()
 	if !sb.Ready {
 		return
 	}
 	w.prepare(a)
-	for i, c := range w.in.Seen.Containers { // a repeated creation succeeds
+	for i, c := range w.in.Observed.Containers { // a repeated creation succeeds
 		if c.Name == a.Container && c.Attempt == a.Attempt {
 			if c.State == Created && state == Running {
-				w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
-				w.in.Seen.Containers[i].State, w.in.Seen.Containers[i].StartedAt = Running, w.in.Now
+				w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
+				w.in.Observed.Containers[i].State, w.in.Observed.Containers[i].StartedAt = Running, w.in.Now
 			}
 			return
 		}
@@ -120,9 +120,9 @@ func (w *world) startContainer(a Action, state State) {
 		c.ExitCode, c.FinishedAt = 128, w.in.Now
 	}
 	if size, ok := w.begun[a.Container].sizes[a.Container]; ok {
-		c.Resources, c.Anew = &size.Resources, size.Anew
+		c.Resources, c.RestartResources = &size.Resources, size.RestartResources
 	}
-	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
+	w.in.Observed.Containers = append(slices.Clone(w.in.Observed.Containers), c)
 	if c.Name == "s0" || c.Name == "c0" { // these two have probes; some sidecars take time to start
 		started := c.Name == "c0" || w.nextID%3 > 0
 		w.in.Health = maps.Clone(w.in.Health)
@@ -132,18 +132,18 @@ func (w *world) startContainer(a Action, state State) {
 }
 
 func (w *world) stopSandboxes(which func(Sandbox) bool) {
-	w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
-	for i := range w.in.Seen.Sandboxes {
-		if which(w.in.Seen.Sandboxes[i]) {
-			w.in.Seen.Sandboxes[i].Ready = false
+	w.in.Observed.Sandboxes = slices.Clone(w.in.Observed.Sandboxes)
+	for i := range w.in.Observed.Sandboxes {
+		if which(w.in.Observed.Sandboxes[i]) {
+			w.in.Observed.Sandboxes[i].Ready = false
 		}
 	}
 }
 
 func (w *world) exit(id string, code int32) {
-	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
-	for i := range w.in.Seen.Containers {
-		if c := &w.in.Seen.Containers[i]; c.ID == id && c.Live() {
+	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
+	for i := range w.in.Observed.Containers {
+		if c := &w.in.Observed.Containers[i]; c.ID == id && c.MayRun() {
 			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
 			c.Reason = slices.Concat([]string{"Error", "Error"}, lostReasons)[w.nextID%4]
 		}

@@ -20,10 +20,10 @@ type end struct {
 	at   time.Time
 }
 
-// The method ends lets a container exit. A remote runtime may report that later.
-func (w *world) ends(id string, code int32, arg int) {
-	c := find(w.in.Seen, id)
-	if !w.remote || arg%4 == 0 || c == nil || !c.Live() {
+// endContainer lets a container exit. A remote runtime may report that later.
+func (w *world) endContainer(id string, code int32, arg int) {
+	c := find(w.in.Observed, id)
+	if !w.remote || arg%4 == 0 || c == nil || !c.MayRun() {
 		w.exit(id, code)
 		return
 	}
@@ -40,9 +40,9 @@ func (w *world) ends(id string, code int32, arg int) {
 // relist updates the observed state, as after each action of the worker.
 func (w *world) relist() {
 	for id, e := range w.unseen {
-		if c := find(w.in.Seen, id); c != nil && c.Live() {
+		if c := find(w.in.Observed, id); c != nil && c.MayRun() {
 			w.exit(id, e.code)
-			find(w.in.Seen, id).FinishedAt = e.at // the copy that exit made
+			find(w.in.Observed, id).FinishedAt = e.at // the copy that exit made
 		}
 	}
 	w.unseen = nil
@@ -53,7 +53,7 @@ func (w *world) takesAlong(sandbox string, removes bool) {
 	if !w.remote {
 		return
 	}
-	for _, c := range w.in.Seen.Containers {
+	for _, c := range w.in.Observed.Containers {
 		switch {
 		case c.SandboxID != sandbox:
 		case removes:
@@ -66,38 +66,38 @@ func (w *world) takesAlong(sandbox string, removes bool) {
 
 // The method vanish removes a container. Its attempt may be used again if it was the highest one.
 func (w *world) vanish(id string) {
-	c := find(w.in.Seen, id)
+	c := find(w.in.Observed, id)
 	if c == nil {
 		return
 	}
 	name := c.Name
-	w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == id })
+	w.in.Observed.Containers = slices.DeleteFunc(slices.Clone(w.in.Observed.Containers), func(c Container) bool { return c.ID == id })
 	delete(w.attempts, name)
-	if last, ok := w.in.Seen.Last(name); ok {
+	if last, ok := w.in.Observed.Newest(name); ok {
 		w.attempts[name] = int(last.Attempt)
 	}
 }
 
-// The method others removes a container, whether it runs or not, or a sandbox with its containers, as a user of the
+// removeByTool removes a container, whether it runs or not, or a sandbox with its containers, as a user of the
 // runtime's tool may do.
-func (w *world) others(arg int) {
-	if n := len(w.in.Seen.Containers); n > 0 && arg%2 == 0 {
-		w.vanish(w.in.Seen.Containers[arg%n].ID)
+func (w *world) removeByTool(arg int) {
+	if n := len(w.in.Observed.Containers); n > 0 && arg%2 == 0 {
+		w.vanish(w.in.Observed.Containers[arg%n].ID)
 		return
 	}
-	if n := len(w.in.Seen.Sandboxes); n > 0 {
-		w.removeSandbox(w.in.Seen.Sandboxes[arg%n].ID)
+	if n := len(w.in.Observed.Sandboxes); n > 0 {
+		w.removeSandbox(w.in.Observed.Sandboxes[arg%n].ID)
 	}
 }
 
 // removeSandbox removes a sandbox. If another program removed it, its attempt may be used again.
 func (w *world) removeSandbox(id string) {
 	w.takesAlong(id, true)
-	w.in.Seen.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Seen.Sandboxes), func(s Sandbox) bool { return s.ID == id })
-	if w.remote || len(w.in.Seen.Sandboxes) == 0 { // no longer recorded
+	w.in.Observed.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Observed.Sandboxes), func(s Sandbox) bool { return s.ID == id })
+	if w.remote || len(w.in.Observed.Sandboxes) == 0 { // no longer recorded
 		w.sandbox = -1
 	}
-	for _, s := range w.in.Seen.Sandboxes {
+	for _, s := range w.in.Observed.Sandboxes {
 		w.sandbox = max(w.sandbox, int(s.Attempt))
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// The function wanted returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main
+// newPod returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main
 // containers c0, c1. The first sidecar and the first main container have probes, with a longer and a shorter grace
 // period than the pod.
-func wanted(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
+func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
 	p.Spec.RestartPolicy = restartPolicy
@@ -116,25 +116,26 @@ type world struct {
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, held: map[string]bool{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
-		Busy: map[string]Flight{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{},
+		InFlight: map[string]RunningAction{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{},
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
-// The method off reports whether the machine shuts down, and the pod with it.
-func (w *world) off() bool {
-	return !w.in.Off.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
+// shuttingDown reports whether the machine shuts down, and the pod with it.
+func (w *world) shuttingDown() bool {
+	return !w.in.ShutdownSince.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
 }
 
 // The method undone reports whether a container exited with code 0 because of the shutdown, so that it must run again
 // after the boot.
 func (w *world) undone(c *Container) bool {
-	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) &&
+	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 &&
+		!c.FinishedAt.Before(w.in.ShutdownSince) &&
 		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 }
 
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
 
-func (w *world) must(ok bool, invariant int, format string, args ...any) {
+func (w *world) require(ok bool, invariant int, format string, args ...any) {
 	if !ok {
 		panic(violation(fmt.Sprintf("invariant %d: ", invariant) + fmt.Sprintf(format, args...)))
 	}
@@ -142,7 +143,7 @@ func (w *world) must(ok bool, invariant int, format string, args ...any) {
 
 // plan calls the planner, checks the decision and begins its actions.
 func (w *world) plan() Decision {
-	w.in.Busy, w.in.Failed, w.in.Replaced = maps.Clone(w.in.Busy), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
+	w.in.InFlight, w.in.Failed, w.in.Replaced = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
 	if w.in.Want != nil { // like the worker
 		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
@@ -150,7 +151,7 @@ func (w *world) plan() Decision {
 	}
 	w.specs()
 	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // like the worker
-		if over := Finished(w.in) || Expired(w.in) || w.off(); !over {
+		if over := IsFinished(w.in) || DeadlineExpired(w.in) || w.shuttingDown(); !over {
 			w.in.Stopping = time.Time{}
 		} else if w.in.Stopping.IsZero() {
 			w.in.Stopping = w.in.Now
@@ -158,50 +159,50 @@ func (w *world) plan() Decision {
 	}
 	d := w.decide(w.in)
 	d2 := w.decide(w.in)
-	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1,
+	w.require(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1,
 		"not deterministic: %+v %+v", d, d2)
-	w.must(d.Wake.IsZero() || d.Wake.After(w.in.Now), 2, "wake %v is not after now: the worker would spin", d.Wake)
-	w.must(d.Wake.IsZero() || d.Wake.Sub(w.in.Now) <= 24*time.Hour, 2, "wake %v is too far away", d.Wake)
-	left := len(w.in.Seen.Sandboxes) + len(w.in.Seen.Containers) + len(w.in.Busy)
-	w.must(!d.Done || left == 0 && (w.in.Want == nil || w.in.Deleting), 3, "done, but something is left or wanted: %+v", w.in.Seen)
-	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
-	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
-	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) &&
+	w.require(d.Wake.IsZero() || d.Wake.After(w.in.Now), 2, "wake %v is not after now: the worker would spin", d.Wake)
+	w.require(d.Wake.IsZero() || d.Wake.Sub(w.in.Now) <= 24*time.Hour, 2, "wake %v is too far away", d.Wake)
+	left := len(w.in.Observed.Sandboxes) + len(w.in.Observed.Containers) + len(w.in.InFlight)
+	w.require(!d.Done || left == 0 && (w.in.Want == nil || w.in.Deleting), 3, "done, but something is left or wanted: %+v", w.in.Observed)
+	w.require(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
+	w.require(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
+	for subject, f := range w.in.InFlight {
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.shuttingDown()) &&
 			(f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update || f.Op == Resize)
 		useless = useless || (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && f.Op == Allocate
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
-		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
+		w.require(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
 		if hooks := f.Op == PostStart || f.Op == PreStop; hooks && !w.in.Hold {
-			c := find(w.in.Seen, f.ID)
-			w.must(c != nil && c.State == Running || slices.Contains(d.Cancel, subject), 60, "%+v goes on in a container that does not run", f)
+			c := find(w.in.Observed, f.ID)
+			w.require(c != nil && c.State == Running || slices.Contains(d.Cancel, subject), 60, "%+v goes on in a container that does not run", f)
 		}
-		if sb, _ := w.in.Seen.Sandbox(); (f.Op == Update || f.Op == Resize) && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting &&
-			!w.in.Hold && !Finished(w.in) && !Expired(w.in) {
-			w.must(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
+		if sb, _ := w.in.Observed.Sandbox(); (f.Op == Update || f.Op == Resize) && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting &&
+			!w.in.Hold && !IsFinished(w.in) && !DeadlineExpired(w.in) {
+			w.require(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
 		}
 		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer &&
 			f.Hash != Hash(definition(w.in.Want, subject)) {
-			w.must(!w.next(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
+			w.require(!w.isNext(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
 		}
 	}
 	for _, a := range d.Start {
-		_, busy := w.in.Busy[a.Container]
-		w.must(!busy, 5, "two actions on %q", a.Container)
-		_, pod := w.in.Busy[""]
-		w.must(!pod && (a.Container != "" || w.idle(a.Op)), 5, "a pod action beside another one: %+v, busy %+v", a, w.in.Busy)
+		_, busy := w.in.InFlight[a.Container]
+		w.require(!busy, 5, "two actions on %q", a.Container)
+		_, pod := w.in.InFlight[""]
+		w.require(!pod && (a.Container != "" || w.isIdle(a.Op)), 5, "a pod action beside another one: %+v, busy %+v", a, w.in.InFlight)
 		f := w.in.Failed[Key{a.Container, a.Op}]
-		w.must(!w.in.Now.Before(f.Retry) || f.ID != a.Target, 6, "%+v before its retry", a)
+		w.require(!w.in.Now.Before(f.Retry) || f.ID != a.Target, 6, "%+v before its retry", a)
 		w.check(a)
 		if a.Op == StartContainer {
 			w.checkTurn(a, d)
 		}
 	}
 	for _, a := range d.Start {
-		w.in.Busy[a.Container] = Flight{Action: a, Since: w.in.Now}
+		w.in.InFlight[a.Container] = RunningAction{Action: a, Since: w.in.Now}
 		w.begin(a)
-		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.Again) {
+		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.RunsAgain) {
 			w.in.Replaced[a.Container] = a.ID
 		}
 		w.in.Forgotten = false
@@ -210,21 +211,21 @@ func (w *world) plan() Decision {
 		}
 	}
 	for _, s := range d.Cancel {
-		f, busy := w.in.Busy[s]
-		w.must(busy, 5, "cancels %q, which does nothing", s)
+		f, busy := w.in.InFlight[s]
+		w.require(busy, 5, "cancels %q, which does nothing", s)
 		if f.Op == StopContainer && !f.Since.After(w.in.Now) {
 			least := min(leastGrace, w.in.Grace)
-			w.must(f.Since.Add(f.Grace).After(w.in.Now.Add(least)), 64, "%+v is begun anew, and ends no sooner", f)
+			w.require(f.Since.Add(f.Grace).After(w.in.Now.Add(least)), 64, "%+v is begun anew, and ends no sooner", f)
 		}
-		w.preStopped(w.in.Busy[s])
-		delete(w.in.Busy, s)
+		w.preStopped(w.in.InFlight[s])
+		delete(w.in.InFlight, s)
 	}
 	return d
 }
 
-// The method idle reports whether no running action blocks an action on the pod itself.
-func (w *world) idle(op Op) bool {
-	for _, f := range w.in.Busy {
+// isIdle reports whether no running action blocks an action on the pod itself.
+func (w *world) isIdle(op Op) bool {
+	for _, f := range w.in.InFlight {
 		hook := f.Op == PostStart || f.Op == PreStop
 		if op != Allocate && !(hook && (op == Update || op == Resize)) {
 			return false
@@ -234,7 +235,7 @@ func (w *world) idle(op Op) bool {
 }
 
 // The method preStopped records that a preStop hook has ended, successfully or not.
-func (w *world) preStopped(f Flight) {
+func (w *world) preStopped(f RunningAction) {
 	if f.Op == PreStop {
 		w.in.PreStopped = maps.Clone(w.in.PreStopped)
 		w.in.PreStopped[f.ID] = w.in.Now.Sub(f.Since)
@@ -250,38 +251,38 @@ func (w *world) specs() {
 	if w.spec != &w.in.Want.Spec {
 		w.spec, w.hash = &w.in.Want.Spec, SpecHash(&w.in.Want.Spec)
 	}
-	sb, _ := w.in.Seen.Sandbox()
+	sb, _ := w.in.Observed.Sandbox()
 	w.in.Spec, w.in.Applied = w.hash, cmp.Or(w.applied, sb.Hash)
 	w.showSizes(sb)
 }
 
-// The method next reports whether a container may start: all init containers before it have finished.
-func (w *world) next(name string) bool {
-	sb, ok := w.in.Seen.Sandbox()
-	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) || Renewing(w.in) {
+// isNext reports whether a container may start: all init containers before it have finished.
+func (w *world) isNext(name string) bool {
+	sb, ok := w.in.Observed.Sandbox()
+	if !ok || !sb.Ready || sb.ID == w.in.Stale || IsFinished(w.in) || DeadlineExpired(w.in) || EarlierRoundRuns(w.in) {
 		return false
 	}
 	if name[0] == 'e' {
 		return true
 	}
-	if Initialized(w.in, sb) {
+	if MainContainerCreated(w.in, sb) {
 		return name[0] != 'i'
 	}
 	for _, ctr := range slices.Concat(w.in.Want.Spec.InitContainers, w.in.Want.Spec.Containers) {
 		if ctr.Name == name {
 			return true
 		}
-		c, _ := w.in.Seen.Last(ctr.Name)
-		if c.SandboxID != sb.ID || c.Round != Round(w.in) ||
-			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
+		c, _ := w.in.Observed.Newest(ctr.Name)
+		if c.SandboxID != sb.ID || c.Round != CurrentRound(w.in) ||
+			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
 			return false
 		}
 	}
 	return true
 }
 
-func (w *world) live(which func(Container) bool) bool {
-	return slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.Live() && which(c) })
+func (w *world) anyRunning(which func(Container) bool) bool {
+	return slices.ContainsFunc(w.in.Observed.Containers, func(c Container) bool { return c.MayRun() && which(c) })
 }
 
 func find(o Observed, id string) *Container {

@@ -52,27 +52,27 @@ func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 		}
 	}()
 	for range maxTries {
-		if a = p.try(ctx, q); a.err == nil || ctx.Err() != nil {
+		if a = p.runProbe(ctx, q); a.err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	return a
 }
 
-func (p *Probes) try(ctx context.Context, q question) answer {
+func (p *Probes) runProbe(ctx context.Context, q question) answer {
 	switch {
 	case q.spec.Exec != nil:
 		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
 		if _, exited := errors.AsType[*call.ExitError](err); exited {
-			return answer{verdict: failed, output: string(out)}
+			return answer{verdict: failedVerdict, output: string(out)}
 		}
 		if errors.Is(err, call.ErrTimedOut) {
-			return answer{verdict: failed, output: err.Error()}
+			return answer{verdict: failedVerdict, output: err.Error()}
 		}
 		if err != nil {
 			return answer{err: err}
 		}
-		return answer{verdict: passed}
+		return answer{verdict: passedVerdict}
 	case q.spec.HTTPGet != nil:
 		resp, err := p.cfg.Caller.Get(ctx, q.target, q.spec.HTTPGet, call.Probe, q.timeout)
 		switch {
@@ -80,11 +80,11 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 			return networkAnswer(err)
 		// The body is omitted, because it may be secret.
 		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest:
-			return answer{verdict: failed, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
+			return answer{verdict: failedVerdict, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
 		case resp.Code >= http.StatusMultipleChoices:
-			return answer{verdict: passed, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
+			return answer{verdict: passedVerdict, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
 		}
-		return answer{verdict: passed}
+		return answer{verdict: passedVerdict}
 	case q.spec.TCPSocket != nil:
 		return networkAnswer(p.cfg.Caller.Connect(ctx, q.target, q.spec.TCPSocket, q.timeout))
 	case q.spec.GRPC != nil:
@@ -99,13 +99,13 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 func networkAnswer(err error) answer {
 	switch {
 	case err == nil:
-		return answer{verdict: passed}
+		return answer{verdict: passedVerdict}
 	case errors.Is(err, call.ErrBroken):
-		return answer{verdict: failed, err: err}
+		return answer{verdict: failedVerdict, err: err}
 	case errors.Is(err, call.ErrInvalid):
 		return answer{err: err}
 	}
-	return answer{verdict: failed, output: err.Error()}
+	return answer{verdict: failedVerdict, output: err.Error()}
 }
 
 // expand replaces variables by the values in the container's manifest. The agent does not know the environment of the
@@ -130,12 +130,12 @@ func expand(command []string, env []v1.EnvVar) []string {
 // because the container started shortly before.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
-	switch state := map[verdict]string{none: "unknown", passed: "unknown", failed: "failure"}[a.verdict]; {
+	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {
 	case a.err != nil:
 		reason, message = eventUnhealthy, fmt.Sprintf("%s probe errored and resulted in %s state: %s", c.kind, state, a.err)
 	case a.warning:
 		reason, message = eventWarning, fmt.Sprintf("%s probe warning: %s", c.kind, a.output)
-	case a.verdict == failed && !early:
+	case a.verdict == failedVerdict && !early:
 		reason, message = eventUnhealthy, fmt.Sprintf("%s probe failed: %s", c.kind, a.output)
 	default:
 		return

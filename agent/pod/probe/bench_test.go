@@ -66,7 +66,7 @@ func probed(b *testing.B) int {
 	return port
 }
 
-func used(b *testing.B) time.Duration {
+func measureCPU(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
@@ -88,7 +88,7 @@ func BenchmarkHTTP(b *testing.B) {
 				probe := &v1.Probe{TimeoutSeconds: 1, PeriodSeconds: period, SuccessThreshold: 1, FailureThreshold: 3}
 				probe.HTTPGet = &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt(port)}
 				p.Spec.Containers = []v1.Container{{Name: "c", LivenessProbe: probe}}
-				inputs[p.UID] = plan.Input{Want: p, Seen: plan.Observed{
+				inputs[p.UID] = plan.Input{Want: p, Observed: plan.Observed{
 					Sandboxes:  []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"127.0.0.1"}}},
 					Containers: []plan.Container{{ID: p.Name, Name: "c", SandboxID: "s", State: plan.Running}}, // started before
 				}}
@@ -112,9 +112,9 @@ func BenchmarkHTTP(b *testing.B) {
 			go func() { done <- p.Run(ctx) }()
 			for b.Loop() {
 				time.Sleep(time.Duration(period) * time.Second) // until each container was probed once
-				from, began := used(b), time.Now()
+				from, began := measureCPU(b), time.Now()
 				time.Sleep(max(10*time.Second, 3*time.Duration(period)*time.Second))
-				b.ReportMetric(100*float64(used(b)-from)/float64(time.Since(began)), "%core")
+				b.ReportMetric(100*float64(measureCPU(b)-from)/float64(time.Since(began)), "%core")
 			}
 			b.ReportMetric((float64(memory())-float64(before))/1024, "KiB")
 			stop()

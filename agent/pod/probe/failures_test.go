@@ -14,31 +14,31 @@ import (
 // TestFailuresOutliveTheAgent checks that failures of a liveness probe are counted over restarts of the agent, and
 // that a container that has failed stays unhealthy. The count belongs to one container ID.
 func TestFailuresOutliveTheAgent(t *testing.T) {
-	bubble(t, pod(live(), ready()), func(w *world) {
+	bubble(t, pod(withLiveness(), withReadiness()), func(w *world) {
 		w.answer(livePort, errRefused)
-		w.pass(25 * time.Second) // two failures
+		w.advanceTime(25 * time.Second) // two failures
 		w.end()
 		w.start()
-		w.expect("ready")
-		w.pass(10 * time.Second)
-		w.expect("unhealthy")
+		w.checkHealth("ready")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("unhealthy")
 		w.end()
 		w.forget()
 		w.start()
-		w.expect("unhealthy")
+		w.checkHealth("unhealthy")
 		if _, _, changes := w.forget(); changes != 1 {
 			t.Errorf("%d changes", changes)
 		}
-		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c2", 1) })
-		w.pass(15 * time.Second) // one failure
-		w.expect("ready")
+		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c2", 1) })
+		w.advanceTime(15 * time.Second) // one failure
+		w.checkHealth("ready")
 		w.answer(livePort, nil)
-		w.pass(10 * time.Second) // no failure
+		w.advanceTime(10 * time.Second) // no failure
 		w.answer(livePort, errRefused)
 		w.end()
 		w.start()
-		w.pass(19 * time.Second)
-		w.expect("ready")
+		w.advanceTime(19 * time.Second)
+		w.checkHealth("ready")
 		w.change(func(in *plan.Input) { in.Want = nil })
 		if b, err := os.ReadFile(w.file); err != nil || len(b) > 0 {
 			t.Errorf("%q, %v is left", b, err)

@@ -20,8 +20,8 @@ func FuzzProbes(f *testing.F) {
 			return
 		}
 		fail, succeed, period := 1+int32(data[0]%4), 1+int32(data[0]>>2%3), 1+int32(data[0]>>4%5)
-		bubble(t, pod(live(every(period), failures(fail)), ready(every(period), failures(fail), successes(succeed)),
-			start(every(period), failures(fail))), func(w *world) {
+		bubble(t, pod(withLiveness(withPeriod(period), failures(fail)), withReadiness(withPeriod(period), failures(fail), successes(succeed)),
+			start(withPeriod(period), failures(fail))), func(w *world) {
 			made := 1
 			for _, b := range data[1:min(len(data), 200)] {
 				arg, took := int(b>>3), time.Duration(0)
@@ -29,13 +29,13 @@ func FuzzProbes(f *testing.F) {
 				switch b & 7 {
 				case 0, 1:
 					took = time.Duration(1+arg) * time.Second
-					w.pass(took)
+					w.advanceTime(took)
 				case 2:
 					port := livePort + arg%3
 					w.answer(port, map[bool]error{true: errRefused}[w.answers[port] == nil])
 				case 3:
 					made++
-					w.change(func(in *plan.Input) { in.Seen.Containers[0] = running(fmt.Sprint("c", made), uint32(made)) })
+					w.change(func(in *plan.Input) { in.Observed.Containers[0] = running(fmt.Sprint("c", made), uint32(made)) })
 				case 4:
 					w.end()
 					w.start()
@@ -44,26 +44,26 @@ func FuzzProbes(f *testing.F) {
 					w.hang = !w.hang
 					w.mu.Unlock()
 				case 6:
-					w.change(func(in *plan.Input) { in.Seen.Sandboxes[0].Ready = !in.Seen.Sandboxes[0].Ready })
+					w.change(func(in *plan.Input) { in.Observed.Sandboxes[0].Ready = !in.Observed.Sandboxes[0].Ready })
 				case 7:
 					w.change(func(in *plan.Input) {
-						in.Busy = map[string]plan.Flight{}
+						in.InFlight = map[string]plan.RunningAction{}
 						if arg%2 == 0 {
-							in.Busy["c"] = plan.Flight{Action: plan.Action{Op: plan.StopContainer}}
+							in.InFlight["c"] = plan.RunningAction{Action: plan.Action{Op: plan.StopContainer}}
 						}
 					})
 				}
-				w.holds(int(fail), int(succeed), took/time.Second/time.Duration(period))
+				w.checkInvariants(int(fail), int(succeed), took/time.Second/time.Duration(period))
 			}
 		})
 	})
 }
 
-// The method holds checks the invariants. The parameter periods is the number of periods since forget.
-func (w *world) holds(fail, succeed int, periods time.Duration) {
+// checkInvariants checks the invariants. The parameter periods is the number of periods since forget.
+func (w *world) checkInvariants(fail, succeed int, periods time.Duration) {
 	w.t.Helper()
-	id := w.in.Seen.Containers[0].ID
-	h := w.probes.Health(w.in.Want, w.in.Seen)[id]
+	id := w.in.Observed.Containers[0].ID
+	h := w.probes.Health(w.in.Want, w.in.Observed)[id]
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	answers := func(port int) []bool { return w.results[fmt.Sprint(id, port)] }

@@ -18,7 +18,7 @@ func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health 
 	defer p.mu.Unlock()
 	var out map[string]plan.Health
 	for _, ctr := range probes(pod) {
-		c, ok := seen.Last(ctr.Name)
+		c, ok := seen.Newest(ctr.Name)
 		if _, done := out[c.ID]; !ok || c.State != plan.Running || done {
 			continue
 		}
@@ -36,26 +36,26 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 		if c := p.pods[uid][subject{ctr.Name, k}]; c != nil && c.id == id {
 			return c.verdict
 		}
-		return none
+		return noVerdict
 	}
 	started, ready := result(startup), result(readiness)
 	h := plan.Health{
-		Started:   started == passed || ctr.StartupProbe == nil,
-		Unhealthy: !p.cfg.Hold && (started == failed || result(liveness) == failed),
+		Started:   started == passedVerdict || ctr.StartupProbe == nil,
+		Unhealthy: !p.cfg.Hold && (started == failedVerdict || result(liveness) == failedVerdict),
 	}
-	if ctr.StartupProbe != nil && started == none || ctr.ReadinessProbe != nil && ready == none {
+	if ctr.StartupProbe != nil && started == noVerdict || ctr.ReadinessProbe != nil && ready == noVerdict {
 		was := p.earlier[id]
-		h.Started = h.Started || was.started && started == none
-		h.Ready = was.ready && ready == none
+		h.Started = h.Started || was.started && started == noVerdict
+		h.Ready = was.ready && ready == noVerdict
 	}
-	h.Ready = h.Started && (h.Ready || ready == passed || ctr.ReadinessProbe == nil)
+	h.Ready = h.Started && (h.Ready || ready == passedVerdict || ctr.ReadinessProbe == nil)
 	return h
 }
 
-// Confirmed reports whether the probes of a ready pod have succeeded since this agent started. Without this check,
+// ReadyConfirmed reports whether the probes of a ready pod have succeeded since this agent started. Without this check,
 // results of an earlier agent would count until enough answers change them, which may take longer than a trial. If
-// the agent is not on trial (see Hold), Confirmed returns true.
-func (p *Probes) Confirmed(pod *v1.Pod) bool {
+// the agent is not on trial (see Hold), ReadyConfirmed returns true.
+func (p *Probes) ReadyConfirmed(pod *v1.Pod) bool {
 	if !p.cfg.Hold {
 		return true
 	}
@@ -67,7 +67,7 @@ func (p *Probes) Confirmed(pod *v1.Pod) bool {
 		}
 		c := p.pods[pod.UID][subject{ctr.Name, k}]
 		switch {
-		case c == nil || c.verdict == failed:
+		case c == nil || c.verdict == failedVerdict:
 			return false
 		// A liveness probe may still be waiting for its initial delay.
 		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0):

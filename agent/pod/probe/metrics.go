@@ -28,7 +28,7 @@ type counts struct {
 }
 
 func (c *counts) add(v verdict, took time.Duration) {
-	if v == failed {
+	if v == failedVerdict {
 		c.failed++
 		return
 	}

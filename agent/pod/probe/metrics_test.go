@@ -10,10 +10,10 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	bubble(t, pod(live(every(1)), ready()), func(w *world) {
-		w.pass(3 * time.Second)
+	bubble(t, pod(withLiveness(withPeriod(1)), withReadiness()), func(w *world) {
+		w.advanceTime(3 * time.Second)
 		w.answer(livePort, errRefused)
-		w.pass(time.Second)
+		w.advanceTime(time.Second)
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(w.probes)
 		all, err := registry.Gather()
@@ -52,9 +52,9 @@ func TestMetrics(t *testing.T) {
 func TestCounts(t *testing.T) {
 	var c counts
 	for _, took := range []time.Duration{0, 5 * time.Millisecond, 6 * time.Millisecond, 10 * time.Second, time.Minute} {
-		c.add(passed, took)
+		c.add(passedVerdict, took)
 	}
-	c.add(failed, time.Second)
+	c.add(failedVerdict, time.Second)
 	if c.passed != 5 || c.failed != 1 || c.within[0] != 2 || c.within[1] != 1 || c.within[len(buckets)-1] != 1 || c.seconds < 70 ||
 		c.seconds > 70.1 {
 		t.Errorf("%+v", c)

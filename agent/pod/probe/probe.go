@@ -69,9 +69,9 @@ func New(cfg Config) *Probes {
 	}
 }
 
-// Recall restores probe results of an earlier agent from a pod's last stored status. It must be called before Run and
+// Restore restores probe results of an earlier agent from a pod's last stored status. It must be called before Run and
 // before Health.
-func (p *Probes) Recall(pod *v1.Pod, last *v1.PodStatus) {
+func (p *Probes) Restore(pod *v1.Pod, last *v1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ctr := range probes(pod) {
@@ -104,7 +104,7 @@ func (p *Probes) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.dirty.Wake():
-			for _, uid := range p.dirty.Take() {
+			for _, uid := range p.dirty.TakeAll() {
 				p.updateChecks(uid)
 			}
 		case f := <-p.ended:
@@ -158,12 +158,12 @@ func (p *Probes) handleAnswer(f *flight) {
 	p.mu.Lock()
 	c.counts.add(f.answer.verdict, now.Sub(f.began))
 	before := p.health(c.uid, c.ctr, c.id)
-	if !early || f.answer.verdict == passed {
+	if !early || f.answer.verdict == passedVerdict {
 		c.verdict = c.count(f.answer.verdict)
 	}
 	after := p.health(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
-	if c.lastResult == failed {
+	if c.lastResult == failedVerdict {
 		p.failures.set(c.id, c.kind, c.inRow)
 	} else {
 		p.failures.set(c.id, c.kind, 0)
@@ -178,11 +178,11 @@ func (p *Probes) handleAnswer(f *flight) {
 func (p *Probes) updateChecks(uid types.UID) {
 	in := p.cfg.Input(uid)
 	over := in.Want == nil
-	ends := over || in.Deleting || in.End != nil || plan.Finished(in) || plan.Expired(in)
+	ends := over || in.Deleting || in.End != nil || plan.IsFinished(in) || plan.DeadlineExpired(in)
 	if ends && !over { // no container of the pod will be started any more
 		over = true
-		for _, c := range in.Seen.Containers {
-			over = over && !c.Live()
+		for _, c := range in.Observed.Containers {
+			over = over && !c.MayRun()
 		}
 	}
 	checks := p.pods[uid]
@@ -251,7 +251,7 @@ func (p *Probes) pause(c *check) {
 
 // aim directs a check to the container that is running now. It schedules the next call or pauses the check.
 func (p *Probes) aim(c *check, in plan.Input, ends bool) {
-	seen, ok := in.Seen.Last(c.container)
+	seen, ok := in.Observed.Newest(c.container)
 	if ok && seen.ID != c.id {
 		p.pause(c)
 		p.retarget(c, seen.ID)
@@ -280,15 +280,15 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 // failed while an earlier agent was running.
 func (p *Probes) retarget(c *check, id string) {
 	p.failures.set(c.id, c.kind, 0)
-	c.lastResult, c.inRow = failed, p.failures.get(id, c.kind)
+	c.lastResult, c.inRow = failedVerdict, p.failures.get(id, c.kind)
 	p.mu.Lock()
 	delete(p.earlier, c.id)
-	c.id, c.verdict = id, none
-	if c.inRow > 0 && c.inRow >= c.threshold(failed) {
-		c.verdict = failed
+	c.id, c.verdict = id, noVerdict
+	if c.inRow > 0 && c.inRow >= c.threshold(failedVerdict) {
+		c.verdict = failedVerdict
 	}
 	p.mu.Unlock()
-	if c.verdict == failed {
+	if c.verdict == failedVerdict {
 		p.cfg.Changed(c.uid)
 	}
 }
@@ -296,13 +296,13 @@ func (p *Probes) retarget(c *check, id string) {
 // findTarget returns the target for calls to a container. ok is false if the container is not running, if its
 // postStart hook is running, or if its sandbox is not ready. In the last case another pod may have its address.
 func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Container) (t call.Target, ok bool) {
-	f, busy := in.Busy[ctr.Name]
+	f, busy := in.InFlight[ctr.Name]
 	starts := busy && f.Op == plan.StartContainer
-	if seen.State != plan.Running || seen.ID == "" || starts || plan.Hooking(in, seen) {
+	if seen.State != plan.Running || seen.ID == "" || starts || plan.PostStartRunning(in, seen) {
 		return t, false
 	}
 	t = call.Target{ID: seen.ID, Container: ctr}
-	for _, sb := range in.Seen.Sandboxes {
+	for _, sb := range in.Observed.Sandboxes {
 		if sb.ID != seen.SandboxID || !sb.Ready {
 			continue
 		}
@@ -325,7 +325,7 @@ func (p *Probes) shouldCall(c *check, in plan.Input, ends bool) bool {
 	p.mu.Lock()
 	h := p.health(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
-	f, busy := in.Busy[c.container]
+	f, busy := in.InFlight[c.container]
 	stops := ends || h.Unhealthy || busy && (f.Op == plan.StopContainer || f.Op == plan.PreStop)
 	switch c.kind {
 	case startup:

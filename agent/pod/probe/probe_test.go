@@ -18,34 +18,34 @@ import (
 // TestReadiness checks that a container is not ready before its first success. The readiness probe runs at short
 // intervals at first, and then once a period. Only a change of the readiness wakes the worker.
 func TestReadiness(t *testing.T) {
-	bubble(t, pod(ready()), func(w *world) {
+	bubble(t, pod(withReadiness()), func(w *world) {
 		w.answer(readyPort, errRefused)
-		w.expect("started")
-		w.pass(2 * time.Second)
+		w.checkHealth("started")
+		w.advanceTime(2 * time.Second)
 		w.asked("10ms ready c1 10.0.0.7", "30ms ready c1 10.0.0.7", "70ms ready c1 10.0.0.7", "150ms ready c1 10.0.0.7",
 			"310ms ready c1 10.0.0.7", "630ms ready c1 10.0.0.7", "1.27s ready c1 10.0.0.7")
-		w.told()
-		w.pass(9 * time.Second)
+		w.checkEvents()
+		w.advanceTime(9 * time.Second)
 		w.asked("2.55s ready c1 10.0.0.7", "5.11s ready c1 10.0.0.7", "10s ready c1 10.0.0.7")
-		w.told("web/c Warning Unhealthy: Readiness probe failed: connection refused")
-		w.expect("started")
+		w.checkEvents("web/c Warning Unhealthy: Readiness probe failed: connection refused")
+		w.checkHealth("started")
 		w.answer(readyPort, nil)
-		w.pass(10 * time.Second)
+		w.advanceTime(10 * time.Second)
 		w.asked("20s ready c1 10.0.0.7")
-		w.expect("ready")
+		w.checkHealth("ready")
 		if _, _, changes := w.forget(); changes != 1 {
 			t.Errorf("%d changes", changes)
 		}
 		w.answer(readyPort, errRefused)
-		w.pass(20 * time.Second)
-		w.expect("ready") // two failures are below the threshold of three
+		w.advanceTime(20 * time.Second)
+		w.checkHealth("ready") // two failures are below the threshold of three
 		w.answer(readyPort, nil)
-		w.pass(10 * time.Second)
+		w.advanceTime(10 * time.Second)
 		w.answer(readyPort, errRefused)
-		w.pass(20 * time.Second)
-		w.expect("ready")
-		w.pass(10 * time.Second)
-		w.expect("started")
+		w.advanceTime(20 * time.Second)
+		w.checkHealth("ready")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("started")
 		if calls, events, changes := w.forget(); calls != 6 || events != 5 || changes != 1 {
 			t.Errorf("%d calls, %d events, %d changes", calls, events, changes)
 		}
@@ -54,11 +54,11 @@ func TestReadiness(t *testing.T) {
 
 // TestReadyEarly checks that a success of the first probe counts, and that the periods begin with it.
 func TestReadyEarly(t *testing.T) {
-	bubble(t, pod(ready(successes(2))), func(w *world) {
-		w.pass(time.Second)
-		w.expect("started")
-		w.pass(10 * time.Second)
-		w.expect("ready")
+	bubble(t, pod(withReadiness(successes(2))), func(w *world) {
+		w.advanceTime(time.Second)
+		w.checkHealth("started")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("ready")
 		w.asked("10ms ready c1 10.0.0.7", "10.1s ready c1 10.0.0.7")
 	})
 }
@@ -66,24 +66,24 @@ func TestReadyEarly(t *testing.T) {
 // TestLiveness checks that the first liveness probe runs after one period, and that the container is unhealthy after
 // FailureThreshold consecutive failures. The next container has its own count.
 func TestLiveness(t *testing.T) {
-	bubble(t, pod(live(every(5))), func(w *world) {
+	bubble(t, pod(withLiveness(withPeriod(5))), func(w *world) {
 		w.answer(livePort, errRefused)
-		w.expect("ready")
-		w.pass(14 * time.Second)
+		w.checkHealth("ready")
+		w.advanceTime(14 * time.Second)
 		w.asked("5s live c1 10.0.0.7", "10s live c1 10.0.0.7")
-		w.expect("ready")
-		w.pass(time.Second)
-		w.expect("unhealthy")
+		w.checkHealth("ready")
+		w.advanceTime(time.Second)
+		w.checkHealth("unhealthy")
 		w.forget()
-		w.pass(time.Minute)
+		w.advanceTime(time.Minute)
 		w.asked() // no probe until the next container
-		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c2", 1) })
-		w.expect("ready")
-		w.pass(14 * time.Second)
-		w.expect("ready")
+		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c2", 1) })
+		w.checkHealth("ready")
+		w.advanceTime(14 * time.Second)
+		w.checkHealth("ready")
 		w.answer(livePort, nil)
-		w.pass(time.Minute)
-		w.expect("ready")
+		w.advanceTime(time.Minute)
+		w.checkHealth("ready")
 		if _, events, changes := w.forget(); events != 2 || changes != 0 {
 			t.Errorf("%d events, %d changes", events, changes)
 		}
@@ -93,29 +93,29 @@ func TestLiveness(t *testing.T) {
 // TestStartup checks that no other probe runs before the startup probe has succeeded, and that the readiness probe
 // runs immediately afterwards.
 func TestStartup(t *testing.T) {
-	bubble(t, pod(live(), ready(), start(every(2))), func(w *world) {
+	bubble(t, pod(withLiveness(), withReadiness(), start(withPeriod(2))), func(w *world) {
 		w.answer(startPort, errRefused)
-		w.pass(3 * time.Second)
-		w.expect("starts")
+		w.advanceTime(3 * time.Second)
+		w.checkHealth("starts")
 		w.answer(startPort, nil)
 		w.forget()
-		w.pass(2 * time.Second)
-		w.expect("ready")
+		w.advanceTime(2 * time.Second)
+		w.checkHealth("ready")
 		w.asked("4s start c1 10.0.0.7", "4.01s ready c1 10.0.0.7")
-		w.pass(10 * time.Second)
+		w.advanceTime(10 * time.Second)
 		w.asked("14s live c1 10.0.0.7", "14.1s ready c1 10.0.0.7")
 		w.answer(startPort, errRefused)
-		w.pass(time.Minute)
-		w.expect("ready") // the startup probe is not repeated
+		w.advanceTime(time.Minute)
+		w.checkHealth("ready") // the startup probe is not repeated
 	})
-	bubble(t, pod(live(), ready(), start(every(2), failures(4))), func(w *world) {
+	bubble(t, pod(withLiveness(), withReadiness(), start(withPeriod(2), failures(4))), func(w *world) {
 		w.answer(startPort, errRefused)
-		w.pass(7 * time.Second)
-		w.expect("starts")
-		w.pass(time.Second)
-		w.expect("unhealthy")
+		w.advanceTime(7 * time.Second)
+		w.checkHealth("starts")
+		w.advanceTime(time.Second)
+		w.checkHealth("unhealthy")
 		w.forget()
-		w.pass(time.Minute)
+		w.advanceTime(time.Minute)
 		w.asked()
 	})
 }
@@ -124,38 +124,38 @@ func TestStartup(t *testing.T) {
 // probed.
 func TestInitContainers(t *testing.T) {
 	bubble(t, asSidecar(pod(start())), func(w *world) {
-		w.expect("starts")
-		w.pass(time.Second)
-		w.expect("ready")
+		w.checkHealth("starts")
+		w.advanceTime(time.Second)
+		w.checkHealth("ready")
 		w.asked("10ms start c1 10.0.0.7")
 	})
-	plain := asSidecar(pod(ready()))
+	plain := asSidecar(pod(withReadiness()))
 	plain.Spec.InitContainers[0].RestartPolicy = nil
 	bubble(t, plain, func(w *world) {
-		w.pass(time.Minute)
-		w.expect("none")
+		w.advanceTime(time.Minute)
+		w.checkHealth("none")
 		w.asked()
 	})
 }
 
 func TestInitialDelay(t *testing.T) {
-	bubble(t, pod(live(after(15), every(5)), ready(after(3), every(6))), func(w *world) {
+	bubble(t, pod(withLiveness(after(15), withPeriod(5)), withReadiness(after(3), withPeriod(6))), func(w *world) {
 		w.answer(readyPort, errRefused)
-		w.pass(7 * time.Second)
+		w.advanceTime(7 * time.Second)
 		w.asked("3.01s ready c1 10.0.0.7", "3.03s ready c1 10.0.0.7", "3.07s ready c1 10.0.0.7", "3.15s ready c1 10.0.0.7",
 			"3.31s ready c1 10.0.0.7", "3.63s ready c1 10.0.0.7", "4.27s ready c1 10.0.0.7", "5.55s ready c1 10.0.0.7", "6s ready c1 10.0.0.7")
 		w.answer(readyPort, nil)
-		w.pass(9 * time.Second)
+		w.advanceTime(9 * time.Second)
 		w.asked("12s ready c1 10.0.0.7", "15s live c1 10.0.0.7")
 	})
 	for name, jump := range map[string]time.Duration{"future": time.Hour, "past": -time.Hour} { // a change of the clock
-		p := pod(ready(after(30)))
+		p := pod(withReadiness(after(30)))
 		bubble(t, p, func(w *world) {
 			w.change(func(in *plan.Input) {
-				in.Seen.Containers[0] = running("c2", 1)
-				in.Seen.Containers[0].StartedAt = time.Now().Add(jump)
+				in.Observed.Containers[0] = running("c2", 1)
+				in.Observed.Containers[0].StartedAt = time.Now().Add(jump)
 			})
-			w.pass(31 * time.Second)
+			w.advanceTime(31 * time.Second)
 			if calls, _, _ := w.forget(); calls == 0 {
 				t.Errorf("%s: no probe ran", name)
 			}
@@ -166,17 +166,17 @@ func TestInitialDelay(t *testing.T) {
 // TestRestartOfTheAgent checks that the readiness before a restart of the agent stays until enough results contradict
 // it, and that the first probes are distributed over time.
 func TestRestartOfTheAgent(t *testing.T) {
-	bubble(t, pod(live(), ready(), start()), func(w *world) {
-		w.pass(30 * time.Second)
-		w.expect("ready")
+	bubble(t, pod(withLiveness(), withReadiness(), start()), func(w *world) {
+		w.advanceTime(30 * time.Second)
+		w.checkHealth("ready")
 		w.end()
 		w.answer(readyPort, errRefused)
 		w.answer(startPort, errRefused)
 		w.forget()
 		w.start()
-		w.expect("ready")
-		w.pass(10 * time.Second)
-		w.expect("ready")
+		w.checkHealth("ready")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("ready")
 		w.mu.Lock()
 		for _, c := range w.calls {
 			if strings.Contains(c, "start") || strings.HasPrefix(c, "30s") {
@@ -184,41 +184,41 @@ func TestRestartOfTheAgent(t *testing.T) {
 			}
 		}
 		w.mu.Unlock()
-		w.pass(20 * time.Second)
-		w.expect("started") // three failures
+		w.advanceTime(20 * time.Second)
+		w.checkHealth("started") // three failures
 		w.end()
 		w.forget()
 		w.start()
-		w.expect("started")
+		w.checkHealth("started")
 		w.answer(readyPort, nil)
-		w.pass(time.Second)
-		w.expect("ready")
+		w.advanceTime(time.Second)
+		w.checkHealth("ready")
 	})
 	// The container started while no agent ran, so its readiness is unknown.
-	bubble(t, pod(ready()), func(w *world) {
-		w.pass(time.Second)
-		w.expect("ready")
+	bubble(t, pod(withReadiness()), func(w *world) {
+		w.advanceTime(time.Second)
+		w.checkHealth("ready")
 		w.end()
-		w.in.Seen.Containers[0] = running("c2", 1)
-		w.pass(time.Minute)
+		w.in.Observed.Containers[0] = running("c2", 1)
+		w.advanceTime(time.Minute)
 		w.answer(readyPort, errRefused)
 		w.start()
-		w.expect("started")
+		w.checkHealth("started")
 	})
 }
 
 // TestTrial checks that an agent on trial probes each ready container within a second, and reports the pod as
 // confirmed only after a success. It stops no container, and its results are not stored for the next agent.
 func TestTrial(t *testing.T) {
-	p := pod(live(every(60), failures(1)), ready(every(60)))
+	p := pod(withLiveness(withPeriod(60), failures(1)), withReadiness(withPeriod(60)))
 	confirmed := func(w *world, want bool) {
 		t.Helper()
-		if got := w.probes.Confirmed(p); got != want {
+		if got := w.probes.ReadyConfirmed(p); got != want {
 			t.Errorf("after %v: confirmed is %v", time.Since(w.begin), got)
 		}
 	}
 	bubble(t, p, func(w *world) {
-		w.pass(time.Minute)
+		w.advanceTime(time.Minute)
 		confirmed(w, true) // the agent is not on trial
 		w.end()
 		w.hold = true
@@ -227,8 +227,8 @@ func TestTrial(t *testing.T) {
 		w.answer(readyPort, errRefused)
 		w.answer(livePort, errRefused)
 		w.forget()
-		w.pass(2 * time.Second)
-		w.expect("ready") // not ready needs three failures
+		w.advanceTime(2 * time.Second)
+		w.checkHealth("ready") // not ready needs three failures
 		confirmed(w, false)
 		if calls, _, _ := w.forget(); calls != 2 {
 			t.Errorf("%d calls", calls)
@@ -236,26 +236,26 @@ func TestTrial(t *testing.T) {
 		w.end()
 		w.answer(readyPort, nil)
 		w.start()
-		w.pass(2 * time.Second)
+		w.advanceTime(2 * time.Second)
 		confirmed(w, false) // the liveness probe fails
-		w.expect("ready")
+		w.checkHealth("ready")
 		w.end()
 		w.answer(livePort, nil)
 		w.start()
-		w.pass(2 * time.Second)
+		w.advanceTime(2 * time.Second)
 		confirmed(w, true)
 		w.end()
 		w.hold = false
 		w.start()
-		w.expect("ready")
+		w.checkHealth("ready")
 	})
 	// A container need not be live before its initial delay has passed.
-	p = pod(live(after(600)))
+	p = pod(withLiveness(after(600)))
 	bubble(t, p, func(w *world) {
 		w.end()
 		w.hold = true
 		w.start()
-		w.pass(2 * time.Second)
+		w.advanceTime(2 * time.Second)
 		confirmed(w, true)
 	})
 }
@@ -267,29 +267,29 @@ func TestTermination(t *testing.T) {
 		"deleted": func(in *plan.Input) { in.Deleting = true },
 		"evicted": func(in *plan.Input) { in.End = &plan.End{Reason: "Evicted"} },
 	} {
-		bubble(t, pod(live(every(1), failures(1)), ready(every(1), failures(1))), func(w *world) {
-			w.pass(5500 * time.Millisecond)
+		bubble(t, pod(withLiveness(withPeriod(1), failures(1)), withReadiness(withPeriod(1), failures(1))), func(w *world) {
+			w.advanceTime(5500 * time.Millisecond)
 			w.change(ends)
 			w.forget()
 			w.answer(livePort, errRefused)
 			w.answer(readyPort, errRefused)
-			w.pass(time.Second)
-			w.expect("started")
+			w.advanceTime(time.Second)
+			w.checkHealth("started")
 			w.asked("6.1s ready c1 10.0.0.7")
 			if n := series(t, w.probes); n == 0 {
 				t.Errorf("%s: no figures", name)
 			}
-			w.change(func(in *plan.Input) { in.Seen.Containers[0].State = plan.Exited })
-			w.pass(time.Minute)
+			w.change(func(in *plan.Input) { in.Observed.Containers[0].State = plan.Exited })
+			w.advanceTime(time.Minute)
 			w.asked()
 			if n := series(t, w.probes); n != 0 || len(w.probes.pods) != 0 || len(w.probes.queue) != 0 {
 				t.Errorf("%s: %d series, %d pods and %d checks are left", name, n, len(w.probes.pods), len(w.probes.queue))
 			}
 		})
 	}
-	bubble(t, pod(ready()), func(w *world) { // the pod is not desired any more
+	bubble(t, pod(withReadiness()), func(w *world) { // the pod is not desired any more
 		w.change(func(in *plan.Input) { in.Want = nil })
-		w.pass(time.Minute)
+		w.advanceTime(time.Minute)
 		w.asked()
 	})
 }
@@ -297,36 +297,36 @@ func TestTermination(t *testing.T) {
 // TestNotAsked checks that a container is not probed before it runs, while it is stopped, or if its address may
 // belong to another pod.
 func TestNotAsked(t *testing.T) {
-	bubble(t, pod(live(every(1)), ready(every(1))), func(w *world) {
+	bubble(t, pod(withLiveness(withPeriod(1)), withReadiness(withPeriod(1))), func(w *world) {
 		w.change(func(in *plan.Input) {
-			in.Busy = map[string]plan.Flight{"c": {Action: plan.Action{Op: plan.StartContainer}}}
+			in.InFlight = map[string]plan.RunningAction{"c": {Action: plan.Action{Op: plan.StartContainer}}}
 		})
-		w.pass(5 * time.Second)
+		w.advanceTime(5 * time.Second)
 		w.asked() // the container's start is in progress
-		w.change(func(in *plan.Input) { in.Busy, in.Seen.Containers[0].PostStart = nil, true })
-		w.pass(5 * time.Second)
+		w.change(func(in *plan.Input) { in.InFlight, in.Observed.Containers[0].PostStart = nil, true })
+		w.advanceTime(5 * time.Second)
 		w.asked() // the postStart hook is running
 		for _, op := range []plan.Op{plan.PreStop, plan.StopContainer} {
 			w.change(func(in *plan.Input) {
-				in.Hooked, in.Busy = map[string]bool{"c1": true}, map[string]plan.Flight{"c": {Action: plan.Action{Op: op}}}
+				in.Hooked, in.InFlight = map[string]bool{"c1": true}, map[string]plan.RunningAction{"c": {Action: plan.Action{Op: op}}}
 			})
-			w.pass(time.Second)
+			w.advanceTime(time.Second)
 		}
 		w.asked("10.01s ready c1 10.0.0.7", "11.1s ready c1 10.0.0.7")
-		w.change(func(in *plan.Input) { in.Busy = nil })
-		w.pass(time.Second)
+		w.change(func(in *plan.Input) { in.InFlight = nil })
+		w.advanceTime(time.Second)
 		w.asked("12.1s ready c1 10.0.0.7", "13s live c1 10.0.0.7")
-		w.change(func(in *plan.Input) { in.Busy = nil; in.Seen.Sandboxes[0].Ready = false })
-		w.pass(5 * time.Second)
+		w.change(func(in *plan.Input) { in.InFlight = nil; in.Observed.Sandboxes[0].Ready = false })
+		w.advanceTime(5 * time.Second)
 		w.asked()
-		w.change(func(in *plan.Input) { in.Seen.Sandboxes[0].Ready, in.Seen.Sandboxes[0].ID = true, "s2" })
-		w.pass(5 * time.Second)
+		w.change(func(in *plan.Input) { in.Observed.Sandboxes[0].Ready, in.Observed.Sandboxes[0].ID = true, "s2" })
+		w.advanceTime(5 * time.Second)
 		w.asked()
 	})
-	host := pod(ready())
+	host := pod(withReadiness())
 	host.Spec.HostNetwork = true
 	bubble(t, host, func(w *world) {
-		w.pass(time.Second)
+		w.advanceTime(time.Second)
 		w.asked("10ms ready c1 192.168.0.2")
 	})
 }
@@ -335,31 +335,31 @@ func TestNotAsked(t *testing.T) {
 // missed periods are not repeated. The probe is cancelled when its container ends.
 func TestSlowCalls(t *testing.T) {
 	slow := func(p *v1.Probe) { p.TimeoutSeconds, p.FailureThreshold = 25, 1 }
-	bubble(t, pod(live(slow)), func(w *world) {
+	bubble(t, pod(withLiveness(slow)), func(w *world) {
 		w.mu.Lock()
 		w.hang = true
 		w.mu.Unlock()
-		w.pass(34 * time.Second)
+		w.advanceTime(34 * time.Second)
 		w.asked("10s live c1 10.0.0.7")
-		w.expect("ready")
-		w.pass(time.Second)
-		w.expect("unhealthy")
-		w.told("web/c Warning Unhealthy: Liveness probe failed: context deadline exceeded")
-		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c2", 1) })
-		w.pass(11 * time.Second)
+		w.checkHealth("ready")
+		w.advanceTime(time.Second)
+		w.checkHealth("unhealthy")
+		w.checkEvents("web/c Warning Unhealthy: Liveness probe failed: context deadline exceeded")
+		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c2", 1) })
+		w.advanceTime(11 * time.Second)
 		w.asked("45s live c2 10.0.0.7")
-		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c3", 2) })
-		w.pass(9 * time.Second)
-		w.told() // no event about the cancelled probe
-		w.expect("ready")
+		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c3", 2) })
+		w.advanceTime(9 * time.Second)
+		w.checkEvents() // no event about the cancelled probe
+		w.checkHealth("ready")
 	})
-	bubble(t, pod(ready(func(p *v1.Probe) { p.TimeoutSeconds, p.PeriodSeconds = 3, 2 })), func(w *world) {
-		w.pass(time.Second)
+	bubble(t, pod(withReadiness(func(p *v1.Probe) { p.TimeoutSeconds, p.PeriodSeconds = 3, 2 })), func(w *world) {
+		w.advanceTime(time.Second)
 		w.mu.Lock()
 		w.hang = true
 		w.mu.Unlock()
 		w.forget()
-		w.pass(12 * time.Second)
+		w.advanceTime(12 * time.Second)
 		w.asked("2.1s ready c1 10.0.0.7", "6.1s ready c1 10.0.0.7", "10.1s ready c1 10.0.0.7")
 	})
 }
@@ -367,16 +367,16 @@ func TestSlowCalls(t *testing.T) {
 // TestErrors checks that a result that does not depend on the container changes nothing, and that the probe is
 // repeated.
 func TestErrors(t *testing.T) {
-	bubble(t, pod(live(failures(1))), func(w *world) {
+	bubble(t, pod(withLiveness(failures(1))), func(w *world) {
 		w.answer(livePort, fmt.Errorf("invalid port number: 0: %w", call.ErrInvalid))
-		w.pass(10 * time.Second)
-		w.expect("ready")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("ready")
 		w.asked("10s live c1 10.0.0.7", "10s live c1 10.0.0.7", "10s live c1 10.0.0.7")
-		w.told("web/c Warning Unhealthy: Liveness probe errored and resulted in unknown state: invalid port number: 0: invalid call")
+		w.checkEvents("web/c Warning Unhealthy: Liveness probe errored and resulted in unknown state: invalid port number: 0: invalid call")
 		w.answer(livePort, fmt.Errorf("unexpected EOF: %w", call.ErrBroken))
-		w.pass(10 * time.Second)
-		w.expect("ready")
-		w.told("web/c Warning Unhealthy: Liveness probe errored and resulted in failure state: unexpected EOF: broken answer")
+		w.advanceTime(10 * time.Second)
+		w.checkHealth("ready")
+		w.checkEvents("web/c Warning Unhealthy: Liveness probe errored and resulted in failure state: unexpected EOF: broken answer")
 	})
 }
 
@@ -415,12 +415,12 @@ func TestAnswers(t *testing.T) {
 		{"", nothing, nil, "ready", "Unhealthy: Liveness probe errored and resulted in unknown state: missing probe handler"},
 		{"panic", panics, nil, "ready", "Unhealthy: Liveness probe errored and resulted in unknown state: it panicked: "},
 	} {
-		p := pod(live(tt.probe, failures(1)))
+		p := pod(withLiveness(tt.probe, failures(1)))
 		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "MODE", Value: "slow"}, {Name: "MODE", Value: "fast"}, {Name: "SECRET", ValueFrom: &v1.EnvVarSource{}}}
 		bubble(t, p, func(w *world) {
 			w.answer(0, tt.answer)
-			w.pass(10 * time.Second)
-			w.expect(tt.health)
+			w.advanceTime(10 * time.Second)
+			w.checkHealth(tt.health)
 			if len(w.calls) > 0 && w.calls[0] != "10s "+asked[tt.kind] {
 				t.Errorf("calls %q, want %q", w.calls[0], asked[tt.kind])
 			}
@@ -451,28 +451,28 @@ func series(t *testing.T, p *Probes) (n int) {
 
 // TestChangedProbe checks that a probe that changes while its container runs takes effect.
 func TestChangedProbe(t *testing.T) {
-	bubble(t, pod(ready()), func(w *world) {
-		w.pass(time.Second)
-		w.expect("ready")
+	bubble(t, pod(withReadiness()), func(w *world) {
+		w.advanceTime(time.Second)
+		w.checkHealth("ready")
 		w.forget()
-		w.change(func(in *plan.Input) { in.Want = pod(ready(every(3)), live(every(2))) })
-		w.pass(12200 * time.Millisecond)
+		w.change(func(in *plan.Input) { in.Want = pod(withReadiness(withPeriod(3)), withLiveness(withPeriod(2))) })
+		w.advanceTime(12200 * time.Millisecond)
 		w.asked("3s live c1 10.0.0.7", "5s live c1 10.0.0.7", "7s live c1 10.0.0.7", "9s live c1 10.0.0.7", "10.1s ready c1 10.0.0.7",
 			"11s live c1 10.0.0.7", "13s live c1 10.0.0.7", "13.1s ready c1 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Want = pod() })
-		w.pass(time.Minute)
+		w.advanceTime(time.Minute)
 		w.asked()
-		w.expect("none")
+		w.checkHealth("none")
 	})
 }
 
 // TestEnd checks that the agent's end does not wait for running probes.
 func TestEnd(t *testing.T) {
-	bubble(t, pod(ready()), func(w *world) {
+	bubble(t, pod(withReadiness()), func(w *world) {
 		w.mu.Lock()
 		w.hang = true
 		w.mu.Unlock()
-		w.pass(60 * time.Millisecond)
+		w.advanceTime(60 * time.Millisecond)
 		at := time.Now()
 		w.end()
 		if d := time.Since(at); d != 0 {

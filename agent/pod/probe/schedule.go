@@ -64,7 +64,7 @@ func (c *check) earlyCall(now time.Time) time.Time {
 // that were missed are skipped.
 func (c *check) scheduleNext(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
-		if f.answer.verdict != passed || f.answer.err != nil {
+		if f.answer.verdict != passedVerdict || f.answer.err != nil {
 			c.due = c.earlyCall(now)
 			return
 		}

@@ -4,14 +4,14 @@ package probe
 type verdict uint8
 
 const (
-	none verdict = iota // nothing yet
-	passed
-	failed
+	noVerdict verdict = iota // nothing yet
+	passedVerdict
+	failedVerdict
 )
 
 // threshold returns how many consecutive results v are needed to change the verdict to v.
 func (c *check) threshold(v verdict) int32 {
-	if v == failed {
+	if v == failedVerdict {
 		return c.spec().FailureThreshold
 	}
 	return c.spec().SuccessThreshold

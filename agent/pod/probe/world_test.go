@@ -59,8 +59,8 @@ func bubble(t *testing.T, pod *v1.Pod, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, file: filepath.Join(t.TempDir(), "probes"), begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
-		w.in = plan.Input{UID: pod.UID, Want: pod, Admitted: true, Busy: map[string]plan.Flight{}}
-		w.in.Seen = plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7", "fd00::7"}}}, Containers: []plan.Container{running("c1", 0)}}
+		w.in = plan.Input{UID: pod.UID, Want: pod, Admitted: true, InFlight: map[string]plan.RunningAction{}}
+		w.in.Observed = plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7", "fd00::7"}}}, Containers: []plan.Container{running("c1", 0)}}
 		w.start()
 		test(w)
 		w.end()
@@ -79,13 +79,13 @@ func (w *world) start() {
 			w.mu.Lock()
 			in := w.in
 			w.mu.Unlock()
-			in.Health = w.probes.Health(in.Want, in.Seen)
+			in.Health = w.probes.Health(in.Want, in.Observed)
 			return in
 		},
 		Changed: func(types.UID) { w.mu.Lock(); w.changes++; w.mu.Unlock(); w.show() },
 	})
 	if w.in.Want != nil {
-		w.probes.Recall(w.in.Want, &w.status)
+		w.probes.Restore(w.in.Want, &w.status)
 	}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
@@ -111,9 +111,9 @@ func (w *world) show() {
 	if in.Want == nil {
 		return
 	}
-	health := w.probes.Health(in.Want, in.Seen)
+	health := w.probes.Health(in.Want, in.Observed)
 	var st v1.PodStatus
-	for _, c := range in.Seen.Containers {
+	for _, c := range in.Observed.Containers {
 		h, probed := health[c.ID]
 		started := c.State == plan.Running && (!probed || h.Started)
 		st.ContainerStatuses = append(st.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: "containerd://" + c.ID, Started: &started, Ready: started && (!probed || h.Ready)})
@@ -126,8 +126,8 @@ func (w *world) show() {
 // The method change modifies the desired pod or its observed state.
 func (w *world) change(f func(in *plan.Input)) {
 	w.mu.Lock()
-	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
-	w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
+	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
+	w.in.Observed.Sandboxes = slices.Clone(w.in.Observed.Sandboxes)
 	f(&w.in)
 	w.mu.Unlock()
 	w.probes.Poke("u")
@@ -142,8 +142,8 @@ func (w *world) answer(port int, err error) {
 	w.mu.Unlock()
 }
 
-// The method pass lets time pass.
-func (w *world) pass(d time.Duration) {
+// advanceTime lets time pass.
+func (w *world) advanceTime(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -151,8 +151,8 @@ func (w *world) pass(d time.Duration) {
 // health returns the state of the running container.
 func (w *world) health() string {
 	var out []string
-	for _, c := range w.in.Seen.Containers {
-		h, ok := w.probes.Health(w.in.Want, w.in.Seen)[c.ID]
+	for _, c := range w.in.Observed.Containers {
+		h, ok := w.probes.Health(w.in.Want, w.in.Observed)[c.ID]
 		switch {
 		case !ok:
 			out = append(out, "none")
@@ -169,7 +169,7 @@ func (w *world) health() string {
 	return strings.Join(out, " ")
 }
 
-func (w *world) expect(health string) {
+func (w *world) checkHealth(health string) {
 	w.t.Helper()
 	if got := w.health(); got != health {
 		w.t.Errorf("after %v: %s, want %s", time.Since(w.begin), got, health)
@@ -196,7 +196,7 @@ func (w *world) forget() (calls, events, changes int) {
 	return calls, events, changes
 }
 
-func (w *world) told(want ...string) {
+func (w *world) checkEvents(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,11 +286,11 @@ func tcp(port int, options ...func(*v1.Probe)) *v1.Probe {
 	return p
 }
 
-func live(o ...func(*v1.Probe)) func(*v1.Container) {
+func withLiveness(o ...func(*v1.Probe)) func(*v1.Container) {
 	return func(c *v1.Container) { c.LivenessProbe = tcp(livePort, o...) }
 }
 
-func ready(o ...func(*v1.Probe)) func(*v1.Container) {
+func withReadiness(o ...func(*v1.Probe)) func(*v1.Container) {
 	return func(c *v1.Container) { c.ReadinessProbe = tcp(readyPort, o...) }
 }
 
@@ -298,10 +298,10 @@ func start(o ...func(*v1.Probe)) func(*v1.Container) {
 	return func(c *v1.Container) { c.StartupProbe = tcp(startPort, o...) }
 }
 
-func after(n int32) func(*v1.Probe)     { return func(p *v1.Probe) { p.InitialDelaySeconds = n } }
-func every(n int32) func(*v1.Probe)     { return func(p *v1.Probe) { p.PeriodSeconds = n } }
-func successes(n int32) func(*v1.Probe) { return func(p *v1.Probe) { p.SuccessThreshold = n } }
-func failures(n int32) func(*v1.Probe)  { return func(p *v1.Probe) { p.FailureThreshold = n } }
+func after(n int32) func(*v1.Probe)      { return func(p *v1.Probe) { p.InitialDelaySeconds = n } }
+func withPeriod(n int32) func(*v1.Probe) { return func(p *v1.Probe) { p.PeriodSeconds = n } }
+func successes(n int32) func(*v1.Probe)  { return func(p *v1.Probe) { p.SuccessThreshold = n } }
+func failures(n int32) func(*v1.Probe)   { return func(p *v1.Probe) { p.FailureThreshold = n } }
 
 // asSidecar makes the container a sidecar.
 func asSidecar(p *v1.Pod) *v1.Pod {

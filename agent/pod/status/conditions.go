@@ -14,7 +14,7 @@ import (
 // conditions sets the same five conditions as a kubelet. Conditions of other owners are kept.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
-	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st),
+	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.readyCondition(st), m.containersReady(st),
 		condition(v1.PodScheduled, true, "", "")}
 	if plan.RestartsAll(&m.pod.Spec) {
 		ours = append(ours, m.restarting(st))
@@ -57,10 +57,10 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
 
 func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
-	if m.host.Unplugged == nil {
+	if m.host.MissingDevices == nil {
 		return nil
 	}
-	gone := m.host.Unplugged(m.pod.UID)
+	gone := m.host.MissingDevices(m.pod.UID)
 	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (m *maker) disrupted() string {
 	if m.end != nil && m.end.Disrupted {
 		return m.end.Message
 	}
-	if m.off() || m.end != nil && m.end.Reason == plan.Terminated {
+	if m.endsForShutdown() || m.end != nil && m.end.Reason == plan.Terminated {
 		return nodeShutdown
 	}
 	return ""
@@ -111,7 +111,7 @@ func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
 		return condition(v1.AllContainersRestarting, false, "PodCompleted", "")
 	case st.Phase == v1.PodFailed:
 		return condition(v1.AllContainersRestarting, false, "PodFailed", "")
-	case plan.Restarting(m.in):
+	case plan.AllRestarting(m.in):
 		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted",
 			Message: "container exited with restart policy rule"}
 	}
@@ -122,7 +122,7 @@ func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
 		return condition(v1.PodInitialized, true, "PodCompleted", "")
-	case st.Phase == v1.PodFailed && plan.Initialized(m.in, m.sandbox), m.initialized():
+	case st.Phase == v1.PodFailed && plan.MainContainerCreated(m.in, m.sandbox), m.initialized():
 		return condition(v1.PodInitialized, true, "", "")
 	}
 	return condition(v1.PodInitialized, false, "ContainersNotInitialized",
@@ -158,8 +158,8 @@ func notIf(ok bool, reason string) string {
 	return reason
 }
 
-// ready returns the Ready condition. It is true if all containers are ready and all readiness gates are true.
-func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
+// readyCondition returns the Ready condition. It is true if all containers are ready and all readiness gates are true.
+func (m *maker) readyCondition(st *v1.PodStatus) v1.PodCondition {
 	c := m.containersReady(st)
 	c.Type = v1.PodReady
 	if c.Status != v1.ConditionTrue {

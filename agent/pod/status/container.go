@@ -17,15 +17,15 @@ const maxMessages = 12 << 10
 
 // container returns the status of one container.
 func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
-	c, ok := m.in.Seen.Last(ctr.Name)
-	if old := m.kept(ctr.Name); old != nil && !ok && m.over() && m.in.Off.IsZero() {
+	c, ok := m.in.Observed.Newest(ctr.Name)
+	if old := m.lastTerminated(ctr.Name); old != nil && !ok && m.noneWillStart() && m.in.ShutdownSince.IsZero() {
 		return *old
 	}
-	if old := m.rests(ctr.Name); old != nil && !ok && m.off() {
+	if old := m.stoppedForShutdown(ctr.Name); old != nil && !ok && m.endsForShutdown() {
 		return *old
 	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
-	started := plan.Started(m.in, c)
+	started := plan.IsStarted(m.in, c)
 	if kind != podspec.Ephemeral { // ephemeral containers have no probes
 		st.Started = &started
 	}
@@ -34,7 +34,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	}
 	m.size(&st, ctr, c, ok)
 	st.State = m.state(ctr, c, kind)
-	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
+	if last, ok := m.in.Observed.LastExited(ctr.Name); ok && st.State.Terminated == nil {
 		st.LastTerminationState.Terminated = m.terminated(last)
 	}
 	switch kind {
@@ -66,18 +66,18 @@ func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	switch {
-	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
-		return waiting(m.hooking(c, init))
+	case c.State == plan.Running && !m.noneWillStart() && (plan.HookFailed(m.in, c) || plan.PostStartRunning(m.in, c)):
+		return stateWaiting(m.hooking(c, init))
 	case c.State == plan.Running:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}}
 	case c.State == plan.Exited:
 		return m.exited(ctr, c, kind)
 	case failed:
-		return waiting(m.waitingAfter(ctr, failure))
+		return stateWaiting(m.waitingAfter(ctr, failure))
 	case c.State == plan.Unknown:
-		return v1.ContainerState{Terminated: lost(m.id(c))}
+		return v1.ContainerState{Terminated: lostState(m.id(c))}
 	}
-	return m.awaited(init)
+	return m.waitingState(init)
 }
 
 // exited returns the state of a container that has ended. It is terminated, or waiting for its next start. Several
@@ -88,33 +88,35 @@ func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	backOff := m.crashLoop(ctr, c)
 	switch {
-	case m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
+	case m.endsForShutdown() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
 		// If the exit code were 0, the API server would treat a container with the restart policy OnFailure as
 		// completed.
-		return waiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
-	case m.over() || !m.again(ctr, c):
+		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
+	case m.noneWillStart() || !m.willRestart(ctr, c):
 		return v1.ContainerState{Terminated: m.terminated(c)}
 	case failed:
-		return waiting(m.waitingAfter(ctr, failure))
+		return stateWaiting(m.waitingAfter(ctr, failure))
 	case m.renewed(c, kind) && backOff == nil:
-		return waiting(&v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll})
+		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll})
 	case m.renewed(c, kind):
-		return waiting(backOff)
-	case backOff != nil && !(m.in.Replaces(c) && (plan.Changed(ctr, c) || plan.Outgrown(m.in, c))):
-		return waiting(backOff)
+		return stateWaiting(backOff)
+	case backOff != nil && !(m.in.IsReplaced(c) && (plan.DefinitionChanged(ctr, c) || plan.ResizeNeedsRestart(m.in, c))):
+		return stateWaiting(backOff)
 	case plan.HookFailed(m.in, c):
-		return waiting(m.hooking(c, init))
-	case m.in.Replaces(c): // if it were terminated, a container that never restarts would seem to have completed
-		return m.awaited(init)
+		return stateWaiting(m.hooking(c, init))
+	case m.in.IsReplaced(c): // if it were terminated, a container that never restarts would seem to have completed
+		return m.waitingState(init)
 	}
 	return v1.ContainerState{Terminated: m.terminated(c)}
 }
 
-func waiting(w *v1.ContainerStateWaiting) v1.ContainerState { return v1.ContainerState{Waiting: w} }
+func stateWaiting(w *v1.ContainerStateWaiting) v1.ContainerState {
+	return v1.ContainerState{Waiting: w}
+}
 
-// awaited returns the state of a container that has not started yet.
-func (m *maker) awaited(init bool) v1.ContainerState {
-	return waiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()})
+// waitingState returns the state of a container that has not started yet.
+func (m *maker) waitingState(init bool) v1.ContainerState {
+	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.sandboxFailure()})
 }
 
 // user returns the IDs with which a container runs, if the runtime reports them (KEP-3619).
@@ -143,14 +145,14 @@ func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: m.notYet(init)}
 }
 
-// over reports whether no container of the pod will start any more.
-func (m *maker) over() bool {
-	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
+// noneWillStart reports whether no container of the pod will start any more.
+func (m *maker) noneWillStart() bool {
+	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// rests returns the status of a container that was removed during a shutdown in order to run again after the boot. It
+// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run again after the boot. It
 // is the last status, changed so that the container is not running. It returns nil if the container had no status.
-func (m *maker) rests(name string) *v1.ContainerStatus {
+func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		if st.Name != name {
 			continue
@@ -159,16 +161,16 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 		c.Ready, c.Started = false, new(bool)
 		if c.State.Running != nil { // it was removed before a status showed its end
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
-			c.LastTerminationState = v1.ContainerState{Terminated: lost(c.ContainerID)}
+			c.LastTerminationState = v1.ContainerState{Terminated: lostState(c.ContainerID)}
 		}
 		return &c
 	}
 	return nil
 }
 
-// kept returns the last status of a container that has run, with the state terminated. It returns nil if there is no
+// lastTerminated returns the last status of a container that has run, with the state terminated. It returns nil if there is no
 // such status. Use it for a container that the runtime no longer has and that will not start again.
-func (m *maker) kept(name string) *v1.ContainerStatus {
+func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		c := *st
 		switch t := c.LastTerminationState.Terminated; {
@@ -177,7 +179,7 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 		case c.State.Terminated != nil:
 			return &c
 		case c.State.Running != nil:
-			c.State = v1.ContainerState{Terminated: lost(c.ContainerID)}
+			c.State = v1.ContainerState{Terminated: lostState(c.ContainerID)}
 		case t != nil:
 			c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
 		default:
@@ -189,14 +191,14 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// lost returns the termination state of a container about which nothing is known any more, as in a kubelet.
-func lost(id string) *v1.ContainerStateTerminated {
+// lostState returns the termination state of a container about which nothing is known any more, as in a kubelet.
+func lostState(id string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 		Message: "The container could not be located when the pod was terminated", ContainerID: id}
 }
 
-// again reports whether a container that has ended will run again.
-func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
+// willRestart reports whether a container that has ended will run again.
+func (m *maker) willRestart(ctr *v1.Container, c plan.Container) bool {
 	kind, _ := podspec.Find(&m.pod.Spec, ctr.Name)
 	switch {
 	case kind == podspec.Ephemeral:
@@ -206,7 +208,7 @@ func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
 	case kind == podspec.Init && c.ExitCode == 0:
 		return false
 	}
-	return plan.Restarts(m.in, ctr, c)
+	return plan.WillRestart(m.in, ctr, c)
 }
 
 func (m *maker) notYet(init bool) string {
@@ -216,9 +218,9 @@ func (m *maker) notYet(init bool) string {
 	return plan.ContainerCreating
 }
 
-// trouble returns the reason for which the containers of the pod cannot run: an operation on the sandbox has failed.
+// sandboxFailure returns the reason for which the containers of the pod cannot run: an operation on the sandbox has failed.
 // A kubelet reports this only as an event. A node without an API server could not show an event.
-func (m *maker) trouble() string {
+func (m *maker) sandboxFailure() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {
 		return ""
@@ -248,11 +250,11 @@ func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStat
 		return nil
 	}
 	return &v1.ContainerStateWaiting{Reason: plan.CrashLoopBackOff,
-		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", short(delay), ctr.Name, podFullName(m.pod))}
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", formatSeconds(delay), ctr.Name, podFullName(m.pod))}
 }
 
-// short formats a duration in whole seconds: 10s, 1m20s, 5m0s.
-func short(d time.Duration) string { return d.Round(time.Second).String() }
+// formatSeconds formats a duration in whole seconds: 10s, 1m20s, 5m0s.
+func formatSeconds(d time.Duration) string { return d.Round(time.Second).String() }
 
 func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt),

@@ -22,7 +22,7 @@ const (
 // The list statusTypes contains the types whose fields are documented, in the order of the page. Each field has a
 // row.
 var statusTypes = []fieldtest.Table{
-	{Of: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
 		{"observedGeneration", fills, ""},
 		{"phase", fills, "not terminal while a container runs"},
 		{"conditions", fills, "PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled; DisruptionTarget when the node ends the pod; PodResizePending, PodResizeInProgress; AllContainersRestarting of a pod with such rules; conditions of other writers are kept"},
@@ -46,7 +46,7 @@ var statusTypes = []fieldtest.Table{
 		{"nodeAllocatableResourceClaimStatuses", others, "the scheduler's"},
 		{"volumeHealth", none, "alpha in Kubernetes 1.37; the feature gate CSIVolumeHealth is rejected"},
 	}},
-	{Of: reflect.TypeFor[v1.PodCondition](), Title: "conditions[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.PodCondition](), Title: "conditions[]", Rows: []fieldtest.Row{
 		{"type", fills, ""},
 		{"observedGeneration", fills, ""},
 		{"status", fills, ""},
@@ -55,7 +55,7 @@ var statusTypes = []fieldtest.Table{
 		{"reason", fills, ""},
 		{"message", fills, "PodReadyToStartContainers has the message of a kubelet 1.37; the reason for a missing sandbox is in the states of the containers"},
 	}},
-	{Of: reflect.TypeFor[v1.ContainerStatus](), Title: "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.ContainerStatus](), Title: "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", Rows: []fieldtest.Row{
 		{"name", fills, ""},
 		{"state", fills, ""},
 		{"lastState", fills, ""},
@@ -72,12 +72,12 @@ var statusTypes = []fieldtest.Table{
 		{"allocatedResourcesStatus", fillsW, "the container has [devices](devices.md)"},
 		{"stopSignal", fills, "if the container sets one"},
 	}},
-	{Of: reflect.TypeFor[v1.ContainerStateWaiting](), Title: "state.waiting", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.ContainerStateWaiting](), Title: "state.waiting", Rows: []fieldtest.Row{
 		{"reason", fills, "ContainerCreating, PodInitializing, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNeverPull, ImageInspectError, CreateContainerConfigError, CreateContainerError, RunContainerError, PostStartHookError, CrashLoopBackOff, RestartingAllContainers"},
 		{"message", fills, "also why the pod has no sandbox"},
 	}},
-	{Of: reflect.TypeFor[v1.ContainerStateRunning](), Title: "state.running", Rows: []fieldtest.Row{{"startedAt", fills, ""}}},
-	{Of: reflect.TypeFor[v1.ContainerStateTerminated](), Title: "state.terminated", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.ContainerStateRunning](), Title: "state.running", Rows: []fieldtest.Row{{"startedAt", fills, ""}}},
+	{Type: reflect.TypeFor[v1.ContainerStateTerminated](), Title: "state.terminated", Rows: []fieldtest.Row{
 		{"exitCode", fills, ""},
 		{"signal", none, "as with a kubelet; the exit code is the signal's number plus 128"},
 		{"reason", fills, "Completed, Error, OOMKilled, ContainerStatusUnknown, and StartError from the runtime"},
@@ -86,14 +86,14 @@ var statusTypes = []fieldtest.Table{
 		{"finishedAt", fills, ""},
 		{"containerID", fills, ""},
 	}},
-	{Of: reflect.TypeFor[v1.VolumeMountStatus](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.VolumeMountStatus](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", fills, ""},
 		{"mountPath", fills, ""},
 		{"readOnly", fills, ""},
 		{"recursiveReadOnly", fills, ""},
 		{"volumeStatus", none, "it belongs to a feature that is off (ImageVolumeWithDigest)"},
 	}},
-	{Of: reflect.TypeFor[v1.LinuxContainerUser](), Title: "user.linux", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.LinuxContainerUser](), Title: "user.linux", Rows: []fieldtest.Row{
 		{"uid", fills, ""},
 		{"gid", fills, ""},
 		{"supplementalGroups", fills, ""},
@@ -112,8 +112,8 @@ func TestEveryFieldOfAStatus(t *testing.T) {
 	}
 	for _, st := range statusTypes {
 		for _, r := range st.Rows {
-			if is := shown[st.Of][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
-				t.Errorf("%s.%s is documented as %s; filled in a life: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
+			if is := shown[st.Type][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
+				t.Errorf("%s.%s is documented as %s; filled in a life: %v", st.Type.Name(), r.Name(), r.Verdict(), is)
 			}
 		}
 	}

@@ -23,9 +23,9 @@ type life struct {
 	before v1.PodStatus
 }
 
-// The function whole returns a pod with all features that are visible in a status.
-func whole() *v1.Pod {
-	p := wanted(v1.RestartPolicyAlways)
+// fullPod returns a pod with all features that are visible in a status.
+func fullPod() *v1.Pod {
+	p := newPod(v1.RestartPolicyAlways)
 	p.Generation = 4
 	p.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "setup:1"}, {Name: "proxy", Image: "proxy:1", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "tools:1"}}}
@@ -48,42 +48,42 @@ func lives() map[string]life {
 	again.ID, again.Attempt = "c2", 1
 	signalled := up(running("c", 0))
 	signalled.StopSignal = "SIGUSR1"
-	hostly := wanted(v1.RestartPolicyAlways)
+	hostly := newPod(v1.RestartPolicyAlways)
 	hostly.Spec.HostNetwork = true
-	short := wanted(v1.RestartPolicyNever)
+	short := newPod(v1.RestartPolicyNever)
 	short.Spec.ActiveDeadlineSeconds = new(int64(60))
 	ran := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(t0)}}}}}
-	gone := seen()
+	gone := observedWith()
 	gone.Containers = []plan.Container{{ID: "c", Name: "c", SandboxID: "s", State: plan.Unknown, StartedAt: t0}}
 	noNetwork := map[plan.Key]plan.Failure{{Op: plan.RunSandbox}: {N: 1, Reason: plan.NetworkNotReady, Message: "network is not ready: no CNI configuration", At: t0}}
-	fresh := whole()
+	fresh := fullPod()
 	fresh.Spec.EphemeralContainers = nil
 	return map[string]life{
-		"creating":         {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0}},
-		"no-network":       {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Failed: noNetwork}},
-		"pull-failed":      {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 0)}},
-		"pull-back-off":    {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 5*time.Second)}},
-		"initializing":     {in: plan.Input{Want: fresh, Now: t0, Started: t0, Seen: seen(up(running("setup", 0)))}},
-		"ready":            {in: plan.Input{Want: whole(), Now: t0, Started: t0, Seen: seen(up(ended("setup", 0, 0)), up(running("proxy", 2)), signalled, up(running("debug", 0)))}},
-		"crash-loop":       {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, Seen: seen(killed)}},
-		"restarted":        {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, Seen: seen(killed, up(running("c", 1)))}},
-		"crashed-again":    {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, Seen: seen(killed, again)}},
-		"succeeded":        {in: plan.Input{Want: wanted(v1.RestartPolicyNever), Now: t0, Started: t0, Seen: seen(ended("c", 0, 0))}},
-		"failed":           {in: plan.Input{Want: wanted(v1.RestartPolicyNever), Now: t0, Started: t0, Seen: seen(ended("c", 3, 0))}},
-		"past-deadline":    {in: plan.Input{Want: short, Now: t0, Started: t0.Add(-time.Hour), Seen: seen(ended("c", 143, 0))}},
-		"unknown":          {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, Seen: gone}},
-		"lost":             {in: plan.Input{Want: wanted(v1.RestartPolicyNever), Now: t0, Started: t0, Deleting: true}, before: ran},
-		"preempted":        {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, End: &plan.End{Reason: plan.Preempting, Message: "Preempted in order to admit critical pod"}, Seen: seen(ended("c", 143, 0))}},
-		"host-network":     {in: plan.Input{Want: hostly, Now: t0, Started: t0, Seen: seen(running("c", 0))}},
-		"config-error":     {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Seen: seen(), Failed: failed(plan.CreateContainerConfigError, 0)}},
-		"never-pull":       {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Seen: seen(), Failed: failed(plan.ErrImageNeverPull, 0)}},
-		"cannot-be-run":    {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Seen: seen(), Failed: failed(plan.RunContainerError, 0)}},
-		"probe-not-passed": {in: plan.Input{Want: wanted(v1.RestartPolicyAlways), Now: t0, Started: t0, Seen: seen(running("c", 0)), Health: map[string]plan.Health{"c": {Started: true}}}},
+		"creating":         {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0}},
+		"no-network":       {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Failed: noNetwork}},
+		"pull-failed":      {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Observed: observedWith(), Failed: failed(plan.ErrImagePull, 0)}},
+		"pull-back-off":    {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Observed: observedWith(), Failed: failed(plan.ErrImagePull, 5*time.Second)}},
+		"initializing":     {in: plan.Input{Want: fresh, Now: t0, Started: t0, Observed: observedWith(up(running("setup", 0)))}},
+		"ready":            {in: plan.Input{Want: fullPod(), Now: t0, Started: t0, Observed: observedWith(up(ended("setup", 0, 0)), up(running("proxy", 2)), signalled, up(running("debug", 0)))}},
+		"crash-loop":       {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, Observed: observedWith(killed)}},
+		"restarted":        {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, Observed: observedWith(killed, up(running("c", 1)))}},
+		"crashed-again":    {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, Observed: observedWith(killed, again)}},
+		"succeeded":        {in: plan.Input{Want: newPod(v1.RestartPolicyNever), Now: t0, Started: t0, Observed: observedWith(ended("c", 0, 0))}},
+		"failed":           {in: plan.Input{Want: newPod(v1.RestartPolicyNever), Now: t0, Started: t0, Observed: observedWith(ended("c", 3, 0))}},
+		"past-deadline":    {in: plan.Input{Want: short, Now: t0, Started: t0.Add(-time.Hour), Observed: observedWith(ended("c", 143, 0))}},
+		"unknown":          {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, Observed: gone}},
+		"lost":             {in: plan.Input{Want: newPod(v1.RestartPolicyNever), Now: t0, Started: t0, Deleting: true}, before: ran},
+		"preempted":        {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, End: &plan.End{Reason: plan.Preempting, Message: "Preempted in order to admit critical pod"}, Observed: observedWith(ended("c", 143, 0))}},
+		"host-network":     {in: plan.Input{Want: hostly, Now: t0, Started: t0, Observed: observedWith(running("c", 0))}},
+		"config-error":     {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Observed: observedWith(), Failed: failed(plan.CreateContainerConfigError, 0)}},
+		"never-pull":       {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Observed: observedWith(), Failed: failed(plan.ErrImageNeverPull, 0)}},
+		"cannot-be-run":    {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Observed: observedWith(), Failed: failed(plan.RunContainerError, 0)}},
+		"probe-not-passed": {in: plan.Input{Want: newPod(v1.RestartPolicyAlways), Now: t0, Started: t0, Observed: observedWith(running("c", 0)), Health: map[string]plan.Health{"c": {Started: true}}}},
 	}
 }
 
 func statusOf(l life) v1.PodStatus {
-	return Make(l.in, l.before, Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd", ReadOnlyTrees: func(*v1.Pod) bool { return true }})
+	return Compute(l.in, l.before, Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd", ReadOnlyTrees: func(*v1.Pod) bool { return true }})
 }
 
 // TestLives compares whole statuses with the files in testdata.

@@ -18,7 +18,7 @@ func TestMounts(t *testing.T) {
 	}}}}}
 	for _, can := range []bool{true, false} {
 		tree := map[bool]string{true: "Enabled", false: "Disabled"}[can]
-		st := Make(plan.Input{Want: p}, v1.PodStatus{}, Host{ReadOnlyTrees: func(*v1.Pod) bool { return can }})
+		st := Compute(plan.Input{Want: p}, v1.PodStatus{}, Host{ReadOnlyTrees: func(*v1.Pod) bool { return can }})
 		got := ""
 		for _, m := range st.ContainerStatuses[0].VolumeMounts {
 			mode := "-"
@@ -31,7 +31,7 @@ func TestMounts(t *testing.T) {
 			t.Errorf("got %s, not %s", got, want)
 		}
 	}
-	if st := Make(plan.Input{Want: p}, v1.PodStatus{}, Host{}); *st.ContainerStatuses[0].VolumeMounts[2].RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
+	if st := Compute(plan.Input{Want: p}, v1.PodStatus{}, Host{}); *st.ContainerStatuses[0].VolumeMounts[2].RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
 		t.Error("an unknown runtime has recursive read-only mounts")
 	}
 }

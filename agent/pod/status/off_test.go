@@ -23,29 +23,29 @@ func TestOff(t *testing.T) {
 		want      string
 		disrupted string
 	}{
-		{"still runs", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), Off: since}, "Running c=Running+ Ready", nodeShutdown},
-		{"has ended", plan.Input{Want: wanted("Always"), Seen: seen(late(ended("c", 143, 0))), Off: since}, "Running Terminated c=Error", nodeShutdown},
-		{"ended well", plan.Input{Want: wanted("OnFailure"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Running Terminated c=ContainerCreating<Completed", nodeShutdown},
-		{"may not run twice", plan.Input{Want: wanted("Never"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Failed Terminated c=Completed", nodeShutdown},
-		{"was done before", plan.Input{Want: wanted("Never"), Seen: seen(early(ended("c", 0, 0))), Off: since}, "Succeeded c=Completed", ""},
-		{"after the boot", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 1))}, "Running c=Running+ Ready", ""},
-		{"is preempted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
-		{"is evicted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Running c=Running+ Ready", "why"},
-		{"was evicted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Failed Evicted c=Error", "why"},
-		{"exceeds its limit", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why"}}, "Failed Evicted c=Error", ""},
-		{"was preempted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"still runs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0)), ShutdownSince: since}, "Running c=Running+ Ready", nodeShutdown},
+		{"has ended", plan.Input{Want: newPod("Always"), Observed: observedWith(late(ended("c", 143, 0))), ShutdownSince: since}, "Running Terminated c=Error", nodeShutdown},
+		{"ended well", plan.Input{Want: newPod("OnFailure"), Observed: observedWith(late(ended("c", 0, 0))), ShutdownSince: since}, "Running Terminated c=ContainerCreating<Completed", nodeShutdown},
+		{"may not run twice", plan.Input{Want: newPod("Never"), Observed: observedWith(late(ended("c", 0, 0))), ShutdownSince: since}, "Failed Terminated c=Completed", nodeShutdown},
+		{"was done before", plan.Input{Want: newPod("Never"), Observed: observedWith(early(ended("c", 0, 0))), ShutdownSince: since}, "Succeeded c=Completed", ""},
+		{"after the boot", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 1))}, "Running c=Running+ Ready", ""},
+		{"is preempted", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"is evicted", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Running c=Running+ Ready", "why"},
+		{"was evicted", plan.Input{Want: newPod("Always"), Observed: observedWith(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Failed Evicted c=Error", "why"},
+		{"exceeds its limit", plan.Input{Want: newPod("Always"), Observed: observedWith(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why"}}, "Failed Evicted c=Error", ""},
+		{"was preempted", plan.Input{Want: newPod("Always"), Observed: observedWith(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Admitted = t0, true
 			before := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}, {Type: "mine"}}}
-			st := Make(tt.in, before, Host{})
+			st := Compute(tt.in, before, Host{})
 			if tt.name == "ended well" { // the container is removed afterwards
-				tt.in.Seen = seen()
-				if again := brief(Make(tt.in, st, Host{})); again != tt.want {
+				tt.in.Observed = observedWith()
+				if again := brief(Compute(tt.in, st, Host{})); again != tt.want {
 					t.Errorf("after the container's removal: %s, want %s", again, tt.want)
 				}
 				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
-				unseen := Make(tt.in, up, Host{})
+				unseen := Compute(tt.in, up, Host{})
 				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil ||
 					unseen.Phase != v1.PodRunning {
 					t.Errorf("phase %s after the container's removal, status %+v", unseen.Phase, now)
@@ -59,7 +59,7 @@ func TestOff(t *testing.T) {
 				t.Errorf("%+v, want %q", st.Conditions, tt.disrupted)
 			}
 			before.Conditions[0].Reason = "EvictionByEvictionAPI"
-			if st := Make(tt.in, before, Host{}); !slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }) {
+			if st := Compute(tt.in, before, Host{}); !slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }) {
 				t.Error("the condition of another component was removed")
 			}
 		})

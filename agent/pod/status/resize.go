@@ -16,7 +16,7 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 	}
 	st.AllocatedResources = ctr.Resources.Requests
 	st.Resources = ctr.Resources.DeepCopy()
-	if c.State != plan.Running || plan.Fits(m.in, c) && !plan.Outgrown(m.in, c) {
+	if c.State != plan.Running || plan.ResourcesApplied(m.in, c) && !plan.ResizeNeedsRestart(m.in, c) {
 		return
 	}
 	if c.Resources != nil {
@@ -61,13 +61,13 @@ func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 // resources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod is being
 // resized, the actual resources are those of the previous status.
 func (m *maker) resources(st *v1.PodStatus) {
-	if m.in.End != nil && len(m.in.Seen.Sandboxes) == 0 {
+	if m.in.End != nil && len(m.in.Observed.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
 		return
 	}
 	requests := demand.Requests(m.pod)
 	st.AllocatedResources, st.Resources = requests, &v1.ResourceRequirements{}
-	if m.before.Resources != nil && plan.Resizing(m.in) {
+	if m.before.Resources != nil && plan.ResizeInProgress(m.in) {
 		st.Resources = m.before.Resources
 		return
 	}
@@ -94,11 +94,12 @@ func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool
 func (m *maker) resizing(st *v1.PodStatus) {
 	if p := m.in.Pending; p.Reason != "" {
 		m.addResize(st, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
-	} else if c := m.previous(v1.PodResizePending); c != nil && m.in.Undecided { // an earlier agent decided that the resize is pending
+	} else if c := m.previousCondition(v1.PodResizePending); c != nil && m.in.Undecided {
+		// An earlier agent decided that the resize is pending.
 		st.Conditions = append(st.Conditions, *c)
 	}
-	before := m.previous(v1.PodResizeInProgress)
-	if !plan.Resizing(m.in) && (before == nil || !m.in.Unsure) {
+	before := m.previousCondition(v1.PodResizeInProgress)
+	if !plan.ResizeInProgress(m.in) && (before == nil || !m.in.Unsure) {
 		return
 	}
 	c := v1.PodCondition{Type: v1.PodResizeInProgress, ObservedGeneration: m.in.Pending.Allocated}
@@ -116,14 +117,14 @@ func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
 	now := *stamp(m.in.Now)
 	c.LastProbeTime, c.LastTransitionTime = now, now
-	if old := m.previous(c.Type); old != nil && old.Reason == c.Reason {
+	if old := m.previousCondition(c.Type); old != nil && old.Reason == c.Reason {
 		c.LastProbeTime, c.LastTransitionTime = old.LastProbeTime, old.LastTransitionTime
 	}
 	st.Conditions = append(st.Conditions, c)
 }
 
-// previous returns a condition from the previous status, or nil if there was none.
-func (m *maker) previous(t v1.PodConditionType) *v1.PodCondition {
+// previousCondition returns a condition from the previous status, or nil if there was none.
+func (m *maker) previousCondition(t v1.PodConditionType) *v1.PodCondition {
 	for i := range m.before.Conditions {
 		if m.before.Conditions[i].Type == t {
 			return &m.before.Conditions[i]

@@ -26,8 +26,8 @@ type Host struct {
 	ReadOnlyTrees func(*v1.Pod) bool
 	// Devices returns the status of a container's devices.
 	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
-	// Unplugged returns one sentence for each missing device of a pod. It may be nil. It may be nil.
-	Unplugged func(pod types.UID) []string
+	// MissingDevices returns one sentence for each missing device of a pod. It may be nil. It may be nil.
+	MissingDevices func(pod types.UID) []string
 }
 
 // startTime returns the start time of a pod. It stays the same after a restart of the agent. It ignores a start time
@@ -42,17 +42,17 @@ func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	return stamp(now)
 }
 
-// Make returns the status of in.Want, which must not be nil.
-func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
+// Compute returns the status of in.Want, which must not be nil.
+func Compute(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	m := maker{in: in, pod: in.Want, host: host, before: before}
-	m.sandbox, _ = in.Seen.Sandbox()
-	m.end, m.round = m.verdict(), plan.Round(in)
+	m.sandbox, _ = in.Observed.Sandbox()
+	m.end, m.round = m.verdict(), plan.CurrentRound(in)
 	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
 	st.StartTime = startTime(in.Started, before.StartTime)
 	m.containers(&st)
 	boundMessages(&st)
 	st.Phase = m.phase(&st)
-	st.Reason, st.Message = m.why(st.Phase)
+	st.Reason, st.Message = m.phaseReason(st.Phase)
 	m.resources(&st)
 	m.addresses(&st, before)
 	m.conditions(&st, before)
@@ -66,26 +66,26 @@ type maker struct {
 	before  v1.PodStatus
 	sandbox plan.Sandbox
 	end     *plan.End // the decision or the deadline that ended the pod, or nil
-	round   uint32    // the pod's current round, see plan.Round
+	round   uint32    // the pod's current round, see plan.CurrentRound
 }
 
 // verdict returns the node's decision to end the pod, or the deadline that the pod has exceeded. It returns nil if
 // there is neither.
 func (m *maker) verdict() *plan.End {
-	if m.in.End == nil && plan.Expired(m.in) {
+	if m.in.End == nil && plan.DeadlineExpired(m.in) {
 		return &plan.End{Reason: plan.DeadlineExceeded, Message: "Pod was active on the node longer than the specified deadline"}
 	}
 	return m.in.End
 }
 
-// why returns the reason for the phase, or what prevents the deletion of the pod.
-func (m *maker) why(phase v1.PodPhase) (reason, message string) {
+// phaseReason returns the reason for the phase, or what prevents the deletion of the pod.
+func (m *maker) phaseReason(phase v1.PodPhase) (reason, message string) {
 	switch {
 	case m.end != nil && (phase == v1.PodFailed || phase == v1.PodSucceeded):
 		return m.end.Reason, m.end.Message
 	case m.in.Deleting:
-		return "", m.stuck()
-	case m.off() && !m.runs():
+		return "", m.failedStopReason()
+	case m.endsForShutdown() && !m.isRunning():
 		return plan.Terminated, nodeShutdown
 	}
 	return "", ""
@@ -94,19 +94,19 @@ func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 // nodeShutdown is a kubelet's message for a pod that ends because of a shutdown.
 const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
 
-// off reports whether the pod is ending because of a shutdown of the machine. It returns false for a pod that had
+// endsForShutdown reports whether the pod is ending because of a shutdown of the machine. It returns false for a pod that had
 // ended before the shutdown.
-func (m *maker) off() bool {
-	if m.in.Off.IsZero() || m.in.Deleting || m.end != nil {
+func (m *maker) endsForShutdown() bool {
+	if m.in.ShutdownSince.IsZero() || m.in.Deleting || m.end != nil {
 		return false
 	}
-	late := func(c plan.Container) bool { return c.Live() || m.in.EndedSince(c, m.in.Off) }
-	return !plan.Finished(m.in) || slices.ContainsFunc(m.in.Seen.Containers, late)
+	late := func(c plan.Container) bool { return c.MayRun() || m.in.EndedSince(c, m.in.ShutdownSince) }
+	return !plan.IsFinished(m.in) || slices.ContainsFunc(m.in.Observed.Containers, late)
 }
 
 // containers adds the statuses of all containers. A rejected pod has none.
 func (m *maker) containers(st *v1.PodStatus) {
-	if m.end != nil && len(m.in.Seen.Containers)+len(m.before.ContainerStatuses) == 0 {
+	if m.end != nil && len(m.in.Observed.Containers)+len(m.before.ContainerStatuses) == 0 {
 		return
 	}
 	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
@@ -125,8 +125,8 @@ func (m *maker) containers(st *v1.PodStatus) {
 	}
 }
 
-// stuck returns the reason why the pod cannot be stopped or removed. It returns "" if no such operation has failed.
-func (m *maker) stuck() string {
+// failedStopReason returns the reason why the pod cannot be stopped or removed. It returns "" if no such operation has failed.
+func (m *maker) failedStopReason() string {
 	var all []string
 	for key, f := range m.in.Failed {
 		switch key.Op {
@@ -157,11 +157,11 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	switch {
 	case m.end != nil && m.end.Phase != "":
 		return m.end.Phase
-	case m.runs():
+	case m.isRunning():
 	case m.end != nil:
 		return v1.PodFailed
-	case plan.Finished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
-		if failed == 0 && waiting == 0 && !m.off() {
+	case plan.IsFinished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
+		if failed == 0 && waiting == 0 && !m.endsForShutdown() {
 			return v1.PodSucceeded
 		}
 		return v1.PodFailed
@@ -175,14 +175,14 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// runs reports whether a container of the pod is running or being started.
-func (m *maker) runs() bool {
-	for _, f := range m.in.Busy {
+// isRunning reports whether a container of the pod is running or being started.
+func (m *maker) isRunning() bool {
+	for _, f := range m.in.InFlight {
 		if f.Op == plan.StartContainer {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.in.Seen.Containers, plan.Container.Live)
+	return slices.ContainsFunc(m.in.Observed.Containers, plan.Container.MayRun)
 }
 
 func exitCode(c v1.ContainerStatus) int32 {
@@ -195,24 +195,24 @@ func exitCode(c v1.ContainerStatus) int32 {
 // initialized reports whether the init containers have completed. If a pod was initialized, it stays initialized
 // while all its containers restart (KEP-5532).
 func (m *maker) initialized() bool {
-	if len(m.pod.Spec.InitContainers) == 0 || plan.Initialized(m.in, m.sandbox) {
+	if len(m.pod.Spec.InitContainers) == 0 || plan.MainContainerCreated(m.in, m.sandbox) {
 		return true
 	}
-	return len(m.uninitialized()) == 0 || m.round > 0 && m.was(v1.PodInitialized)
+	return len(m.uninitialized()) == 0 || m.round > 0 && m.wasTrue(v1.PodInitialized)
 }
 
-// was reports whether a condition was true in the previous status.
-func (m *maker) was(t v1.PodConditionType) bool {
+// wasTrue reports whether a condition was true in the previous status.
+func (m *maker) wasTrue(t v1.PodConditionType) bool {
 	return slices.ContainsFunc(m.before.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
 func (m *maker) uninitialized() (names []string) {
 	for i := range m.pod.Spec.InitContainers {
 		ctr := &m.pod.Spec.InitContainers[i]
-		c, ok := m.in.Seen.Last(ctr.Name)
+		c, ok := m.in.Observed.Newest(ctr.Name)
 		done := c.State == plan.Exited && c.ExitCode == 0
 		if podspec.IsSidecar(ctr) {
-			done = plan.Started(m.in, c)
+			done = plan.IsStarted(m.in, c)
 		}
 		if !ok || !done || c.SandboxID != m.sandbox.ID {
 			names = append(names, ctr.Name)

@@ -15,11 +15,11 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func wanted(policy v1.RestartPolicy) *v1.Pod {
+func newPod(policy v1.RestartPolicy) *v1.Pod {
 	return podtest.New("web", podtest.UID("u1"), podtest.RestartPolicy(policy), podtest.Image("app:1"))
 }
 
-func seen(c ...plan.Container) plan.Observed {
+func observedWith(c ...plan.Container) plan.Observed {
 	for i := range c {
 		c[i].SandboxID = "s"
 	}
@@ -28,7 +28,7 @@ func seen(c ...plan.Container) plan.Observed {
 
 // The function dead returns the observed state of a pod whose sandbox is not ready.
 func dead(c ...plan.Container) plan.Observed {
-	o := seen(c...)
+	o := observedWith(c...)
 	o.Sandboxes[0].Ready = false
 	return o
 }
@@ -80,49 +80,49 @@ func brief(st v1.PodStatus) string {
 
 func TestMake(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
-	withInit := wanted("Always")
+	withInit := newPod("Always")
 	withInit.Spec.InitContainers = []v1.Container{{Name: "i"}, {Name: "s", RestartPolicy: &always}}
 	hour := int64(3600)
-	short := wanted("Never")
+	short := newPod("Never")
 	short.Spec.ActiveDeadlineSeconds = &hour
-	two := wanted("Always")
+	two := newPod("Always")
 	two.Spec.Containers = append(two.Spec.Containers, v1.Container{Name: "d"})
-	gated := wanted("Always")
+	gated := newPod("Always")
 	gated.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "x"}}
 	for _, tt := range []struct {
 		name string
 		in   plan.Input
 		want string
 	}{
-		{"new", plan.Input{Want: wanted("Always")}, "Pending c=ContainerCreating"},
-		{"new with init", plan.Input{Want: withInit, Seen: seen()}, "Pending i=PodInitializing s=PodInitializing c=PodInitializing"},
-		{"init runs", plan.Input{Want: withInit, Seen: seen(running("i", 0))}, "Pending i=Running s=PodInitializing c=PodInitializing"},
-		{"sidecar runs", plan.Input{Want: withInit, Seen: seen(ended("i", 0, 0), running("s", 0))}, "Pending i=Completed+ s=Running+ c=ContainerCreating"},
-		{"all run", plan.Input{Want: withInit, Seen: seen(ended("i", 0, 0), running("s", 0), running("c", 0))}, "Running i=Completed+ s=Running+ c=Running+ Ready"},
-		{"init crashes", plan.Input{Want: withInit, Now: t0, Seen: seen(ended("i", 1, 2))}, "Pending i=CrashLoopBackOff<Error s=PodInitializing c=PodInitializing"},
-		{"runs", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0))}, "Running c=Running+ Ready"},
-		{"one of two", plan.Input{Want: two, Seen: seen(running("c", 0))}, "Pending c=Running+ d=ContainerCreating"},
-		{"not ready", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), Health: map[string]plan.Health{"c": {Started: true}}}, "Running c=Running"},
-		{"gate", plan.Input{Want: gated, Seen: seen(running("c", 0))}, "Running c=Running+"},
-		{"ErrImagePull", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 0)}, "Pending c=ErrImagePull"},
-		{"ImagePullBackOff", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 5*time.Second)}, "Pending c=ImagePullBackOff"},
-		{"config error", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.CreateContainerConfigError, 0)}, "Pending c=CreateContainerConfigError"},
-		{"crash loop", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 1))}, "Running c=CrashLoopBackOff<Error"},
-		{"lost with its sandbox, as at a boot", plan.Input{Want: wanted("Always"), Now: t0, Seen: dead(ended("c", 137, 3))}, "Running c=Error"},
-		{"restarts at once", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 0))}, "Running c=Error"},
-		{"after a restart", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 0, 0), running("c", 1))}, "Running c=Running<Completed+ Ready"},
-		{"succeeded", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
-		{"failed", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 3, 0))}, "Failed c=Error"},
-		{"given up", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 0)), Replaced: map[string]string{"c": "c"}}, "Running c=ContainerCreating<Completed"},
-		{"given up again", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 1)), Replaced: map[string]string{"c": "c"}}, "Running c=CrashLoopBackOff<Completed"},
-		{"retries", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 3, 3))}, "Running c=CrashLoopBackOff<Error"},
-		{"evicted", plan.Input{Want: wanted("Always"), Now: t0, End: &plan.End{Reason: "Evicted"}, Seen: seen(ended("c", 137, 0))}, "Failed Evicted c=Error"},
-		{"too long", plan.Input{Want: short, Now: t0, Started: t0.Add(-2 * time.Hour), Seen: seen(running("c", 0))}, "Running c=Running+ Ready"},
-		{"just in time", plan.Input{Want: short, Now: t0.Add(time.Hour), Started: t0.Add(-time.Minute), Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
-		{"deleted", plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Seen: seen(ended("c", 137, 0))}, "Failed c=Error"},
+		{"new", plan.Input{Want: newPod("Always")}, "Pending c=ContainerCreating"},
+		{"new with init", plan.Input{Want: withInit, Observed: observedWith()}, "Pending i=PodInitializing s=PodInitializing c=PodInitializing"},
+		{"init runs", plan.Input{Want: withInit, Observed: observedWith(running("i", 0))}, "Pending i=Running s=PodInitializing c=PodInitializing"},
+		{"sidecar runs", plan.Input{Want: withInit, Observed: observedWith(ended("i", 0, 0), running("s", 0))}, "Pending i=Completed+ s=Running+ c=ContainerCreating"},
+		{"all run", plan.Input{Want: withInit, Observed: observedWith(ended("i", 0, 0), running("s", 0), running("c", 0))}, "Running i=Completed+ s=Running+ c=Running+ Ready"},
+		{"init crashes", plan.Input{Want: withInit, Now: t0, Observed: observedWith(ended("i", 1, 2))}, "Pending i=CrashLoopBackOff<Error s=PodInitializing c=PodInitializing"},
+		{"runs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0))}, "Running c=Running+ Ready"},
+		{"one of two", plan.Input{Want: two, Observed: observedWith(running("c", 0))}, "Pending c=Running+ d=ContainerCreating"},
+		{"not ready", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0)), Health: map[string]plan.Health{"c": {Started: true}}}, "Running c=Running"},
+		{"gate", plan.Input{Want: gated, Observed: observedWith(running("c", 0))}, "Running c=Running+"},
+		{"ErrImagePull", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(), Failed: failed(plan.ErrImagePull, 0)}, "Pending c=ErrImagePull"},
+		{"ImagePullBackOff", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(), Failed: failed(plan.ErrImagePull, 5*time.Second)}, "Pending c=ImagePullBackOff"},
+		{"config error", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(), Failed: failed(plan.CreateContainerConfigError, 0)}, "Pending c=CreateContainerConfigError"},
+		{"crash loop", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(ended("c", 1, 1))}, "Running c=CrashLoopBackOff<Error"},
+		{"lost with its sandbox, as at a boot", plan.Input{Want: newPod("Always"), Now: t0, Observed: dead(ended("c", 137, 3))}, "Running c=Error"},
+		{"restarts at once", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(ended("c", 1, 0))}, "Running c=Error"},
+		{"after a restart", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(ended("c", 0, 0), running("c", 1))}, "Running c=Running<Completed+ Ready"},
+		{"succeeded", plan.Input{Want: newPod("Never"), Now: t0, Observed: observedWith(ended("c", 0, 0))}, "Succeeded c=Completed"},
+		{"failed", plan.Input{Want: newPod("Never"), Now: t0, Observed: observedWith(ended("c", 3, 0))}, "Failed c=Error"},
+		{"given up", plan.Input{Want: newPod("OnFailure"), Now: t0, Observed: observedWith(ended("c", 0, 0)), Replaced: map[string]string{"c": "c"}}, "Running c=ContainerCreating<Completed"},
+		{"given up again", plan.Input{Want: newPod("OnFailure"), Now: t0, Observed: observedWith(ended("c", 0, 1)), Replaced: map[string]string{"c": "c"}}, "Running c=CrashLoopBackOff<Completed"},
+		{"retries", plan.Input{Want: newPod("OnFailure"), Now: t0, Observed: observedWith(ended("c", 3, 3))}, "Running c=CrashLoopBackOff<Error"},
+		{"evicted", plan.Input{Want: newPod("Always"), Now: t0, End: &plan.End{Reason: "Evicted"}, Observed: observedWith(ended("c", 137, 0))}, "Failed Evicted c=Error"},
+		{"too long", plan.Input{Want: short, Now: t0, Started: t0.Add(-2 * time.Hour), Observed: observedWith(running("c", 0))}, "Running c=Running+ Ready"},
+		{"just in time", plan.Input{Want: short, Now: t0.Add(time.Hour), Started: t0.Add(-time.Minute), Observed: observedWith(ended("c", 0, 0))}, "Succeeded c=Completed"},
+		{"deleted", plan.Input{Want: newPod("Always"), Now: t0, Deleting: true, Observed: observedWith(ended("c", 137, 0))}, "Failed c=Error"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := brief(Make(tt.in, v1.PodStatus{}, Host{Runtime: "containerd"}))
+			got := brief(Compute(tt.in, v1.PodStatus{}, Host{Runtime: "containerd"}))
 			if got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -132,8 +132,8 @@ func TestMake(t *testing.T) {
 
 func TestAddressesAndTimes(t *testing.T) {
 	host := Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd"}
-	in := plan.Input{Want: wanted("Always"), Now: t0, Started: t0, Seen: seen(running("c", 2))}
-	st := Make(in, v1.PodStatus{}, host)
+	in := plan.Input{Want: newPod("Always"), Now: t0, Started: t0, Observed: observedWith(running("c", 2))}
+	st := Compute(in, v1.PodStatus{}, host)
 	if st.PodIP != "10.0.0.7" || st.HostIP != "192.168.0.2" || len(st.HostIPs) != 2 || !st.StartTime.Time.Equal(t0) {
 		t.Errorf("%+v", st)
 	}
@@ -142,28 +142,28 @@ func TestAddressesAndTimes(t *testing.T) {
 	}
 	later := in
 	later.Started = t0.Add(time.Minute) // with the start time of another agent
-	if again := Make(later, st, host); !again.StartTime.Time.Equal(t0) {
+	if again := Compute(later, st, host); !again.StartTime.Time.Equal(t0) {
 		t.Errorf("the pod started at %v, then at %v", t0, again.StartTime)
 	}
 	st.StartTime = &metav1.Time{Time: time.Unix(77, 0)}
-	if again := Make(later, st, host); !again.StartTime.Time.Equal(later.Started) {
+	if again := Compute(later, st, host); !again.StartTime.Time.Equal(later.Started) {
 		t.Errorf("a start in 1970 counts: %v", again.StartTime)
 	}
 	in.Now = t0.Add(time.Hour)
 	st.Conditions = append(st.Conditions, v1.PodCondition{Type: "example.com/theirs", Status: v1.ConditionTrue})
-	again := Make(in, st, host)
-	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" ||
+	again := Compute(in, st, host)
+	if again = Compute(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" ||
 		again.Conditions[0].Type != "example.com/theirs" {
 		t.Errorf("the conditions changed without a reason: %s", cmp.Diff(again.Conditions, st.Conditions))
 	}
-	in.Seen = seen(ended("c", 1, 3))
-	for _, c := range Make(in, st, host).Conditions {
+	in.Observed = observedWith(ended("c", 1, 3))
+	for _, c := range Compute(in, st, host).Conditions {
 		if changed := c.LastTransitionTime.Time.Equal(in.Now); changed != (c.Type == v1.PodReady || c.Type == v1.ContainersReady) {
 			t.Errorf("%s changed: %v", c.Type, changed)
 		}
 	}
 	in.Want.Spec.HostNetwork = true
-	if st := Make(in, st, host); len(st.PodIPs) != 2 || st.PodIP != "192.168.0.2" {
+	if st := Compute(in, st, host); len(st.PodIPs) != 2 || st.PodIP != "192.168.0.2" {
 		t.Errorf("host network: %v", st.PodIPs)
 	}
 }
@@ -176,11 +176,11 @@ func TestReadyToStart(t *testing.T) {
 		"pod sandbox has no IP address": {ID: "s", Ready: true},
 		"":                              {ID: "s", Ready: true, IPs: []string{"10.0.0.1"}},
 	} {
-		in := plan.Input{Want: wanted("Always"), Now: t0}
+		in := plan.Input{Want: newPod("Always"), Now: t0}
 		if s.ID != "" {
-			in.Seen.Sandboxes = []plan.Sandbox{s}
+			in.Observed.Sandboxes = []plan.Sandbox{s}
 		}
-		c := Make(in, v1.PodStatus{}, Host{}).Conditions[0]
+		c := Compute(in, v1.PodStatus{}, Host{}).Conditions[0]
 		want := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: "PodSandboxNotReady", Message: message}
 		if message == "" {
 			want.Status, want.Reason = v1.ConditionTrue, ""
@@ -196,7 +196,7 @@ func TestTrouble(t *testing.T) {
 	trouble := func(op plan.Op) map[plan.Key]plan.Failure {
 		return map[plan.Key]plan.Failure{{Op: op}: {Reason: plan.FailedMount, Message: "no space left on device"}}
 	}
-	st := Make(plan.Input{Want: wanted("Always"), Now: t0, Failed: trouble(plan.RunSandbox)}, v1.PodStatus{}, Host{})
+	st := Compute(plan.Input{Want: newPod("Always"), Now: t0, Failed: trouble(plan.RunSandbox)}, v1.PodStatus{}, Host{})
 	if w := st.ContainerStatuses[0].State.Waiting; w.Reason != plan.ContainerCreating || w.Message != "FailedMount: no space left on device" {
 		t.Errorf("%+v", w)
 	}
@@ -204,7 +204,7 @@ func TestTrouble(t *testing.T) {
 		c.Message != "no pod sandbox exists" {
 		t.Errorf("%+v", c)
 	}
-	st = Make(plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Failed: trouble(plan.RemoveSandbox)}, v1.PodStatus{}, Host{})
+	st = Compute(plan.Input{Want: newPod("Always"), Now: t0, Deleting: true, Failed: trouble(plan.RemoveSandbox)}, v1.PodStatus{}, Host{})
 	if st.Message != "no space left on device" {
 		t.Errorf("%q", st.Message)
 	}
@@ -212,7 +212,7 @@ func TestTrouble(t *testing.T) {
 
 // TestMessages checks that the size of a status is limited for termination messages of any length.
 func TestMessages(t *testing.T) {
-	p := wanted("Never")
+	p := newPod("Never")
 	var all []plan.Container
 	p.Spec.Containers = nil
 	for _, name := range strings.Split("abcdefgh", "") {
@@ -221,7 +221,7 @@ func TestMessages(t *testing.T) {
 		c.Message = strings.Repeat("ä", 2000)
 		all = append(all, c)
 	}
-	st := Make(plan.Input{Want: p, Now: t0, Seen: seen(all...)}, v1.PodStatus{}, Host{})
+	st := Compute(plan.Input{Want: p, Now: t0, Observed: observedWith(all...)}, v1.PodStatus{}, Host{})
 	total := 0
 	for _, c := range st.ContainerStatuses {
 		total += len(c.State.Terminated.Message)
@@ -236,11 +236,11 @@ func TestMessages(t *testing.T) {
 
 // TestReadinessGates checks that the message of the Ready condition names each readiness gate that is not true.
 func TestReadinessGates(t *testing.T) {
-	pod := wanted("Always")
+	pod := newPod("Always")
 	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}, {ConditionType: "c"}}
 	pod.Status.Conditions = []v1.PodCondition{{Type: "b", Status: v1.ConditionFalse}, {Type: "c", Status: v1.ConditionTrue}}
 	ready := func() v1.PodCondition {
-		for _, c := range Make(plan.Input{Want: pod, Now: t0, Seen: seen(running("c", 0))}, v1.PodStatus{}, Host{}).Conditions {
+		for _, c := range Compute(plan.Input{Want: pod, Now: t0, Observed: observedWith(running("c", 0))}, v1.PodStatus{}, Host{}).Conditions {
 			if c.Type == v1.PodReady {
 				return c
 			}

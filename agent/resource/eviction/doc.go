@@ -4,7 +4,7 @@
 //	kernel: pressure stall, cgroup thresholds --wake--.     KubeletConfiguration
 //	a timer, 10 s to 1 min --------------------------.|         | Parse
 //	                                                 vv         v
-//	metrics/room --Now--> Observations --------> State.Judge <-- Thresholds
+//	metrics/room --Now--> Observations --------> State.Evaluate <-- Thresholds
 //	agent/resource/oom: the kernel killed --OutOfMemory-------^
 //	                                                 |
 //	        .------- conditions -------- Verdict ----+---- the threshold to act on
@@ -12,7 +12,7 @@
 //	 Node, admission, taints                      Reclaimer: dead containers, unused images
 //	                                                              | not enough, seen anew
 //	 usage --pods' figures--> Rank --first that is not critical--> Pods.Evict
-//	       --limited pods' disks--> Exceeded ----------------------^     |
+//	       --limited pods' disks--> FindExceeded ----------------------^     |
 //	                                                                     v
 //	      the store has that it ends --> plan: stop, remove containers --> Failed, Evicted
 //

@@ -33,7 +33,7 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.onDisk() && e.files.result == nil {
-		if !e.files.recount.holds(met, o, time.Now()) {
+		if !e.files.recount.isActive(met, o, time.Now()) {
 			e.startReclaim(ctx, met, d)
 		}
 		return false, slices.DeleteFunc(slices.Clone(met), Threshold.onDisk)
@@ -54,7 +54,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	if what == v1.ResourceMemory {
 		// The measurement takes long under memory pressure, so the process that used the memory may have ended
 		// meanwhile.
-		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
+		if machine, pods, err := e.c.Reader.Memory(ctx); err == nil {
 			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
 		}
 		if left := o.stillMet(met); len(left) == 0 || left[0] != t {
@@ -64,7 +64,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 		}
 	}
 	for _, t := range met {
-		e.c.Counts.Age(string(t.Signal), time.Since(at))
+		e.c.Counter.Age(string(t.Signal), time.Since(at))
 	}
 	ranked := Rank(candidates, t.Signal, d, o.target(t))
 	if t.onDisk() {
@@ -81,7 +81,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	if !e.noCandidate {
 		e.noCandidate = true
 		e.c.Log.Error("no pod can be evicted: each is critical, uses too little of the missing resource, or has ended", "signal", t.Signal)
-		if t.onDisk() && o.below(t, false) {
+		if t.onDisk() && o.isBelow(t, false) {
 			e.c.Events.Node(v1.EventTypeWarning, foreignFiles, foreignMessage(candidates, t, o, d))
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 // which have no such events, it does nothing.
 func (e *Eviction) muteKernel(what v1.ResourceName) {
 	if what == v1.ResourceMemory {
-		e.mutedUntil = time.Now().Add(soonest)
+		e.mutedUntil = time.Now().Add(minInterval)
 	}
 }
 
@@ -122,12 +122,12 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 		e.mu.Unlock()
 	}
 	e.c.Events.PodWith(annotations, p, v1.EventTypeWarning, plan.Evicted, end.Message)
-	e.c.Counts.Evicted(why)
+	e.c.Counter.Evicted(why)
 	e.c.Log.Warn("pod is evicted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "signal", why, "by", e.cause, "message", end.Message)
 	late := time.NewTimer(evictTimeout)
 	defer late.Stop()
 	for {
-		if e.c.Pods.Cleared(p.UID) {
+		if e.c.Pods.ResourcesReleased(p.UID) {
 			return true
 		}
 		select {

@@ -17,13 +17,13 @@ import (
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(*world) {})
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		w.OutOfMemory(6 * time.Minute)
-		w.told(t)
+		w.checkEvents(t)
 		w.OutOfMemory(time.Minute)
 		w.OutOfMemory(2 * time.Minute) // after a restart, several kills are reported at once
-		w.told(t, "changed")
+		w.checkEvents(t, "changed")
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
 		}
@@ -31,9 +31,9 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the log does not say why: %s", &w.lines)
 		}
 		time.Sleep(4*time.Minute - time.Second) // in the time of the bubble, like all others
-		w.told(t)
+		w.checkEvents(t)
 		time.Sleep(time.Second)
-		w.told(t, "changed", "pods may ask again")
+		w.checkEvents(t, "changed", "pods may ask again")
 	})
 }
 
@@ -42,15 +42,15 @@ func TestNobodyForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free, w.disk, w.garbage = 50, 50, 60
-			w.pods = []Candidate{uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+			w.pods = []Candidate{newCandidate(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
 		})
-		w.runs(t)
+		w.start(t)
 		memory := []string{
 			"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
 			"age of nodefs.available", "age of containerfs.available",
 		}
 		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
-		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is measured again as well
+		w.checkEvents(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is measured again as well
 		if w.disk != 110 {
 			t.Errorf("%d MiB are free", w.disk)
 		}
@@ -62,9 +62,9 @@ func TestNobodyForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.disk = 50
-			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // the pod uses no disk space
+			w.pods = []Candidate{newCandidate(static(aPod("own", "", "", 0)), 300*mib, 1)} // the pod uses no disk space
 		})
-		w.runs(t)
+		w.start(t)
 		disk := []string{
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
 			"reclaim images", "age of nodefs.available", "age of containerfs.available",
@@ -72,8 +72,8 @@ func TestNobodyForDisk(t *testing.T) {
 		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted: " +
 			"the pods use only 0 of it. Other files, or critical pods, fill the disk. Unused images and containers were removed."
 		said := append(slices.Clone(disk), foreign)
-		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
-		time.Sleep(soonest / 2) // in the time of the bubble
+		w.checkEvents(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
+		time.Sleep(minInterval / 2) // in the time of the bubble
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(wakeGap)
@@ -92,7 +92,7 @@ func TestLull(t *testing.T) {
 			w.disk = 50
 			w.pods = []Candidate{writes(aPod("small", "", "", 0), 0, 4096, 0), writes(aPod("grows", "", "", 0), 0, 4096, 0)}
 		})
-		w.runs(t)
+		w.start(t)
 		counts := func() (n int) {
 			w.set(func() {
 				for _, line := range w.log {
@@ -107,20 +107,20 @@ func TestLull(t *testing.T) {
 		if n := counts(); n != 1 {
 			t.Fatalf("counted %d times at once", n)
 		}
-		wait(time.Hour)
+		sleepFor(time.Hour)
 		if n := counts(); n < 12 || n > 16 {
 			t.Errorf("images were reclaimed %d times in an hour without a change", n)
 		}
 		for range 40 { // other files grow, by one MiB per measurement
 			w.set(func() { w.disk-- })
-			wait(soonest)
+			sleepFor(minInterval)
 		}
 		if n := counts(); n < 5 || n > 12 {
 			t.Errorf("images were reclaimed %d times while other files filled the disk", n)
 		}
 		grows := writes(w.pods[1].Pod, 0, 60*mib, 0)
 		w.set(func() { w.disk, w.pods[1] = 0, grows })
-		wait(soonest + time.Second)
+		sleepFor(minInterval + time.Second)
 		if _, gone := w.ends[grows.Pod.UID]; !gone {
 			t.Errorf("the pod that filled the disk is not evicted; the log: %s", &w.lines)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Room measures the free resources of the machine. *room.Reader implements it.
-type Room interface {
+// ResourceReader measures the free resources of the machine. *room.Reader implements it.
+type ResourceReader interface {
 	// Now measures the free amount of each resource. Amounts that are unknown are missing, and the error explains
 	// them.
 	Now(context.Context) (room.Room, error)
@@ -42,8 +42,8 @@ type Pods interface {
 	// Evict stores that a pod is evicted. It returns before the pod has ended. It returns false if the pod is already
 	// ending or removed.
 	Evict(context.Context, types.UID, plan.End) bool
-	// Cleared reports whether all resources of an evicted pod have been released.
-	Cleared(types.UID) bool
+	// ResourcesReleased reports whether all resources of an evicted pod have been released.
+	ResourcesReleased(types.UID) bool
 	// NodeChanged evaluates rejected pods again.
 	NodeChanged()
 }
@@ -60,8 +60,8 @@ type Events interface {
 	PodWith(annotations map[string]string, pod *v1.Pod, eventType, reason, message string)
 }
 
-// Counts counts evictions. *figures.Evictions implements it.
-type Counts interface {
+// Counter counts evictions. *figures.Evictions implements it.
+type Counter interface {
 	Evicted(signal string)
 	Age(signal string, age time.Duration) // maximum age of the figures on which an eviction is based
 }
@@ -77,12 +77,12 @@ type Waker interface {
 // Config configures New.
 type Config struct {
 	Kubelet *kubelet.KubeletConfiguration // with all defaults set
-	Room    Room
+	Reader  ResourceReader
 	Figures Figures
 	Pods    Pods
 	Reclaim Reclaimer // nil disables reclaiming
 	Events  Events
-	Counts  Counts
+	Counter Counter
 	Watch   func() Waker // opens the Waker when Run begins
 	PodsDir string       // parent of all pods' directories, for truncating termination logs; if it is empty, none are truncated
 	Hold    bool         // only report the conditions; evict no pod and reclaim nothing
@@ -148,24 +148,24 @@ func (e *Eviction) Conditions() []v1.NodeConditionType {
 	return e.conditions
 }
 
-// Looked reports whether Conditions is based on a measurement.
-func (e *Eviction) Looked() bool {
+// HasMeasured reports whether Conditions is based on a measurement.
+func (e *Eviction) HasMeasured() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.observed
 }
 
-// Barred reports whether an evicted pod must not be admitted yet. It must not be admitted while the node has a
+// IsBarred reports whether an evicted pod must not be admitted yet. It must not be admitted while the node has a
 // pressure condition, soon after the eviction, or before the first measurement.
-func (e *Eviction) Barred(uid types.UID) bool {
+func (e *Eviction) IsBarred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, known := e.evictedAt[uid]
 	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
-// Touched wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
-func (e *Eviction) Touched() {
+// Wake wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
+func (e *Eviction) Wake() {
 	select {
 	case e.podChanged <- struct{}{}:
 	default:
@@ -196,7 +196,7 @@ func (e *Eviction) lastOOMTime() time.Time {
 
 // readmitDelay returns the minimum time for which a static pod stays ended after its eviction. If it started earlier,
 // the pod could cause the same pressure again.
-func (e *Eviction) readmitDelay() time.Duration { return max(e.transition, soonest) }
+func (e *Eviction) readmitDelay() time.Duration { return max(e.transition, minInterval) }
 
 // Times used by Run.
 const (

@@ -27,9 +27,9 @@ func observe(r room.Room) Observations {
 	return out
 }
 
-// below reports whether the free amount is less than the threshold's value. If reclaim is true, it adds the minimum
+// isBelow reports whether the free amount is less than the threshold's value. If reclaim is true, it adds the minimum
 // reclaim to the value.
-func (o Observations) below(t Threshold, reclaim bool) bool {
+func (o Observations) isBelow(t Threshold, reclaim bool) bool {
 	a, ok := o[t.Signal]
 	want := t.Value.units(a.Total)
 	if reclaim {
@@ -38,8 +38,8 @@ func (o Observations) below(t Threshold, reclaim bool) bool {
 	return ok && a.Free < want
 }
 
-// missing returns how much more must be freed until an active threshold is no longer met, in the signal's units.
-func (o Observations) missing(t Threshold) float64 {
+// missingAmount returns how much more must be freed until an active threshold is no longer met, in the signal's units.
+func (o Observations) missingAmount(t Threshold) float64 {
 	a := o[t.Signal]
 	if want := t.Value.units(a.Total) + t.Reclaim.units(a.Total); want > a.Free {
 		return float64(want - a.Free)
@@ -79,15 +79,15 @@ func (s *State) markMet(c v1.NodeConditionType, at time.Time) {
 	}
 }
 
-// Judge evaluates observations. A condition ends when it has not been met for the given transition time.
-func (s *State) Judge(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
+// Evaluate evaluates observations. A condition ends when it has not been met for the given transition time.
+func (s *State) Evaluate(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
 	since, acted := map[key]time.Time{}, map[key]bool{}
 	if s.seen == nil {
 		s.seen = map[v1.NodeConditionType]time.Time{}
 	}
 	met := map[v1.NodeConditionType]bool{}
 	for _, t := range list {
-		if !o.below(t, s.acted[t.key()]) {
+		if !o.isBelow(t, s.acted[t.key()]) {
 			continue
 		}
 		at, before := s.since[t.key()]
@@ -128,13 +128,13 @@ func (v *Verdict) wake(at time.Time) {
 
 // stillMet returns the thresholds in met whose value plus minimum reclaim is still not free.
 func (o Observations) stillMet(met []Threshold) []Threshold {
-	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
+	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.isBelow(t, true) })
 }
 
 // Bounds of the interval between evaluations.
 const (
-	soonest = 10 * time.Second
-	latest  = time.Minute
+	minInterval = 10 * time.Second
+	maxInterval = time.Minute
 )
 
 // maxRates contains the rates, per second, that are assumed as the maximum for each resource. For disks, it is the
@@ -146,7 +146,7 @@ var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 2
 // returns the lower bound. It also returns the lower bound while the free memory is less than twice its threshold,
 // even if the kernel reports events.
 func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration {
-	left := latest
+	left := maxInterval
 	for _, t := range list {
 		a, ok := o[t.Signal]
 		what := t.Signal.meaning().resource
@@ -154,11 +154,11 @@ func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration
 		switch {
 		case !ok:
 		case a.Free <= want, what == v1.ResourceMemory && (coverage == NoEvents || a.Free < 2*want):
-			return soonest
+			return minInterval
 		case what == v1.ResourceMemory && coverage == UseEvents:
 		default:
 			left = min(left, time.Duration(float64(a.Free-want)/maxRates[what]*float64(time.Second)))
 		}
 	}
-	return max(left, soonest)
+	return max(left, minInterval)
 }

@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 			var s State
 			for _, st := range c.steps {
 				o := Observations{Memory: {Free: uint64(st.free) * mib, Total: 1000 * mib}}
-				if got := s.Judge(c.list, o, 5*time.Minute, t0.Add(time.Duration(st.at)*time.Second)).text(); got != st.want {
+				if got := s.Evaluate(c.list, o, 5*time.Minute, t0.Add(time.Duration(st.at)*time.Second)).text(); got != st.want {
 					t.Errorf("at %d s: %q, not %q", st.at, got, st.want)
 				}
 			}
@@ -107,12 +107,12 @@ func TestJudgeOrder(t *testing.T) {
 		all = append(all, Threshold{Signal: m.signal, Value: Value{Part: .5}})
 	}
 	var s State
-	v := s.Judge(all, Observations{PIDs: {Free: 1, Total: 10}, NodeInodes: {Free: 1, Total: 10}, PodsMemory: {Free: 1, Total: 10}}, 0, t0)
+	v := s.Evaluate(all, Observations{PIDs: {Free: 1, Total: 10}, NodeInodes: {Free: 1, Total: 10}, PodsMemory: {Free: 1, Total: 10}}, 0, t0)
 	if got, want := v.text(),
 		"[DiskPressure MemoryPressure PIDPressure] allocatableMemory.available<50%; nodefs.inodesFree<50%; pid.available<50%"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
-	if got := s.Judge(all, Observations{}, 0, t0).text(); got != "[] " {
+	if got := s.Evaluate(all, Observations{}, 0, t0).text(); got != "[] " {
 		t.Errorf("no measurements: %q", got)
 	}
 }
@@ -145,13 +145,13 @@ func TestPause(t *testing.T) {
 			UseEvents, time.Minute,
 		},
 		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, UseEvents, 2 * (1 << 30) / (100 << 20) * time.Second},
-		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, UseEvents, soonest},
+		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, UseEvents, minInterval},
 		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, UseEvents, time.Minute},
-		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, UseEvents, soonest},
+		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, UseEvents, minInterval},
 		"a leak":            {Observations{Memory: {Free: 2148 * mib, Total: 20 << 30}}, StallEvents, 20 * time.Second},
 		"much, of stalls":   {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, StallEvents, time.Minute},
-		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, UseEvents, soonest},
-		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, NoEvents, soonest},
+		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, UseEvents, minInterval},
+		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, NoEvents, minInterval},
 		"nothing is known":  {Observations{}, NoEvents, time.Minute},
 	} {
 		if got := nextLook(list, c.o, c.coverage).Truncate(time.Second); got != c.want {

@@ -22,8 +22,8 @@ const (
 	containerLimit Limit = "ephemeralcontainerfs.limit"
 )
 
-// Limited reports whether a pod has a limit on files that can be enforced only by measuring them.
-func Limited(p *v1.Pod) bool {
+// HasMeasuredLimit reports whether a pod has a limit on files that can be enforced only by measuring them.
+func HasMeasuredLimit(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if diskLimit(&p.Spec.Volumes[i]) != nil {
 			return true
@@ -59,9 +59,9 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 	return nil
 }
 
-// Exceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
+// FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
 // none. Writable layers count only if layers is set, which means that they are on the node's disk.
-func Exceeded(c Candidate, layers bool) (Limit, string) {
+func FindExceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""
 	}

@@ -26,11 +26,11 @@ type Machine struct {
 	Images  Images
 }
 
-// NewForMachine is like New, but sets Room and Watch for this machine.
+// NewForMachine is like New, but sets ResourceReader and Watch for this machine.
 func NewForMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
 	c.PodsDir = filepath.Join(m.Root, "pods")
-	c.Room = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
+	c.Reader = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
 	mount, unified := filepath.Join(cgroup.Mountpoint, "memory"), m.Cgroups.Unified()
 	if unified {
 		mount = cgroup.Mountpoint

@@ -68,7 +68,7 @@ func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) stri
 	a, what := o[t.Signal], t.Signal.meaning().resource
 	sum := 0.0
 	for _, c := range list {
-		sum += used(c, t.Signal, d)
+		sum += usedAmount(c, t.Signal, d)
 	}
 	return fmt.Sprintf("The disk of %s is nearly full (threshold quantity: %v, available: %v), and no pod is evicted: "+
 		"the pods use only %v of it. Other files, or critical pods, fill the disk. Unused images and containers were removed.",

@@ -38,9 +38,9 @@ const growth = 1 << 20
 // nextLook returns the time until the limits must be checked again.
 func (l *limits) nextLook() time.Duration {
 	if l.present {
-		return soonest
+		return minInterval
 	}
-	return latest
+	return maxInterval
 }
 
 // enforcesLimits reports whether limits on files are enforced on this node.
@@ -57,7 +57,7 @@ func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 	}
 	var limited []*v1.Pod
 	for _, p := range e.c.Pods.Active() {
-		if !demand.HasSystemPriority(p) && Limited(p) {
+		if !demand.HasSystemPriority(p) && HasMeasuredLimit(p) {
 			limited = append(limited, p)
 		}
 	}
@@ -68,7 +68,7 @@ func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 	}
 	used := [2]uint64{usedBytes(r.Node), usedBytes(r.Container)}
 	fuller := used[0] > l.used[0]+growth || used[1] > l.used[1]+growth
-	if !fuller && now.Sub(l.measuredAt) < latest {
+	if !fuller && now.Sub(l.measuredAt) < maxInterval {
 		l.used = [2]uint64{min(used[0], l.used[0]), min(used[1], l.used[1])}
 		return
 	}
@@ -89,7 +89,7 @@ func (e *Eviction) measure(ctx context.Context, pods []*v1.Pod, layers bool) (ou
 		}
 	}()
 	for _, p := range pods {
-		st, err := e.c.Figures.Storage(ctx, p, soonest/2)
+		st, err := e.c.Figures.Storage(ctx, p, minInterval/2)
 		if ctx.Err() != nil {
 			return out
 		}
@@ -97,7 +97,7 @@ func (e *Eviction) measure(ctx context.Context, pods []*v1.Pod, layers bool) (ou
 			e.c.Log.Warn("cannot measure the files of a pod", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "error", err)
 			continue
 		}
-		if limit, message := Exceeded(Candidate{p, st}, layers); limit != "" {
+		if limit, message := FindExceeded(Candidate{p, st}, layers); limit != "" {
 			out = append(out, excess{p, limit, message})
 		}
 	}

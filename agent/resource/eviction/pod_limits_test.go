@@ -11,10 +11,10 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The type late is a fake whose count of files takes an hour and cannot be cancelled.
-type late struct{ Figures }
+// slowDisk is a fake whose count of files takes an hour and cannot be cancelled.
+type slowDisk struct{ Figures }
 
-func (l late) Storage(ctx context.Context, p *v1.Pod, age time.Duration) (*stats.PodStats, error) {
+func (l slowDisk) Storage(ctx context.Context, p *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	time.Sleep(time.Hour) // in the time of the bubble
 	return l.Figures.Storage(ctx, p, age)
 }
@@ -25,11 +25,11 @@ func TestRunWaits(t *testing.T) {
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
 		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{limited} })
-		w.c.Figures = late{w}
+		w.c.Figures = slowDisk{w}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
-		w.told(t, "pods may ask again")
+		w.checkEvents(t, "pods may ask again")
 		stop()
 		synctest.Wait()
 		if len(done) > 0 {
@@ -43,6 +43,6 @@ func TestRunWaits(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		w.told(t, "measure limited", "closed") // no pod is evicted after the context's end
+		w.checkEvents(t, "measure limited", "closed") // no pod is evicted after the context's end
 	})
 }

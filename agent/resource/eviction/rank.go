@@ -58,7 +58,7 @@ const (
 // target returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
 // amount. For a disk it is at least the lower bounds.
 func (o Observations) target(t Threshold) float64 {
-	missing := o.missing(t)
+	missing := o.missingAmount(t)
 	if !t.onDisk() {
 		return missing
 	}
@@ -107,7 +107,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		var all []float64
 		for _, c := range list {
 			if !demand.HasSystemPriority(c.Pod) {
-				all = append(all, used(c, s, d))
+				all = append(all, usedAmount(c, s, d))
 			}
 		}
 		fair = leastUse(all, missing)
@@ -121,7 +121,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		if c.Pod.Spec.Priority != nil {
 			p.priority = *c.Pod.Spec.Priority
 		}
-		p.beyond = used(c, s, d)
+		p.beyond = usedAmount(c, s, d)
 		if demand.IsOwn(c.Pod) && p.beyond < missing*fairPart || onDisk && (p.beyond == 0 || p.beyond < fair) {
 			continue
 		}
@@ -156,8 +156,8 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// used returns how much of the signal's resource a pod uses.
-func used(c Candidate, s Signal, d Disks) float64 {
+// usedAmount returns how much of the signal's resource a pod uses.
+func usedAmount(c Candidate, s Signal, d Disks) float64 {
 	st := c.Stats
 	if st == nil {
 		return 0
@@ -202,7 +202,7 @@ func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64)
 	}
 	for i := range c.Stats.VolumeStats {
 		v := &c.Stats.VolumeStats[i]
-		add(&v.FsStats, in.volumes && local(c.Pod, v.Name))
+		add(&v.FsStats, in.volumes && isLocal(c.Pod, v.Name))
 	}
 	if in.volumes {
 		sum += otherFiles(c, of)
@@ -225,15 +225,15 @@ func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 		}
 	}
 	for i := range c.Stats.VolumeStats {
-		if v := &c.Stats.VolumeStats[i]; local(c.Pod, v.Name) {
+		if v := &c.Stats.VolumeStats[i]; isLocal(c.Pod, v.Name) {
 			rest -= number(of(&v.FsStats))
 		}
 	}
 	return max(rest, 0)
 }
 
-// local reports whether the files of a volume are on the node's disk.
-func local(p *v1.Pod, name string) bool {
+// isLocal reports whether the files of a volume are on the node's disk.
+func isLocal(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.Name == name {
 			return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault ||

@@ -26,7 +26,7 @@ func static(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-func uses(p *v1.Pod, memory, processes uint64) Candidate {
+func newCandidate(p *v1.Pod, memory, processes uint64) Candidate {
 	return Candidate{p, &stats.PodStats{PodRef: stats.PodReference{UID: string(p.UID)},
 		Memory: &stats.MemoryStats{WorkingSetBytes: &memory}, ProcessStats: &stats.ProcessStats{ProcessCount: &processes},
 		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
@@ -54,14 +54,14 @@ func names(list []Candidate) string {
 
 func TestRankMemory(t *testing.T) {
 	list := []Candidate{
-		uses(aPod("within", "100", "", 0), 99, 0),
-		uses(aPod("within-low", "100", "", -5), 100, 0),
-		uses(aPod("above-high", "10", "", 10), 1000, 0),
-		uses(aPod("above", "10", "", 0), 100, 0),
-		uses(aPod("above-more", "500", "", 0), 600, 0),
-		uses(aPod("critical", "", "", demand.SystemCritical), 5000, 0),
-		uses(static(aPod("static", "", "", 0)), 9000, 0),
-		uses(static(aPod("static-critical", "", "", demand.SystemNodeCritical)), 9000, 0),
+		newCandidate(aPod("within", "100", "", 0), 99, 0),
+		newCandidate(aPod("within-low", "100", "", -5), 100, 0),
+		newCandidate(aPod("above-high", "10", "", 10), 1000, 0),
+		newCandidate(aPod("above", "10", "", 0), 100, 0),
+		newCandidate(aPod("above-more", "500", "", 0), 600, 0),
+		newCandidate(aPod("critical", "", "", demand.SystemCritical), 5000, 0),
+		newCandidate(static(aPod("static", "", "", 0)), 9000, 0),
+		newCandidate(static(aPod("static-critical", "", "", demand.SystemNodeCritical)), 9000, 0),
 		{Pod: aPod("runs-nothing", "", "", 0)},
 	}
 	for _, s := range []Signal{Memory, PodsMemory} {
@@ -84,13 +84,13 @@ func TestRankOwn(t *testing.T) {
 		{"disk, a tenth", writes(static(aPod("static", "", "", 0)), 40, 30, 30), ImageFs, 1000, "static"},
 		{"disk, less", writes(static(aPod("static", "", "", 0)), 40, 30, 29), ImageFs, 1000, ""},
 		{"inodes", writes(static(aPod("static", "", "", 0)), 1000, 0, 0), NodeInodes, 1001, ""},
-		{"memory", uses(static(aPod("static", "", "", 0)), 10, 0), Memory, 100, "api static"},
-		{"memory, less", uses(static(aPod("static", "", "", 0)), 9, 0), Memory, 100, "api"},
-		{"asked for as much", uses(static(aPod("static", "1k", "", 0)), 9, 0), Memory, 90, "api static"},
-		{"processes", uses(static(aPod("static", "", "", 0)), 0, 9), PIDs, 100, "api"},
+		{"memory", newCandidate(static(aPod("static", "", "", 0)), 10, 0), Memory, 100, "api static"},
+		{"memory, less", newCandidate(static(aPod("static", "", "", 0)), 9, 0), Memory, 100, "api"},
+		{"asked for as much", newCandidate(static(aPod("static", "1k", "", 0)), 9, 0), Memory, 90, "api static"},
+		{"processes", newCandidate(static(aPod("static", "", "", 0)), 0, 9), PIDs, 100, "api"},
 		{"nothing is known", Candidate{Pod: static(aPod("static", "", "", 0))}, ImageFs, 1, ""},
 	} {
-		list := []Candidate{c.c, uses(aPod("api", "", "", 0), 1, 1)}
+		list := []Candidate{c.c, newCandidate(aPod("api", "", "", 0), 1, 1)}
 		if got := names(Rank(list, c.s, Disks{Image: true, Container: true}, c.missing)); got != c.want {
 			t.Errorf("%s: %q, not %q", c.name, got, c.want)
 		}
@@ -145,14 +145,14 @@ func TestMissing(t *testing.T) {
 		{Threshold{Signal: NodeFs, Value: quantity("10")}, 0},
 		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // unknown, so nothing counts as free
 	} {
-		if got := o.missing(c.t); got != c.want {
+		if got := o.missingAmount(c.t); got != c.want {
 			t.Errorf("%+v: %v, not %v", c.t, got, c.want)
 		}
 	}
 }
 
 func TestRankProcesses(t *testing.T) {
-	list := []Candidate{uses(aPod("few", "", "", 0), 0, 3), uses(aPod("many", "", "", 0), 0, 300), uses(aPod("low", "", "", -1), 0, 1)}
+	list := []Candidate{newCandidate(aPod("few", "", "", 0), 0, 3), newCandidate(aPod("many", "", "", 0), 0, 300), newCandidate(aPod("low", "", "", -1), 0, 1)}
 	if got, want := names(Rank(list, PIDs, Disks{}, 1000)), "low many few"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
@@ -238,11 +238,11 @@ func TestExceeded(t *testing.T) {
 		"sidecar":                     {sidecar, true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
 		"nothing known":               {Candidate{Pod: volume.Pod}, true, "", ""},
 	} {
-		limit, message := Exceeded(c.c, c.layers)
+		limit, message := FindExceeded(c.c, c.layers)
 		if limit != c.limit || message != c.want {
 			t.Errorf("%s: %s %q, not %s %q", name, limit, message, c.limit, c.want)
 		}
-		if want := name != "in memory"; Limited(c.c.Pod) != want {
+		if want := name != "in memory"; HasMeasuredLimit(c.c.Pod) != want {
 			t.Errorf("%s: limited is not %v", name, want)
 		}
 	}
@@ -260,11 +260,11 @@ func TestMessage(t *testing.T) {
 		t                            Threshold
 		want, containers, usage, pod string
 	}{
-		{uses(aPod("p", "10Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
+		{newCandidate(aPod("p", "10Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
 			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 20Mi, request is 10Mi, has larger consumption of memory. ", "c", "20Mi", ""},
-		{uses(aPod("p", "30Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: Value{Part: .25}},
+		{newCandidate(aPod("p", "30Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: Value{Part: .25}},
 			"The node was low on resource: memory. Threshold quantity: 128Mi, available: 50Mi. ", "", "", ""},
-		{uses(pod, 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
+		{newCandidate(pod, 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
 			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Pod p was using 20Mi, request is 5Mi, has larger consumption of memory. " +
 				"Container c was using 20Mi, request is 10Mi, has larger consumption of memory. ", "c", "20Mi", "p"},
 		{writes(aPod("p", "", "1k", 0), 1024, 1024, 9999), Threshold{Signal: NodeFs, Value: Value{Part: .1}},

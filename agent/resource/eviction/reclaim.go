@@ -45,15 +45,15 @@ type recountDelay struct {
 
 // begin starts a pause that is twice as long as the last one.
 func (l *recountDelay) begin(met []Threshold, o Observations, now time.Time) {
-	l.pause = min(max(2*l.pause, 2*soonest), longestLull)
+	l.pause = min(max(2*l.pause, 2*minInterval), longestLull)
 	l.until, l.free = now.Add(l.pause), map[Signal]uint64{}
 	for _, t := range met {
 		l.free[t.Signal] = o[t.Signal].Free
 	}
 }
 
-// holds reports whether the pause is still active.
-func (l *recountDelay) holds(met []Threshold, o Observations, now time.Time) bool {
+// isActive reports whether the pause is still active.
+func (l *recountDelay) isActive(met []Threshold, o Observations, now time.Time) bool {
 	return now.Before(l.until) && !slices.ContainsFunc(met, func(t Threshold) bool {
 		before, known := l.free[t.Signal]
 		return t.onDisk() && (!known || float64(before)-float64(o[t.Signal].Free) >= o.target(t)*fairPart)

@@ -41,9 +41,9 @@ func (e *Eviction) Run(ctx context.Context) error {
 				e.cause = "timer"
 			}
 		case <-e.podChanged: // a pod with limits may have been added
-			if e.enforcesLimits() && time.Until(due) > soonest {
-				due = time.Now().Add(soonest)
-				next.Reset(soonest)
+			if e.enforcesLimits() && time.Until(due) > minInterval {
+				due = time.Now().Add(minInterval)
+				next.Reset(minInterval)
 			}
 			continue
 		case found := <-e.limits.measuring:
@@ -97,13 +97,13 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 
 // memoryShort reports whether any memory threshold is met. If none is met, it arms the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
-	machine, pods, err := e.c.Room.Memory(ctx)
+	machine, pods, err := e.c.Reader.Memory(ctx)
 	if err != nil {
 		return true // evaluate reports the error
 	}
 	o := observe(room.Room{Memory: machine, Pods: pods})
 	for _, t := range e.thresholds {
-		if o.below(t, false) {
+		if o.isBelow(t, false) {
 			return true
 		}
 	}
@@ -129,7 +129,7 @@ func (e *Eviction) arm(o Observations) {
 
 // evaluate measures all resources, acts on the thresholds, and returns the time until the next evaluation.
 func (e *Eviction) evaluate(ctx context.Context) time.Duration {
-	r, err := e.c.Room.Now(ctx)
+	r, err := e.c.Reader.Now(ctx)
 	if err != nil && !e.roomFailing && ctx.Err() == nil {
 		e.c.Log.Warn("cannot measure all eviction signals", "error", err)
 	}
@@ -138,7 +138,7 @@ func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	disks := disksOf(r)
 	list, o := withContainerFs(e.thresholds, disks.Container), observe(r)
 	e.state.markMet(v1.NodeMemoryPressure, e.lastOOMTime())
-	v := e.state.Judge(list, o, e.transition, now)
+	v := e.state.Evaluate(list, o, e.transition, now)
 	defer func() { e.files.result = nil }()
 	if e.files.result != nil && !slices.ContainsFunc(v.Act, Threshold.onDisk) {
 		e.c.Log.Info("disk space is available again without an eviction")
@@ -197,7 +197,7 @@ func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 // readmit evaluates the static pods whose readmitDelay has passed, and returns the time until the next one is due.
 func (e *Eviction) readmit(now time.Time) time.Duration {
 	e.mu.Lock()
-	wait, freed := latest, false
+	wait, freed := maxInterval, false
 	for uid, at := range e.evictedAt {
 		left := at.Add(e.readmitDelay()).Sub(now)
 		if left <= 0 {

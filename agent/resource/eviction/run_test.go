@@ -23,12 +23,12 @@ func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.pods = []Candidate{
-				uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1),
-				uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
+				newCandidate(aPod("small", "", "", 0), 10*mib, 1), newCandidate(aPod("big", "", "", 0), 300*mib, 1),
+				newCandidate(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
 			}
 		})
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		if w.armed != [2]uint64{400, 0} {
 			t.Errorf("armed %v", w.armed)
 		}
@@ -40,7 +40,7 @@ func TestWoken(t *testing.T) {
 			t.Errorf("after %v", took)
 		}
 		time.Sleep(wakeGap)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
 		for _, line := range []string{`conditions=\[MemoryPressure\]`, "uid=big"} {
 			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
@@ -48,14 +48,14 @@ func TestWoken(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second) // in the time of the bubble: nothing else follows
-		w.told(t)
+		w.checkEvents(t)
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
 		}
 		time.Sleep(5*time.Minute - 5*time.Second)
-		w.told(t)
+		w.checkEvents(t)
 		time.Sleep(5 * time.Second)
-		w.told(t, "changed", "pods may ask again")
+		w.checkEvents(t, "changed", "pods may ask again")
 		if got := w.Conditions(); len(got) > 0 {
 			t.Errorf("conditions %v", got)
 		}
@@ -66,17 +66,17 @@ func TestWoken(t *testing.T) {
 // memory, and not when the next mark was set.
 func TestGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("fast", "", "", 0), 300*mib, 1)} })
-		w.runs(t)
-		w.told(t, "pods may ask again")
-		time.Sleep(soonest / 2) // in the time of the bubble: between two timed measurements
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{newCandidate(aPod("fast", "", "", 0), 300*mib, 1)} })
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
+		time.Sleep(minInterval / 2) // in the time of the bubble: between two timed measurements
 		w.set(func() { w.free = 110 })
 		w.wake <- struct{}{}
 		synctest.Wait()
-		w.told(t)
+		w.checkEvents(t)
 		w.set(func() { w.free = 99 })
 		time.Sleep(time.Second)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
 		if !regexp.MustCompile("uid=fast.* by=kernel").Match(w.lines.Bytes()) {
 			t.Errorf("the log does not name the kernel as the cause: %s", &w.lines)
@@ -88,16 +88,16 @@ func TestGrows(t *testing.T) {
 // pressure, it is not measured again until the kernel's next event.
 func TestStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("early", "", "", 0), 300*mib, 1)} })
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{newCandidate(aPod("early", "", "", 0), 300*mib, 1)} })
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.armed = [2]uint64{} })
 		time.Sleep(armDelay) // in the time of the bubble, like all others
 		synctest.Wait()
 		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
 			t.Errorf("marks %v, %d measurements of memory, %d of all", w.armed, w.lights, w.looks)
 		}
-		time.Sleep(soonest / 2)
+		time.Sleep(minInterval / 2)
 		synctest.Wait()
 		if w.lights != 1 {
 			t.Errorf("%d measurements of memory", w.lights)
@@ -110,22 +110,22 @@ func TestStart(t *testing.T) {
 func TestGoneMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
-			w.pods = []Candidate{uses(aPod("innocent", "", "", 0), 50*mib, 1)}
+			w.pods = []Candidate{newCandidate(aPod("innocent", "", "", 0), 50*mib, 1)}
 			w.relief = 200
 		})
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(2 * time.Second) // in the time of the bubble: longer than the retries take
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
+		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
 		if w.armed != [2]uint64{199, 0} {
 			t.Errorf("armed %v", w.armed)
 		}
 		w.set(func() { w.free, w.relief = 99, 0 })
 		w.wake <- struct{}{} // the next event is handled at once
 		time.Sleep(wakeGap)
-		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
+		w.checkEvents(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
 			"evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
 	})
 }
@@ -135,15 +135,15 @@ func TestGoneMeanwhile(t *testing.T) {
 func TestGoneMeanwhileDiskToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
-			w.pods = []Candidate{uses(aPod("hungry", "", "", 0), 50*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 50*mib)}
+			w.pods = []Candidate{newCandidate(aPod("hungry", "", "", 0), 50*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 50*mib)}
 			w.relief = 200
 		})
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.free, w.disk = 99, 50 })
 		w.wake <- struct{}{}
 		time.Sleep(time.Second) // in the time of the bubble
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
 			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true",
 			"writer: Evicted ephemeral-storage", "count nodefs.available")
@@ -157,15 +157,15 @@ func TestNothingLeft(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free, w.after = 50, time.Minute
 			w.pods = []Candidate{
-				uses(aPod("slow", "", "", 0), 10*mib, 1),
-				uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
+				newCandidate(aPod("slow", "", "", 0), 10*mib, 1),
+				newCandidate(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1),
 			}
 		})
-		w.runs(t)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.start(t)
+		w.checkEvents(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
 		time.Sleep(evictTimeout)
-		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available")
+		w.checkEvents(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available")
 		w.mu.Lock()
 		before := w.looks
 		w.mu.Unlock()
@@ -190,7 +190,7 @@ func TestNothingLeft(t *testing.T) {
 func TestStorms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {})
-		w.runs(t)
+		w.start(t)
 		for range 400 {
 			select {
 			case w.wake <- struct{}{}:
@@ -213,7 +213,7 @@ func TestIdle(t *testing.T) {
 	for deaf, want := range map[bool]int{false: 61, true: 361} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, func(w *world) { w.deaf, w.cfg.EvictionHard = deaf, map[string]string{"memory.available": "100Mi"} })
-			w.runs(t)
+			w.start(t)
 			time.Sleep(time.Hour + time.Second)
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -233,8 +233,8 @@ func TestReclaims(t *testing.T) {
 			w.disk, w.garbage = 99, 60
 			w.pods = []Candidate{writes(aPod("a", "", "", 0), 20*mib, 0, 0), writes(aPod("b", "", "", 0), 0, 0, 30*mib)}
 		})
-		w.runs(t)
-		w.told(t, "changed", "pods may ask again",
+		w.start(t)
+		w.checkEvents(t, "changed", "pods may ask again",
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
 			"reclaim images")
 		w.set(func() { w.disk = 90 })
@@ -243,10 +243,10 @@ func TestReclaims(t *testing.T) {
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers",
 			"reclaim images", "age of nodefs.available", "age of containerfs.available",
 		}
-		w.told(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
+		w.checkEvents(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
 			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again)...)
 		time.Sleep(20 * time.Second) // no pod is left, so the next measurement waits
-		w.told(t, again...)
+		w.checkEvents(t, again...)
 	})
 }
 
@@ -261,15 +261,15 @@ func TestSoft(t *testing.T) {
 			w.free = 200
 			quick, patient := aPod("quick", "", "", 0), aPod("patient", "", "", 0)
 			quick.Spec.TerminationGracePeriodSeconds, patient.Spec.TerminationGracePeriodSeconds = new(int64(5)), new(int64(600))
-			w.pods = []Candidate{uses(quick, 20*mib, 1), uses(patient, 90*mib, 1)}
+			w.pods = []Candidate{newCandidate(quick, 20*mib, 1), newCandidate(patient, 90*mib, 1)}
 		})
-		w.runs(t)
-		w.told(t, "changed", "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "changed", "pods may ask again")
 		time.Sleep(39 * time.Second)
-		w.told(t)
+		w.checkEvents(t)
 		time.Sleep(3 * time.Second)
 		met := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}
-		w.told(t, slices.Concat(met, []string{
+		w.checkEvents(t, slices.Concat(met, []string{
 			"evict patient 20s true", "patient: Evicted memory", "count memory.available",
 		}, met, []string{"evict quick 5s true", "quick: Evicted memory", "count memory.available"})...)
 	})
@@ -286,18 +286,20 @@ func TestLimits(t *testing.T) {
 		for _, c := range []Candidate{greedy, frugal, critical} {
 			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		}
-		w := newWorld(t, func(w *world) { w.pods = []Candidate{greedy, frugal, critical, uses(aPod("other", "", "", 0), 1, 1)} })
-		w.runs(t)
-		w.told(t, "pods may ask again", "measure greedy", "measure frugal")
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{greedy, frugal, critical, newCandidate(aPod("other", "", "", 0), 1, 1)}
+		})
+		w.start(t)
+		w.checkEvents(t, "pods may ask again", "measure greedy", "measure frugal")
 		time.Sleep(59 * time.Second)
-		w.told(t)
+		w.checkEvents(t)
 		time.Sleep(time.Second)
-		w.told(t, "measure greedy", "measure frugal")
+		w.checkEvents(t, "measure greedy", "measure frugal")
 		w.set(func() { w.disk, greedy.Stats.VolumeStats[0].UsedBytes = 494, new(uint64(11*mib)) })
 		time.Sleep(10 * time.Second)
-		w.told(t, "measure greedy", "measure frugal", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
+		w.checkEvents(t, "measure greedy", "measure frugal", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
 		time.Sleep(10 * time.Second)
-		w.told(t)
+		w.checkEvents(t)
 		if len(w.Conditions()) > 0 {
 			t.Error("the node has a pressure")
 		}
@@ -315,9 +317,9 @@ func TestLimitsOfContainers(t *testing.T) {
 		alone.Pod.Spec.Containers = append(alone.Pod.Spec.Containers,
 			v1.Container{Name: "d", Resources: alone.Pod.Spec.Containers[0].Resources})
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{together, alone} })
-		w.runs(t)
+		w.start(t)
 		time.Sleep(5 * time.Second)
-		w.told(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false",
+		w.checkEvents(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false",
 			"together: Evicted ", "count ephemeralpodfs.limit",
 			"evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
 	})
@@ -327,19 +329,19 @@ func TestLimitsOfContainers(t *testing.T) {
 func TestLimitedComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard = nil })
-		w.runs(t)
-		w.told(t, "pods may ask again")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again")
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 1*mib)
 		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.pods = []Candidate{limited} })
 		for range 9 { // notified by each change of a pod; none postpones the measurement
-			w.Touched()
+			w.Wake()
 			time.Sleep(time.Second)
 		}
-		w.told(t)
+		w.checkEvents(t)
 		time.Sleep(time.Second)
-		w.told(t, "measure limited")
+		w.checkEvents(t, "measure limited")
 	})
 }
 
@@ -351,19 +353,19 @@ func TestSlowFiles(t *testing.T) {
 		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		w := newWorld(t, func(w *world) {
 			w.slow = time.Hour
-			w.pods = []Candidate{limited, uses(aPod("eater", "", "", 0), 300*mib, 1)}
+			w.pods = []Candidate{limited, newCandidate(aPod("eater", "", "", 0), 300*mib, 1)}
 		})
-		w.runs(t)
-		w.told(t, "pods may ask again", "measure limited")
+		w.start(t)
+		w.checkEvents(t, "pods may ask again", "measure limited")
 		time.Sleep(10 * time.Minute)
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(2 * time.Second)
-		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict eater 1s true", "eater: Evicted memory",
 			"count memory.available")
 		time.Sleep(time.Hour - 10*time.Minute)
-		w.told(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
+		w.checkEvents(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
 	})
 }
 
@@ -373,23 +375,23 @@ func TestSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.slow, w.disk = 10*time.Minute, 50
-			w.pods = []Candidate{uses(aPod("eater", "", "", 0), 300*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 90*mib)}
+			w.pods = []Candidate{newCandidate(aPod("eater", "", "", 0), 300*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 90*mib)}
 		})
-		w.runs(t)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage",
+		w.start(t)
+		w.checkEvents(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage",
 			"reclaim containers", "reclaim images")
 		time.Sleep(5 * time.Minute)
-		w.told(t)
+		w.checkEvents(t)
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(2 * time.Second)
 		ages := []string{"age of nodefs.available", "age of containerfs.available"}
-		w.told(t, slices.Concat([]string{
+		w.checkEvents(t, slices.Concat([]string{
 			"changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
 		}, ages,
 			[]string{"evict eater 1s true", "eater: Evicted memory", "count memory.available"})...)
 		time.Sleep(5*time.Minute - 3*time.Second/2)
-		w.told(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
+		w.checkEvents(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
 		if !regexp.MustCompile("uid=eater.* by=kernel(.|\n)*uid=writer.* by=timer").Match(w.lines.Bytes()) {
 			t.Errorf("the log: %s", &w.lines)
 		}
@@ -401,21 +403,21 @@ func TestComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free = 50
-			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 100*mib, 1)}
+			w.pods = []Candidate{newCandidate(static(aPod("own", "", "", 0)), 100*mib, 1)}
 		})
-		if !w.Barred("own") {
+		if !w.IsBarred("own") {
 			t.Error("not barred before the first measurement")
 		}
-		w.runs(t)
+		w.start(t)
 		time.Sleep(2 * time.Second)
-		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
+		w.checkEvents(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict own 1s true", "own: Evicted memory", "count memory.available")
-		if !w.Barred("own") || !w.Barred("another") {
+		if !w.IsBarred("own") || !w.IsBarred("another") {
 			t.Error("not barred under pressure")
 		}
 		time.Sleep(5 * time.Minute)
-		w.told(t, "changed", "pods may ask again", "pods may ask again")
-		if w.Barred("own") || w.Barred("another") {
+		w.checkEvents(t, "changed", "pods may ask again", "pods may ask again")
+		if w.IsBarred("own") || w.IsBarred("another") {
 			t.Error("still barred")
 		}
 	})
@@ -425,9 +427,9 @@ func TestComesBack(t *testing.T) {
 func TestNoFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.broken, w.free = true, 10 })
-		w.runs(t)
+		w.start(t)
 		time.Sleep(time.Hour)
-		w.told(t, "pods may ask again")
+		w.checkEvents(t, "pods may ask again")
 	})
 }
 
@@ -436,11 +438,11 @@ func TestNoFigures(t *testing.T) {
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })
-		w.runs(t)
+		w.start(t)
 		time.Sleep(time.Hour)
-		if w.looks+w.lights > 0 || w.Barred("x") {
+		if w.looks+w.lights > 0 || w.IsBarred("x") {
 			t.Errorf("%d measurements", w.looks+w.lights)
 		}
-		w.told(t, "pods may ask again", "closed")
+		w.checkEvents(t, "pods may ask again", "closed")
 	})
 }

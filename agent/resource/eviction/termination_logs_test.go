@@ -98,24 +98,24 @@ func TestCutsAsDiskFills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.disk = 900 })
 		w.terminationLogs.pods = filepath.Join(path, "../../../..")
-		w.runs(t)
+		w.start(t)
 		if !short(t) { // at its start, the agent does not know the former usage of the disk
 			t.Error("the log is not truncated at the start")
 		}
 		fill(t)
-		wait(latest)
+		sleepFor(maxInterval)
 		if short(t) {
 			t.Error("the log is truncated although the usage of the disk is unchanged")
 		}
 		w.set(func() { w.disk = 800 })
-		wait(latest)
+		sleepFor(maxInterval)
 		if !short(t) {
 			t.Error("the log is not truncated")
 		}
 	})
 }
 
-func wait(d time.Duration) {
+func sleepFor(d time.Duration) {
 	time.Sleep(d) // in the time of the bubble
 	synctest.Wait()
 }

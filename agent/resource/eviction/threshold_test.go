@@ -147,11 +147,11 @@ func FuzzParse(f *testing.F) {
 		}
 		var s State
 		o := Observations{Signal(signal): {Free: free, Total: total}}
-		v1 := s.Judge(list, o, time.Minute, t0)
-		if v2 := s.Judge(list, o, time.Minute, t0); len(v1.Conditions) > len(v2.Conditions) || len(v1.Act) > len(v2.Act) {
+		v1 := s.Evaluate(list, o, time.Minute, t0)
+		if v2 := s.Evaluate(list, o, time.Minute, t0); len(v1.Conditions) > len(v2.Conditions) || len(v1.Act) > len(v2.Act) {
 			t.Errorf("first %+v, then %+v", v1, v2)
 		}
-		if p := nextLook(list, o, UseEvents); p < soonest || p > latest {
+		if p := nextLook(list, o, UseEvents); p < minInterval || p > maxInterval {
 			t.Errorf("pause %v", p)
 		}
 	})

@@ -62,7 +62,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	change(w)
 	var err error
 	w.Eviction, err = New(Config{
-		Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w.events(), Counts: w,
+		Kubelet: &w.cfg, Reader: w, Figures: w, Pods: w, Reclaim: w, Events: w.events(), Counter: w,
 		Watch: func() Waker { return w }, Changed: func() { w.note("changed") },
 		Log: slog.New(slog.NewTextHandler(&w.lines, nil)),
 	})
@@ -72,8 +72,8 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	return w
 }
 
-// The method runs starts Run, which returns when the test ends.
-func (w *world) runs(t *testing.T) {
+// start starts Run, which returns when the test ends.
+func (w *world) start(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.Run(ctx) }()
@@ -92,8 +92,8 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// The method told checks the log of what happened since the last call.
-func (w *world) told(t *testing.T, want ...string) {
+// checkEvents checks the log of what happened since the last call.
+func (w *world) checkEvents(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	w.mu.Lock()
@@ -144,7 +144,7 @@ func (w *world) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	if short {
 		return nil, errors.New("not asked for")
 	}
-	w.lasts(ctx)
+	w.waitCountTime(ctx)
 	return &stats.Summary{Pods: w.stats()}, nil
 }
 func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
@@ -152,8 +152,8 @@ func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
 	return w.stats(), nil
 }
 
-// The method lasts waits for the duration of a count of files.
-func (w *world) lasts(ctx context.Context) {
+// waitCountTime waits for the duration of a count of files.
+func (w *world) waitCountTime(ctx context.Context) {
 	if w.slow > 0 {
 		select {
 		case <-time.After(w.slow):
@@ -164,7 +164,7 @@ func (w *world) lasts(ctx context.Context) {
 
 func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
 	w.note("measure %s", p.Name)
-	w.lasts(ctx)
+	w.waitCountTime(ctx)
 	for _, s := range w.stats() {
 		if s.PodRef.UID == string(p.UID) {
 			return &s, nil
@@ -201,12 +201,12 @@ func (w *world) Evict(_ context.Context, uid types.UID, end plan.End) bool {
 			w.pods = slices.Delete(w.pods, i, i+1)
 			w.cleared[uid] = true
 		})
-		w.Touched()
+		w.Wake()
 	})
 	return true
 }
 
-func (w *world) Cleared(uid types.UID) bool {
+func (w *world) ResourcesReleased(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cleared[uid]
@@ -235,7 +235,7 @@ func (w *world) events() events {
 }
 
 func (w events) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
-	eventtest.Note(kind, reason, message)
+	eventtest.RecordEvent(kind, reason, message)
 	w.note("%s: %s %s", p.Name, reason, a[starvedResource])
 }
 func (w *world) Evicted(signal string)              { w.note("count %s", signal) }

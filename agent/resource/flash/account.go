@@ -28,7 +28,7 @@ type Written struct {
 // Stack returns the number of bytes that the node's software and its pods wrote.
 func (w Written) Stack() uint64 { return w.Database + w.Images + w.Logs + w.Pods }
 
-func (w Written) plus(o Written) Written {
+func (w Written) sum(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
@@ -93,7 +93,7 @@ func (a *account) add(m moment, s Sample) {
 	w.Database = sumDelta(counterDelta(s.Agent, a.Last.Agent), w.Images)
 	w.Pods = sumDelta(sumDelta(s.Shims, a.Last.Shims), w.Logs)
 	a.Boot, a.Run, a.At, a.Up, a.Last = m.Boot, m.Run, m.At, int64(up), s
-	a.Total = a.Total.plus(w)
+	a.Total = a.Total.sum(w)
 	a.spread(w, from.UTC(), m.At.UTC())
 }
 
@@ -139,7 +139,7 @@ func (a *account) pruneDays(now time.Time) {
 		var before Written
 		a.Days = slices.DeleteFunc(a.Days, func(d dayTotal) bool {
 			if d.Day < first {
-				before = before.plus(d.Written)
+				before = before.sum(d.Written)
 			}
 			return d.Day < first || d.Day > latest
 		})
@@ -169,7 +169,7 @@ func (a *account) addTo(t time.Time, w Written) {
 	if !found {
 		a.Days = slices.Insert(a.Days, i, dayTotal{Day: name})
 	}
-	a.Days[i].Written = a.Days[i].Written.plus(w)
+	a.Days[i].Written = a.Days[i].Written.sum(w)
 }
 
 // writtenOn returns the bytes written on the day of t.

@@ -8,7 +8,7 @@
 //	/proc/PID/io of pods, and of shims with the children they waited for: pods ------------+     v
 //	                                                                              account: by day --> store
 //	islet status, /metrics --Figures--> a Sample, not more often than once a minute
-//	Run, with a budget: one every ten minutes --> event, and Exceeded: what can wait does
+//	Run, with a budget: one every ten minutes --> event, and BudgetExceeded: what can wait does
 //
 // The kernel counts a page as written when a process makes it dirty. The figures of processes do not include
 // journals, file system metadata and copies inside the flash memory. The device's figure includes the first two. A

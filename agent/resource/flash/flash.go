@@ -166,8 +166,8 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// Exceeded reports whether more bytes were written today than the budget allows. It reads no file and never blocks.
-func (f *Flash) Exceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
+// BudgetExceeded reports whether more bytes were written today than the budget allows. It reads no file and never blocks.
+func (f *Flash) BudgetExceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
 
 func (f *Flash) exceededOn(name string) bool {
 	on := f.exceeded.Load()
@@ -179,7 +179,7 @@ func (f *Flash) Figures(ctx context.Context) *api.Flash {
 	a := f.measure(ctx, maxAge)
 	now := f.c.Now()
 	out := &api.Flash{
-		Budget: f.c.Budget, Exceeded: f.Exceeded(), Today: apiWritten(a.writtenOn(now)),
+		Budget: f.c.Budget, Exceeded: f.BudgetExceeded(), Today: apiWritten(a.writtenOn(now)),
 		Yesterday: apiWritten(a.writtenOn(now.Add(-24 * time.Hour))),
 	}
 	f.mu.Lock()
@@ -188,7 +188,7 @@ func (f *Flash) Figures(ctx context.Context) *api.Flash {
 	var sum Written
 	for i, d := range a.Days {
 		if i > 0 && d.Day < now.UTC().Format(day) { // the first day may be incomplete
-			sum, out.Days = sum.plus(d.Written), out.Days+1
+			sum, out.Days = sum.sum(d.Written), out.Days+1
 		}
 	}
 	if out.Days > 0 {
@@ -241,7 +241,7 @@ func (f *Flash) read() (s Sample, device string) {
 	var p process.Reader
 	s.Agent, s.Images = process.SelfWritten(), f.c.Images()
 	for _, pid := range p.RunningFrom(f.c.Shims) {
-		s.Shims += p.Written(pid)
+		s.Shims += p.WrittenBytes(pid)
 		s.Logs += p.OwnWritten(pid)
 	}
 	s.Shims += f.pods.update(cgroup.NewReader(cgroup.Mountpoint), p, f.c.Pods, maxDepth)

@@ -112,7 +112,7 @@ func FuzzAccount(f *testing.F) {
 			a.add(m, Sample{n(), n(), n(), n(), n()})
 			var sum Written
 			for i, d := range a.Days {
-				sum = sum.plus(d.Written)
+				sum = sum.sum(d.Written)
 				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.AddDate(0, 0, days).Format(day) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
@@ -220,22 +220,22 @@ func TestBudget(t *testing.T) {
 		b := &board{}
 		f := b.flash(10 << 20)
 		run(t, f, time.Hour)
-		if len(b.events) > 0 || f.Exceeded() {
+		if len(b.events) > 0 || f.BudgetExceeded() {
 			t.Error(b.events)
 		}
 		b.Agent, b.Images, b.Shims, b.Logs = 20<<20, 5<<20, 3<<20, 1<<20
 		run(t, f, time.Hour)
-		if len(b.events) != 1 || !f.Exceeded() || !strings.Contains(b.events[0],
+		if len(b.events) != 1 || !f.BudgetExceeded() || !strings.Contains(b.events[0],
 			"23 MiB were written to the disk today, more than the budget of 10 MiB: database 15 MiB, images 5120 KiB, logs 1024 KiB, pods 2048 KiB") {
 			t.Error(b.events)
 		}
 		time.Sleep(23 * time.Hour)
-		if f.Exceeded() {
+		if f.BudgetExceeded() {
 			t.Error("the next day")
 		}
 		b.writes = 0
 		run(t, f, 7*24*time.Hour)
-		if len(b.events) != 1 || f.Exceeded() || b.writes > 16 {
+		if len(b.events) != 1 || f.BudgetExceeded() || b.writes > 16 {
 			t.Errorf("%q, %d writes", b.events, b.writes)
 		}
 		if n := len(b.meta[metaKey]); n > 700 {

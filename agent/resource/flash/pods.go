@@ -38,7 +38,7 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 		return 0
 	}
 	for _, pid := range pids {
-		w.sum += p.Written(pid)
+		w.sum += p.WrittenBytes(pid)
 	}
 	children, _ := cgroups.Children(path) // fails if the cgroup was removed
 	for _, name := range children {
@@ -63,7 +63,7 @@ func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64)
 		left = left[:len(left)-1]
 		pids, _ := cgroups.Processes(at) // fails if the cgroup was removed
 		for _, pid := range pids {
-			sum += p.Written(pid)
+			sum += p.WrittenBytes(pid)
 		}
 		children, _ := cgroups.Children(at)
 		for _, name := range children {

@@ -18,8 +18,8 @@ type View interface {
 	Pod(types.UID) plan.Observed
 }
 
-// Dead removes dead containers.
-type Dead struct {
+// DeadContainers removes dead containers.
+type DeadContainers struct {
 	View   View
 	Remove func(ctx context.Context, uid types.UID, c plan.Container) error // removes the container and its log
 	Sweep  func(ctx context.Context)                                        // removes the remains of removed pods
@@ -36,7 +36,7 @@ type layers interface {
 func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	var errs []error
 	for _, uid := range g.c.Dead.View.UIDs() {
-		for _, c := range Replaced(g.c.Dead.View.Pod(uid)) {
+		for _, c := range FindReplaced(g.c.Dead.View.Pod(uid)) {
 			if err := g.c.Dead.Remove(ctx, uid, c); err != nil {
 				errs = append(errs, fmt.Errorf("remove dead container %s of pod %s: %w", c.Name, uid, err))
 			}
@@ -49,10 +49,10 @@ func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Replaced returns the ended containers of a pod for which a newer container with the same name runs.
-func Replaced(seen plan.Observed) (out []plan.Container) {
+// FindReplaced returns the ended containers of a pod for which a newer container with the same name runs.
+func FindReplaced(seen plan.Observed) (out []plan.Container) {
 	for _, c := range seen.Containers {
-		newest, _ := seen.Last(c.Name)
+		newest, _ := seen.Newest(c.Name)
 		if c.State == plan.Exited && newest.ID != c.ID && newest.State == plan.Running {
 			out = append(out, c)
 		}
@@ -66,19 +66,19 @@ func Replaced(seen plan.Observed) (out []plan.Container) {
 type Bounds struct {
 	MinAge       time.Duration // minimum-container-ttl-duration
 	PerContainer int           // maximum-dead-containers-per-container; negative means no bound
-	All          int           // maximum-dead-containers; negative means no bound
+	Total        int           // maximum-dead-containers; negative means no bound
 }
 
 // ForPlans returns the bounds that apply to the plans of pods. It divides the bound for all containers evenly among
 // the names of containers that have ended.
-func (b Bounds) ForPlans(view View) func() plan.Dead {
+func (b Bounds) ForPlans(view View) func() plan.DeadLimit {
 	more := b.PerContainer - 1
 	if b.PerContainer < 0 {
 		more = math.MaxInt32
 	}
-	return func() plan.Dead {
-		d := plan.Dead{More: more, MinAge: b.MinAge}
-		if b.All < 0 {
+	return func() plan.DeadLimit {
+		d := plan.DeadLimit{More: more, MinAge: b.MinAge}
+		if b.Total < 0 {
 			return d
 		}
 		units := 0
@@ -91,7 +91,7 @@ func (b Bounds) ForPlans(view View) func() plan.Dead {
 			}
 			units += len(ended)
 		}
-		d.More = min(d.More, b.All/max(units, 1)-1)
+		d.More = min(d.More, b.Total/max(units, 1)-1)
 		return d
 	}
 }

@@ -36,14 +36,14 @@ type Config struct {
 	High, Low      int
 	MinAge, MaxAge time.Duration
 
-	Offline func() bool  // reports whether a removed image could not be pulled again now
-	Wait    func() bool  // reports whether images are not removed by age now, to reduce writes to the disk; may be nil
-	Known   func() error // returns nil when the running containers are known; may be nil
-	Dead    Dead
-	Meta    Meta
-	Events  event.Sink
-	Now     func() time.Time
-	Log     *slog.Logger
+	Offline        func() bool  // reports whether a removed image could not be pulled again now
+	SaveWrites     func() bool  // reports whether images are not removed by age now, to reduce writes to the disk; may be nil
+	CheckPodsKnown func() error // returns nil when the running containers are known; may be nil
+	Dead           DeadContainers
+	Meta           Meta
+	Events         event.Sink
+	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // Garbage collects images and dead containers.
@@ -52,7 +52,7 @@ type Garbage struct {
 	collected *prometheus.CounterVec
 
 	mu         sync.Mutex           // locked during a collection; guards the fields below
-	uses       *uses                // nil until it is loaded
+	uses       *storedUses          // nil until it is loaded
 	failures   int                  // number of consecutive failed collections
 	reportedAt map[string]time.Time // when the event of each lasting problem was last recorded, by reason
 }
@@ -112,14 +112,14 @@ func (g *Garbage) report(reason, message string) {
 	}
 }
 
-// Needed describes a pod or container that needs the image with the given ID. It returns "" if there is none.
-func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
+// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if there is none.
+func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
 	_, needs, err := g.inspect(ctx)
 	if err != nil {
 		return "", err
 	}
 	for _, n := range index(needs)[id] {
-		return n.By, nil
+		return n.Name, nil
 	}
 	return "", nil
 }
@@ -155,14 +155,14 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 		}
 		next := -1
 		for i, v := range judged {
-			if v.Goes != "" && !tried[v.ID] {
+			if v.RemoveCause != "" && !tried[v.ID] {
 				next = i
 				break
 			}
 		}
 		if next < 0 {
 			for _, v := range judged {
-				if v.Goes == "" {
+				if v.RemoveCause == "" {
 					done = append(done, v)
 				}
 			}
@@ -177,8 +177,8 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 			failed = append(failed, fmt.Errorf("remove image %s: %w", v.ID, err))
 			continue
 		}
-		g.c.Log.Info("image removed", "image", v.ID, "tags", v.Tags, "why", v.Goes)
-		g.collected.WithLabelValues(string(v.Goes)).Inc()
+		g.c.Log.Info("image removed", "image", v.ID, "tags", v.Tags, "why", v.RemoveCause)
+		g.collected.WithLabelValues(string(v.RemoveCause)).Inc()
 		done = append(done, v)
 		if stop, err := w.enough(); stop || err != nil {
 			return done, errors.Join(append(failed, err)...)

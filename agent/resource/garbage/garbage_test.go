@@ -172,7 +172,7 @@ func run(t *testing.T, g *Garbage, d time.Duration) {
 	}
 }
 
-func (w *world) left() (out []int) {
+func (w *world) remaining() (out []int) {
 	for _, i := range w.images {
 		n := 0
 		fmt.Sscanf(i.Id[7:23], "%x", &n)
@@ -195,7 +195,7 @@ func TestFullDisk(t *testing.T) {
 		w.pods = w.pods[:0]
 		w.pods = append(w.pods, pod("p", v1.PodRunning, "wanted:1"))
 		run(t, g, Period+time.Second) // a:1 is no longer in use, and b:1 never was
-		if got := w.left(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
+		if got := w.remaining(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
 			t.Fatalf("left %v, calls %v", got, w.asked)
 		}
 		if got := collected(t, g); got != "map[]" {
@@ -206,7 +206,7 @@ func TestFullDisk(t *testing.T) {
 		if got := collected(t, g); got != "map[space:1]" {
 			t.Errorf("counted %s", got)
 		}
-		if got := w.left(); !slices.Equal(got, []int{1, 2, 4}) {
+		if got := w.remaining(); !slices.Equal(got, []int{1, 2, 4}) {
 			t.Errorf("left %v", got)
 		}
 		if len(w.events) > 0 {
@@ -245,14 +245,14 @@ func TestMaxAge(t *testing.T) {
 		w.image(1, 100, "wanted:1")
 		w.image(2, 100, "a:1")
 		wait := true
-		age := func(c *Config) { c.MaxAge, c.Wait = 2*day, func() bool { return wait } }
+		age := func(c *Config) { c.MaxAge, c.SaveWrites = 2*day, func() bool { return wait } }
 		w.pods = []*v1.Pod{pod("p", v1.PodRunning, "wanted:1"), pod("q", v1.PodRunning, "a:1")}
 		run(t, w.garbage(age), day)
 		w.pods = w.pods[:1]
 		for range 3 { // a restart for each iteration
 			run(t, w.garbage(age), day)
 		}
-		if got := w.left(); len(got) != 2 {
+		if got := w.remaining(); len(got) != 2 {
 			t.Fatalf("left %v, although the removal must wait", got)
 		}
 		wait = false
@@ -261,7 +261,7 @@ func TestMaxAge(t *testing.T) {
 		if got := collected(t, g); got != "map[age:1]" {
 			t.Errorf("counted %s", got)
 		}
-		if got := w.left(); !slices.Equal(got, []int{1}) {
+		if got := w.remaining(); !slices.Equal(got, []int{1}) {
 			t.Errorf("left %v", got)
 		}
 		if w.writes > 6 {
@@ -324,11 +324,11 @@ func TestNeeds(t *testing.T) {
 	if len(out.Removed) != 2 || out.Removed[0].ID != id(4) || out.Removed[1].ID != id(8) {
 		t.Errorf("online: %+v", out)
 	}
-	who, err := g.Needed(t.Context(), id(2))
+	who, err := g.ImageUser(t.Context(), id(2))
 	if who != "container foreign" || err != nil {
 		t.Errorf("needed by %q, %v", who, err)
 	}
-	if who, err := g.Needed(t.Context(), id(8)); who != "" || err != nil {
+	if who, err := g.ImageUser(t.Context(), id(8)); who != "" || err != nil {
 		t.Errorf("needed by %q, %v", who, err)
 	}
 	// A pod that is added during the removal keeps its image.
@@ -356,7 +356,7 @@ func TestReclaim(t *testing.T) {
 		if err := g.ReclaimImages(t.Context()); err != nil || w.junk > 0 {
 			t.Errorf("%v, %d of junk", err, w.junk)
 		}
-		if got := w.left(); !slices.Equal(got, []int{2, 3}) {
+		if got := w.remaining(); !slices.Equal(got, []int{2, 3}) {
 			t.Errorf("left %v", got)
 		}
 		time.Sleep(3 * time.Minute)
@@ -366,7 +366,7 @@ func TestReclaim(t *testing.T) {
 		if got := collected(t, g); got != "map[space:2]" {
 			t.Errorf("counted %s", got)
 		}
-		if got := w.left(); !slices.Equal(got, []int{2}) {
+		if got := w.remaining(); !slices.Equal(got, []int{2}) {
 			t.Errorf("left %v", got)
 		}
 	})
@@ -393,7 +393,7 @@ func TestReclaimContainers(t *testing.T) {
 	var removed []string
 	swept := 0
 	g := w.garbage(func(c *Config) {
-		c.Dead = Dead{View: v, Sweep: func(context.Context) { swept++ }, Remove: func(_ context.Context, uid types.UID, c plan.Container) error {
+		c.Dead = DeadContainers{View: v, Sweep: func(context.Context) { swept++ }, Remove: func(_ context.Context, uid types.UID, c plan.Container) error {
 			removed = append(removed, c.ID)
 			return errors.New("busy")
 		}}
@@ -414,11 +414,11 @@ func TestBounds(t *testing.T) {
 		b    Bounds
 		more int
 	}{
-		{Bounds{PerContainer: 1, All: -1}, 0}, {Bounds{PerContainer: 3, All: -1}, 2}, {Bounds{PerContainer: 0, All: -1}, -1}, {Bounds{PerContainer: -1, All: -1}, 1<<31 - 1},
-		{Bounds{PerContainer: 5, All: 6}, 1}, {Bounds{PerContainer: 5, All: 2}, -1}, {Bounds{PerContainer: 1, All: 100}, 0},
+		{Bounds{PerContainer: 1, Total: -1}, 0}, {Bounds{PerContainer: 3, Total: -1}, 2}, {Bounds{PerContainer: 0, Total: -1}, -1}, {Bounds{PerContainer: -1, Total: -1}, 1<<31 - 1},
+		{Bounds{PerContainer: 5, Total: 6}, 1}, {Bounds{PerContainer: 5, Total: 2}, -1}, {Bounds{PerContainer: 1, Total: 100}, 0},
 	} {
 		c.b.MinAge = time.Minute
-		if got := c.b.ForPlans(v)(); got != (plan.Dead{More: c.more, MinAge: time.Minute}) {
+		if got := c.b.ForPlans(v)(); got != (plan.DeadLimit{More: c.more, MinAge: time.Minute}) {
 			t.Errorf("%+v: %+v", c.b, got)
 		}
 	}

@@ -31,7 +31,7 @@ func (g *Garbage) podNeeds() []Need {
 	pods := g.c.Pods()
 	out := make([]Need, 0, len(pods))
 	for _, p := range pods {
-		n := Need{By: fmt.Sprintf("pod %s/%s", p.Namespace, p.Name), Over: isOver(p), Refs: podspec.Images(&p.Spec)}
+		n := Need{Name: fmt.Sprintf("pod %s/%s", p.Namespace, p.Name), Ended: isOver(p), Refs: podspec.Images(&p.Spec)}
 		for st := range podspec.Statuses(&p.Status) {
 			n.Refs = append(n.Refs, st.ImageID)
 		}
@@ -64,7 +64,7 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 		return nil, nil, err
 	}
 	if pause != "" {
-		needs = append(needs, Need{Refs: []string{pause}, By: "every pod, as its sandbox"})
+		needs = append(needs, Need{Refs: []string{pause}, Name: "every pod, as its sandbox"})
 	}
 	for _, id := range foreign {
 		more, err := g.mountedNeeds(ctx, id)
@@ -81,7 +81,7 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 			if !known && ref != "" {
 				st, err := g.c.Images.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: ref}})
 				if err != nil {
-					return nil, nil, fmt.Errorf("find image %s of %s: %w", ref, needs[i].By, err)
+					return nil, nil, fmt.Errorf("find image %s of %s: %w", ref, needs[i].Name, err)
 				}
 				id = st.GetImage().GetId()
 				found[ref] = id
@@ -110,7 +110,7 @@ func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []s
 		if name := c.Labels[keys.PodName]; name != "" {
 			by += " of pod " + c.Labels[keys.PodNamespace] + "/" + name
 		}
-		needs = append(needs, Need{Refs: []string{c.ImageId, c.ImageRef, c.GetImage().GetImage()}, By: by})
+		needs = append(needs, Need{Refs: []string{c.ImageId, c.ImageRef, c.GetImage().GetImage()}, Name: by})
 		if !stored[c.Labels[keys.PodUID]] {
 			foreign = append(foreign, c.Id)
 		}
@@ -129,7 +129,7 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	}
 	for _, m := range st.GetStatus().GetMounts() {
 		if ref := m.GetImage().GetImage(); ref != "" {
-			needs = append(needs, Need{Refs: []string{ref}, By: "container " + st.GetStatus().GetMetadata().GetName()})
+			needs = append(needs, Need{Refs: []string{ref}, Name: "container " + st.GetStatus().GetMetadata().GetName()})
 		}
 	}
 	return needs, nil

@@ -23,9 +23,9 @@ type Image struct {
 
 // A Need is a pod or container, with the names of the images that it needs.
 type Need struct {
-	Refs []string // names and IDs of the images
-	By   string   // name of the pod or container for messages, such as pod default/web
-	Over bool     // By is a pod that has ended for good
+	Refs  []string // names and IDs of the images
+	Name  string   // name of the pod or container for messages, such as pod default/web
+	Ended bool     // By is a pod that has ended for good
 }
 
 // Input is the input of Decide.
@@ -56,8 +56,8 @@ const (
 // A Verdict is the decision about an image: either the cause of its removal, or the reason why it is kept.
 type Verdict struct {
 	Image
-	Goes  Cause
-	Stays string // reason, for messages
+	RemoveCause Cause
+	KeepReason  string // reason, for messages
 }
 
 // Decide returns a verdict for every image. The images to remove are first in the result: first those that are too
@@ -67,16 +67,16 @@ func Decide(in Input) []Verdict {
 	out := make([]Verdict, 0, len(in.Images))
 	for _, i := range in.Images {
 		v := Verdict{Image: i}
-		if v.Stays = in.whyKept(needs, i); v.Stays == "" {
-			v.Goes, v.Stays = in.whyRemoved(i)
+		if v.KeepReason = in.whyKept(needs, i); v.KeepReason == "" {
+			v.RemoveCause, v.KeepReason = in.whyRemoved(i)
 		}
 		out = append(out, v)
 	}
 	sorting.StableBy(out, func(a, b Verdict) int {
-		if a.Goes == "" || b.Goes == "" {
-			return cmp.Or(cmp.Compare(b.Goes, a.Goes), slices.Compare(a.Tags, b.Tags), cmp.Compare(a.ID, b.ID))
+		if a.RemoveCause == "" || b.RemoveCause == "" {
+			return cmp.Or(cmp.Compare(b.RemoveCause, a.RemoveCause), slices.Compare(a.Tags, b.Tags), cmp.Compare(a.ID, b.ID))
 		}
-		return cmp.Or(cmp.Compare(a.Goes, b.Goes), a.Used.Compare(b.Used), a.First.Compare(b.First),
+		return cmp.Or(cmp.Compare(a.RemoveCause, b.RemoveCause), a.Used.Compare(b.Used), a.First.Compare(b.First),
 			cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID))
 	})
 	return out
@@ -90,10 +90,10 @@ func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	over := ""
 	for name := range i.names() {
 		for _, n := range needs[name] {
-			if !n.Over {
-				return "needed by " + n.By
+			if !n.Ended {
+				return "needed by " + n.Name
 			}
-			over = n.By
+			over = n.Name
 		}
 	}
 	if over != "" && in.Offline {
@@ -104,10 +104,10 @@ func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 
 // whyRemoved returns the cause for which an unused image is removed, or the reason why it is kept.
 func (in *Input) whyRemoved(i Image) (Cause, string) {
-	if unused := in.ago(later(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
+	if unused := in.timeSince(latestOf(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
 		return Age, ""
 	}
-	if young := in.ago(i.First); young < in.MinAge {
+	if young := in.timeSince(i.First); young < in.MinAge {
 		return "", "it was pulled less than " + in.MinAge.String() + " ago"
 	}
 	if in.All {
@@ -116,15 +116,15 @@ func (in *Input) whyRemoved(i Image) (Cause, string) {
 	return "", "it is unused, but its space is not needed"
 }
 
-// ago returns the time since at. It is 0 if the clock was set back.
-func (in *Input) ago(at time.Time) time.Duration {
+// timeSince returns the time since at. It is 0 if the clock was set back.
+func (in *Input) timeSince(at time.Time) time.Duration {
 	if at.IsZero() {
 		return 1<<63 - 1
 	}
 	return max(in.Now.Sub(at), 0)
 }
 
-func later(at ...time.Time) (last time.Time) {
+func latestOf(at ...time.Time) (last time.Time) {
 	for _, t := range at {
 		if t.After(last) {
 			last = t

@@ -25,51 +25,51 @@ func TestDecide(t *testing.T) {
 		in   Input
 		want string // numbers of the IDs with causes, in order; kept ones with the start of the reason
 	}{
-		"longest unused first": {with(all, func(in *Input) { in.Images = []Image{old(1, "a:1"), old(3, "c:1"), old(2, "b:1")} }), "3 space, 2 space, 1 space"},
-		"never used before used": {with(all, func(in *Input) {
+		"longest unused first": {changed(all, func(in *Input) { in.Images = []Image{old(1, "a:1"), old(3, "c:1"), old(2, "b:1")} }), "3 space, 2 space, 1 space"},
+		"never used before used": {changed(all, func(in *Input) {
 			in.Images = []Image{old(5, "a:1"), {ID: id(6), First: noon.Add(-time.Hour)}, {ID: id(7)}}
 		}), "7 space, 6 space, 5 space"},
-		"space not wanted": {with(all, func(in *Input) { in.All, in.Images = false, []Image{old(1)} }), "1 it is unused, but"},
-		"too young":        {with(all, func(in *Input) { in.Images = []Image{{ID: id(1), First: noon.Add(-time.Minute)}} }), "1 it was pulled less than 2m0s ago"},
-		"pinned":           {with(all, func(in *Input) { i := old(1); i.Pinned = true; in.Images = []Image{i} }), "1 the container runtime pins it"},
-		"a pod's short name": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:latest")}, []Need{{Refs: []string{"web"}, By: "pod a/b"}}
+		"space not wanted": {changed(all, func(in *Input) { in.All, in.Images = false, []Image{old(1)} }), "1 it is unused, but"},
+		"too young":        {changed(all, func(in *Input) { in.Images = []Image{{ID: id(1), First: noon.Add(-time.Minute)}} }), "1 it was pulled less than 2m0s ago"},
+		"pinned":           {changed(all, func(in *Input) { i := old(1); i.Pinned = true; in.Images = []Image{i} }), "1 the container runtime pins it"},
+		"a pod's short name": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:latest")}, []Need{{Refs: []string{"web"}, Name: "pod a/b"}}
 		}), "1 needed by pod a/b"},
-		"a pod's tag, of an image that is resolved": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1), old(2)}, []Need{{Refs: []string{"whatever", id(1)}, By: "pod a/b"}}
+		"a pod's tag, of an image that is resolved": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1), old(2)}, []Need{{Refs: []string{"whatever", id(1)}, Name: "pod a/b"}}
 		}), "2 space, 1 needed by pod a/b"},
-		"by digest, with a tag": {with(all, func(in *Input) {
+		"by digest, with a tag": {changed(all, func(in *Input) {
 			i := old(1)
 			i.Digests = []string{"r.example/a@" + sum}
-			in.Images, in.Needs = []Image{i}, []Need{{Refs: []string{"r.example/a:v1@" + sum}, By: "pod a/b"}}
+			in.Images, in.Needs = []Image{i}, []Need{{Refs: []string{"r.example/a:v1@" + sum}, Name: "pod a/b"}}
 		}), "1 needed by pod a/b"},
-		"by digest, from a mirror": {with(all, func(in *Input) {
+		"by digest, from a mirror": {changed(all, func(in *Input) {
 			i := old(1)
 			i.Digests = []string{"mirror.example/a@" + sum}
-			in.Images, in.Needs = []Image{i}, []Need{{Refs: []string{"r.example/a@" + sum}, By: "pod a/b"}}
+			in.Images, in.Needs = []Image{i}, []Need{{Refs: []string{"r.example/a@" + sum}, Name: "pod a/b"}}
 		}), "1 needed by pod a/b"},
-		"a container's ID without its algorithm": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1)}, []Need{{Refs: []string{id(1)[7:]}, By: "container c"}}
+		"a container's ID without its algorithm": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1)}, []Need{{Refs: []string{id(1)[7:]}, Name: "container c"}}
 		}), "1 needed by container c"},
-		"another tag is no need": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:2", ""}, By: "pod a/b"}}
+		"another tag is no need": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:2", ""}, Name: "pod a/b"}}
 		}), "1 space"},
-		"over, with a link": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, By: "pod a/b", Over: true}}
+		"over, with a link": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, Name: "pod a/b", Ended: true}}
 		}), "1 space"},
-		"over, without a link": {with(all, func(in *Input) {
-			in.Offline, in.Images, in.Needs = true, []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, By: "pod a/b", Over: true}}
+		"over, without a link": {changed(all, func(in *Input) {
+			in.Offline, in.Images, in.Needs = true, []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, Name: "pod a/b", Ended: true}}
 		}), "1 named by pod a/b, which has ended"},
-		"over, but another needs it": {with(all, func(in *Input) {
-			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, By: "pod a/b", Over: true}, {Refs: []string{"web:1"}, By: "pod c/d"}}
+		"over, but another needs it": {changed(all, func(in *Input) {
+			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:1")}, []Need{{Refs: []string{"web:1"}, Name: "pod a/b", Ended: true}, {Refs: []string{"web:1"}, Name: "pod c/d"}}
 		}), "1 needed by pod c/d"},
-		"too long unused": {with(all, func(in *Input) {
+		"too long unused": {changed(all, func(in *Input) {
 			in.All, in.MaxAge, in.Images = false, 10*day, []Image{old(9, "a:1"), old(11, "b:1"), {ID: id(12), First: noon.Add(-11 * day)}}
 		}), "12 age, 11 age, 9 it is unused, but"},
-		"uses known for too short a time": {with(all, func(in *Input) {
+		"uses known for too short a time": {changed(all, func(in *Input) {
 			in.All, in.MaxAge, in.Since, in.Images = false, 10*day, noon.Add(-9*day), []Image{old(11, "b:1")}
 		}), "11 it is unused, but"},
-		"a clock that went back": {with(all, func(in *Input) {
+		"a clock that went back": {changed(all, func(in *Input) {
 			in.All, in.MaxAge, in.Now, in.Images = true, 10*day, time.Unix(0, 0), []Image{old(11, "b:1")}
 		}), "11 it was pulled less than"},
 	} {
@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 			for _, v := range got {
 				n := 0
 				fmt.Sscanf(v.ID[7:23], "%x", &n)
-				text = append(text, fmt.Sprintf("%d %s%s", n, v.Goes, v.Stays))
+				text = append(text, fmt.Sprintf("%d %s%s", n, v.RemoveCause, v.KeepReason))
 			}
 			if joined := strings.Join(text, ", "); !prefixes(text, want) && !strings.HasPrefix(joined, c.want) {
 				t.Errorf("%q, not %q", text, c.want)
@@ -106,7 +106,7 @@ func indices(s []string) func(func(int) bool) {
 	}
 }
 
-func with(in Input, change func(*Input)) Input {
+func changed(in Input, change func(*Input)) Input {
 	change(&in)
 	return in
 }
@@ -137,7 +137,7 @@ func FuzzDecide(f *testing.F) {
 			in.Images = append(in.Images, i)
 		}
 		for range r.IntN(8) {
-			n := Need{By: "somebody", Over: r.IntN(3) == 0}
+			n := Need{Name: "somebody", Ended: r.IntN(3) == 0}
 			for range r.IntN(3) {
 				n.Refs = append(n.Refs, []string{name(), id(r.IntN(12)), ""}[r.IntN(3)])
 			}
@@ -146,24 +146,24 @@ func FuzzDecide(f *testing.F) {
 		got := Decide(in)
 		seen, stays := map[string]bool{}, false
 		for _, v := range got {
-			if seen[v.ID] || (v.Goes == "") == (v.Stays == "") {
+			if seen[v.ID] || (v.RemoveCause == "") == (v.KeepReason == "") {
 				t.Fatalf("verdict %+v", v)
 			}
 			seen[v.ID] = true
-			if v.Goes == "" {
+			if v.RemoveCause == "" {
 				stays = true
 				continue
 			}
 			if stays {
 				t.Fatal("a removed image follows a kept one")
 			}
-			if v.Pinned || v.Goes == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.Goes == Age &&
-				in.MaxAge == 0 {
+			if v.Pinned || v.RemoveCause == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) ||
+				v.RemoveCause == Age && in.MaxAge == 0 {
 				t.Fatalf("%+v is removed", v)
 			}
 			for _, n := range in.Needs {
 				for _, ref := range n.Refs {
-					if (ref == v.ID || slices.Contains(v.Tags, ref)) && (!n.Over || in.Offline) {
+					if (ref == v.ID || slices.Contains(v.Tags, ref)) && (!n.Ended || in.Offline) {
 						t.Fatalf("%+v is removed, although %+v needs it", v, n)
 					}
 				}

@@ -63,10 +63,10 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	judged, err := g.remove(ctx, removal{all: true, dry: dry, enough: notEnough})
 	for _, v := range judged {
 		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
-		if v.Goes != "" {
+		if v.RemoveCause != "" {
 			out.Removed = append(out.Removed, i)
 		} else {
-			out.Kept = append(out.Kept, agentapi.Kept{Image: i, Why: v.Stays})
+			out.Kept = append(out.Kept, agentapi.Kept{Image: i, Why: v.KeepReason})
 		}
 	}
 	if _, out.Rest = g.c.Images.(Reclaimer); out.Rest && !dry {

@@ -49,17 +49,17 @@ func TestFullToTheLastByte(t *testing.T) {
 		}
 		w, g := fill(94)
 		run(t, g, Period+time.Second)
-		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || w.asked["reclaim"] != 2 || len(w.events) > 0 {
+		if got := w.remaining(); !slices.Equal(got, []int{1}) || w.junk > 0 || w.asked["reclaim"] != 2 || len(w.events) > 0 {
 			t.Errorf("left %v, %d of junk, calls %v, events %v", got, w.junk, w.asked, w.events)
 		}
 		w, g = fill(90)
 		run(t, g, Period+time.Second)
-		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || fmt.Sprint(w.events) != "[FreeDiskSpaceFailed]" {
+		if got := w.remaining(); !slices.Equal(got, []int{1}) || w.junk > 0 || fmt.Sprint(w.events) != "[FreeDiskSpaceFailed]" {
 			t.Errorf("not enough: left %v, %d of junk, events %v", got, w.junk, w.events)
 		}
 		w, g = fill(94)
 		if err := g.ReclaimImages(t.Context()); err != nil || w.junk > 0 || len(w.images) != 1 {
-			t.Errorf("for an eviction: %v, %d of junk, left %v", err, w.junk, w.left())
+			t.Errorf("for an eviction: %v, %d of junk, left %v", err, w.junk, w.remaining())
 		}
 		w, g = fill(94)
 		w.images = w.images[:1] // no image can be removed
@@ -105,7 +105,7 @@ func TestNoClock(t *testing.T) {
 		if err := g.collect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.left(); !slices.Equal(got, want) {
+		if got := w.remaining(); !slices.Equal(got, want) {
 			t.Errorf("at %v: left %v", now, got)
 		}
 	}

@@ -42,5 +42,5 @@ func Settings(c *config.Config, images cri.Images) Config {
 
 // ContainerBounds returns the bounds for ended containers in a configuration.
 func ContainerBounds(c *config.Config) Bounds {
-	return Bounds{MinAge: c.Dead.MinAge, PerContainer: int(c.Dead.MaxPerContainer), All: int(c.Dead.Max)}
+	return Bounds{MinAge: c.DeadLimit.MinAge, PerContainer: int(c.DeadLimit.MaxPerContainer), Total: int(c.DeadLimit.Max)}
 }

@@ -14,7 +14,7 @@ type Disk struct{ Total, Free uint64 }
 func (g *Garbage) collect(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.c.Known != nil && g.c.Known() != nil {
+	if g.c.CheckPodsKnown != nil && g.c.CheckPodsKnown() != nil {
 		return nil
 	}
 	images, err := g.images(ctx)
@@ -24,7 +24,7 @@ func (g *Garbage) collect(ctx context.Context) error {
 	if err := g.recordUses(ctx, images, g.podNeeds()); err != nil {
 		return err
 	}
-	if g.c.Wait == nil || !g.c.Wait() {
+	if g.c.SaveWrites == nil || !g.c.SaveWrites() {
 		if err := g.removeOld(ctx, images); err != nil {
 			return err
 		}
@@ -38,14 +38,14 @@ func (g *Garbage) collect(ctx context.Context) error {
 		g.report("InvalidDiskCapacity", err.Error())
 		return err
 	}
-	if g.c.High >= 100 || disk.used() < g.c.High {
+	if g.c.High >= 100 || disk.usedPercent() < g.c.High {
 		return nil
 	}
 	return g.makeRoom(ctx, disk)
 }
 
-// used returns the percentage of the disk in use, rounded as in a kubelet.
-func (d Disk) used() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
+// usedPercent returns the percentage of the disk in use, rounded as in a kubelet.
+func (d Disk) usedPercent() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
 // removeOld removes images that have been unused for too long. images contains the local images with the times of
 // their use.
@@ -57,7 +57,7 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 		Images: images, Needs: g.podNeeds(), MinAge: g.c.MinAge, MaxAge: g.c.MaxAge,
 		Since: time.Unix(g.uses.Since, 0), Offline: g.c.Offline(), Now: g.c.Now(),
 	}
-	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // the usual case, which needs no further calls to the runtime
+	if v := Decide(in); len(v) == 0 || v[0].RemoveCause != Age { // the usual case, which needs no further calls to the runtime
 		return nil
 	}
 	_, err := g.remove(ctx, removal{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: notEnough})
@@ -66,18 +66,18 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 
 // makeRoom removes images until the disk use is no higher than the low threshold.
 func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
-	full := disk.used()
+	full := disk.usedPercent()
 	g.c.Log.Info("the image file system is above its high threshold", "percent", full, "high", g.c.High, "low", g.c.Low)
 	before := disk.Free
 	enough := func() (bool, error) {
 		var err error
 		disk, err = g.c.Disk(ctx)
-		return disk.used() <= g.c.Low, err
+		return disk.usedPercent() <= g.c.Low, err
 	}
 	if err := g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
 		return err
 	}
-	if disk.used() <= g.c.Low {
+	if disk.usedPercent() <= g.c.Low {
 		return nil
 	}
 	freed := max(disk.Free, before) - before

@@ -26,8 +26,8 @@ type use struct {
 	Now   bool  `json:"n,omitempty"` // the image is in use now; then Used is not set
 }
 
-// uses contains the stored uses by shortID.
-type uses struct {
+// storedUses contains the stored uses by shortID.
+type storedUses struct {
 	Since  int64          `json:"since"`
 	Images map[string]use `json:"images"`
 }
@@ -40,21 +40,21 @@ func shortID(id string) string {
 	return id[:min(len(id), 16)]
 }
 
-func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
-	u := &uses{}
+func loadUses(ctx context.Context, meta Meta, now time.Time) (*storedUses, error) {
+	u := &storedUses{}
 	text, known, err := meta.Meta(ctx, metaUses)
 	if err != nil {
 		return nil, fmt.Errorf("read the uses of images: %w", err)
 	}
 	if !known || json.Unmarshal([]byte(text), u) != nil || u.Since == 0 {
-		return &uses{Since: now.Unix()}, nil // a value that cannot be read is treated as missing
+		return &storedUses{Since: now.Unix()}, nil // a value that cannot be read is treated as missing
 	}
 	return u, nil
 }
 
 // fixClock replaces times that were recorded before the clock was set. The new value is now. It returns true if it
 // has replaced any.
-func (u *uses) fixClock(now int64) (changed bool) {
+func (u *storedUses) fixClock(now int64) (changed bool) {
 	first := clock.EarliestTime().Unix()
 	if now < first {
 		return false
@@ -74,7 +74,7 @@ func (u *uses) fixClock(now int64) (changed bool) {
 }
 
 // update records the images that exist now, and whether they are needed. It reports whether anything has changed.
-func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool) {
+func (u *storedUses) update(images []Image, needs []Need, now time.Time) (changed bool) {
 	first := now.Unix()
 	changed = u.fixClock(first)
 	if u.Images == nil {
@@ -92,7 +92,7 @@ func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool
 		is.Now = false
 		for name := range i.names() {
 			for _, n := range needed[name] {
-				is.Now = is.Now || !n.Over
+				is.Now = is.Now || !n.Ended
 			}
 		}
 		if is.Now {
@@ -114,7 +114,7 @@ func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool
 }
 
 // apply sets First and Used of the images.
-func (u *uses) apply(images []Image, now time.Time) {
+func (u *storedUses) apply(images []Image, now time.Time) {
 	for i := range images {
 		use := u.Images[shortID(images[i].ID)]
 		if use.First != 0 {
@@ -129,7 +129,7 @@ func (u *uses) apply(images []Image, now time.Time) {
 	}
 }
 
-func (u *uses) store(ctx context.Context, meta Meta) error {
+func (u *storedUses) store(ctx context.Context, meta Meta) error {
 	text, err := json.Marshal(u)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	defer stop()
 	told, again := w.loadNext()
 	if !again {
-		told = skip(f)
+		told = skipExisting(f)
 		w.saveNext(told)
 	}
 	buf := make([]byte, maxRecord)
@@ -98,14 +98,14 @@ func (w *Watch) Run(ctx context.Context) error {
 		w.c.Events.Node(v1.EventTypeWarning, "SystemOOM",
 			fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", kill.Name, kill.PID))
 		if w.c.Killed != nil {
-			w.c.Killed(ago(kill.At))
+			w.c.Killed(timeSince(kill.At))
 		}
 	}
 }
 
-// ago returns how long ago the kernel wrote a record, approximately. The log's clock differs from the clocks that
+// timeSince returns how long ago the kernel wrote a record, approximately. The log's clock differs from the clocks that
 // programs can read by a few seconds a day at most.
-func ago(at time.Duration) time.Duration {
+func timeSince(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return 0
@@ -113,8 +113,8 @@ func ago(at time.Duration) time.Duration {
 	return max(time.Duration(now.Nano())-at, 0)
 }
 
-// skip reads all existing records and returns the number of the next one.
-func skip(f *os.File) (next uint64) {
+// skipExisting reads all existing records and returns the number of the next one.
+func skipExisting(f *os.File) (next uint64) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return 0

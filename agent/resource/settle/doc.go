@@ -3,6 +3,6 @@
 //
 //	pods change --> Run --(no change for a while)--> free memory, collect garbage early
 //	                    <--(pods change again)----- let garbage grow
-//	Touched --> Run --(idle)--> return the pages of the program's file
+//	TaskRan --> Run --(idle)--> return the pages of the program's file
 //	LimitHeap: limits the heap where memory is smallMachine
 package settle

@@ -26,7 +26,7 @@ const smallMachine = 256 << 20
 // Begin must be called first when the agent starts. It sets the memory limit, and makes garbage collections rarer
 // within this limit while all pods start.
 func Begin(log *slog.Logger) {
-	Busy()
+	DelayCollections()
 	if err := LimitHeap(); err != nil {
 		log.Debug("cannot limit the agent's memory", "error", err)
 	}

@@ -24,7 +24,7 @@ const (
 	// settleTime is the time for which the agent has work after pods have started: it sends events and statuses and
 	// fills caches. After this time, memory is returned once more.
 	settleTime = 12 * time.Second
-	// taskTime is the maximum time that a short task may take after it has called Touched.
+	// taskTime is the maximum time that a short task may take after it has called TaskRan.
 	taskTime = time.Second
 	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. Garbage among objects
 	// that stay in use leaves partly filled spans, and no collection returns these to the system. If GOGC is 150
@@ -51,18 +51,18 @@ type Settler struct {
 // New returns a Settler. It starts no goroutine.
 func New(c Config) *Settler {
 	return &Settler{
-		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: Busy,
+		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: DelayCollections,
 		failed: func(err error) { c.Log.Debug("cannot return memory", "error", err) },
 	}
 }
 
-// Busy makes garbage collections rarer, because pods are about to change.
-func Busy() { setGCPercent(busyGC) }
+// DelayCollections makes garbage collections rarer, because pods are about to change.
+func DelayCollections() { setGCPercent(busyGC) }
 
-// Touched reports that the agent has run a short periodic task, such as a lease renewal. Such a task accesses some
+// TaskRan reports that the agent has run a short periodic task, such as a lease renewal. Such a task accesses some
 // hundred places of the executable, and the kernel maps 64 KiB around each of them. Keeping these pages mapped costs
 // a dozen MiB, and mapping them again takes half a millisecond.
-func (s *Settler) Touched() {
+func (s *Settler) TaskRan() {
 	select {
 	case s.touched <- struct{}{}:
 	default:
@@ -82,7 +82,7 @@ func (s *Settler) Run(ctx context.Context) error {
 			continue
 		case <-rest.C:
 		}
-		freed = s.rest(ctx, next)
+		freed = s.returnMemory(ctx, next)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -90,9 +90,9 @@ func (s *Settler) Run(ctx context.Context) error {
 	}
 }
 
-// rest returns memory repeatedly until a pod changes or ctx ends. The result is the time at which heap memory was
+// returnMemory returns memory repeatedly until a pod changes or ctx ends. The result is the time at which heap memory was
 // last returned.
-func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Time) {
+func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}) (freed time.Time) {
 	s.attempt(s.free)
 	freed = time.Now()
 	again := time.NewTimer(settleTime)

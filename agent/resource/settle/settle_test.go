@@ -41,7 +41,7 @@ func TestSettling(t *testing.T) {
 			touched: make(chan struct{}, 1),
 			forget:  func() error { forgot.Add(1); return nil },
 		}
-		s.Touched() // while pods start
+		s.TaskRan() // while pods start
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
 		for range 5 { // pods start
@@ -59,9 +59,9 @@ func TestSettling(t *testing.T) {
 		if forgot.Load() != 1 {
 			t.Errorf("the program's pages were dropped %d times, want once after the start", forgot.Load())
 		}
-		s.Touched()
+		s.TaskRan()
 		<-time.After(taskTime / 2)
-		s.Touched()
+		s.TaskRan()
 		<-time.After(taskTime)
 		synctest.Wait()
 		if forgot.Load() != 2 || len(freed) != 2 {

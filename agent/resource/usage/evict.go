@@ -33,8 +33,8 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	return out, nil
 }
 
-// uncountable is larger than any disk, but small enough that sums do not overflow.
-const uncountable = 1 << 56
+// unlimited is larger than any disk, but small enough that sums do not overflow.
+const unlimited = 1 << 56
 
 // Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
 // them. If possible, the figures of volumes and logs are not older than age. It measures no other pod. If a directory
@@ -65,8 +65,8 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
 	n := nodeAnswer{Usage: u, arena: new(arena), j: j, measure: func(ctx context.Context, dir string) disk.Usage {
 		found := trees.UsageOfAll(ctx, dir, age)
-		if found.Cut {
-			found.Bytes = uncountable
+		if found.Incomplete {
+			found.Bytes = unlimited
 		}
 		return found
 	}}
@@ -107,7 +107,7 @@ func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[str
 			continue // removed meanwhile
 		}
 		if !whole {
-			layer.UsedBytes = &api.UInt64Value{Value: uncountable}
+			layer.UsedBytes = &api.UInt64Value{Value: unlimited}
 		}
 		c.layer = layer
 	}

@@ -111,7 +111,7 @@ func TestStorage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if used := *got.Containers[0].Rootfs.UsedBytes; (used == 1<<20) != l.whole || (used == uncountable) == l.whole {
+		if used := *got.Containers[0].Rootfs.UsedBytes; (used == 1<<20) != l.whole || (used == unlimited) == l.whole {
 			t.Errorf("whole %v: %d bytes", l.whole, used)
 		}
 	}

@@ -55,7 +55,7 @@ const maxAge = time.Second
 // NewForMachine is like New, but sets the fields that measure this machine. pods is the cgroup of all pods. misc is
 // the configured value of systemCgroups, or empty. trees is the minimum interval between two measurements of a
 // directory; if it is negative, directories are not measured.
-func NewForMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
+func NewForMachine(c Config, cgroups *cgroup.CachedReader, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}
 	s := sample.Config{Cgroups: cgroups, Pods: pods, MaxAge: maxAge}

@@ -31,9 +31,9 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	return sum, nil
 }
 
-// Look returns the same data as Summary, but an iterator over the pods, which reuses the memory of a pod for the next
+// StreamSummary returns the same data as Summary, but an iterator over the pods, which reuses the memory of a pod for the next
 // one.
-func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Summary, error) {
+func (u *Usage) StreamSummary(ctx context.Context, short bool) (*exposition.Summary, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type Layered interface {
 
 // A Runner calls f for each running container. f must not change or keep the container.
 type Runner interface {
-	Running(f func(*api.Container))
+	ForEachRunning(f func(*api.Container))
 }
 
 // Images returns the locations of images.
@@ -117,7 +117,7 @@ type joinedFigures struct {
 // eachRunning calls f for each running container.
 func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	if r, ok := u.c.Runtime.(Runner); ok {
-		r.Running(f)
+		r.ForEachRunning(f)
 		return nil
 	}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{

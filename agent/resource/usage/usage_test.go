@@ -32,10 +32,10 @@ func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*
 	return &api.ListPodSandboxResponse{}, nil
 }
 
-// The type none is a fake runtime without containers.
-type none struct{ runtime }
+// noContainers is a fake runtime without containers.
+type noContainers struct{ runtime }
 
-func (*none) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+func (*noContainers) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	return &api.ListContainersResponse{}, nil
 }
 
@@ -150,7 +150,7 @@ func TestMisc(t *testing.T) {
 		"": "pods 1000", "/": "pods 1000", "others/": "misc 5000 pods 1000", "/others": "misc 5000 pods 1000",
 		"/kubepods": "misc 1000 pods 1000", "/none": "pods 1000",
 	} {
-		u := NewForMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}},
+		u := NewForMachine(Config{Runtime: &noContainers{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}},
 			cgroup.NewRecent(cgroup.NewReader(root), time.Second), "/kubepods", misc, -1)
 		sum, err := u.Summary(t.Context(), true)
 		if err != nil {
@@ -200,7 +200,7 @@ func TestLook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		look, err := u.Look(t.Context(), short)
+		look, err := u.StreamSummary(t.Context(), short)
 		if err != nil {
 			t.Fatal(err)
 		}

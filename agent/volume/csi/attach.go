@@ -31,9 +31,9 @@ func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 	return o == nil || o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, nil
 }
 
-// Attached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
+// WaitAttached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
 // It first waits until the Node's volumesInUse contains the volume, so that the controller does not detach it.
-func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use) error {
+func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 			return fmt.Errorf("volume has not been added to the list of VolumesInUse in the node's volume status: %w", err)
 		}
 	}
-	again := retry.Backoff{First: time.Second, Most: 10 * time.Second}
+	again := retry.Backoff{FirstWindow: time.Second, MaxWindow: 10 * time.Second}
 	for {
 		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachment(v))
 		if err == nil {
 			err = checkAttached(a)
-			if exhausted(a) {
+			if limitReached(a) {
 				d.requestLimit(v.Source.CSI.Driver)
 			}
 		}
@@ -73,7 +73,7 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
-	if d.cfg.Reject == nil || a == nil || checkAttached(a) == nil || !exhausted(a) {
+	if d.cfg.Reject == nil || a == nil || checkAttached(a) == nil || !limitReached(a) {
 		return
 	}
 	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || limitPeriod(o) == 0 {

@@ -50,17 +50,17 @@ func TestVolume(t *testing.T) {
 		t.Errorf("staged at %s, not %s", staged, want)
 	}
 	for range 2 {
-		must(t, w.mount(v, a))
-		must(t, w.mount(v, b))
+		requireNoError(t, w.mount(v, a))
+		requireNoError(t, w.mount(v, b))
 	}
-	must(t, os.WriteFile(filepath.Join(a.Path, "written"), []byte("x"), 0o600))
+	requireNoError(t, os.WriteFile(filepath.Join(a.Path, "written"), []byte("x"), 0o600))
 	if text, err := os.ReadFile(filepath.Join(b.Path, "written")); err != nil || string(text) != "x" {
 		t.Errorf("%q, %v", text, err)
 	}
 	var data map[string]string
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(a.Path), "vol_data.json"))
-	must(t, err)
-	must(t, json.Unmarshal(text, &data))
+	requireNoError(t, err)
+	requireNoError(t, json.Unmarshal(text, &data))
 	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName ||
 		data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
@@ -81,7 +81,7 @@ func TestVolume(t *testing.T) {
 		p.VolumeContext["csi.storage.k8s.io/pod.name"] != "" {
 		t.Errorf("published with %v", p)
 	}
-	must(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
+	requireNoError(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
 	w.undo(v, a)
 	if _, err := os.Stat(filepath.Join(w.data, "written")); err != nil {
 		t.Errorf("data was lost: %v", err)
@@ -107,7 +107,7 @@ func TestInline(t *testing.T) {
 	w.object.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
 	w.object.Spec.PodInfoOnMount = &yes
 	w.object.Spec.TokenRequests = []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: &hour}, {}}
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	p := w.gotPublish
 	for k, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a",
 		"csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": "uid-of-a",
@@ -121,7 +121,7 @@ func TestInline(t *testing.T) {
 		t.Errorf("published with %v", p)
 	}
 	w.object.Spec.ServiceAccountTokenInSecrets = &yes
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	if p := w.gotPublish; p.VolumeContext[tokensKey] != "" || !strings.Contains(p.Secrets[tokensKey], "vault") {
 		t.Errorf("tokens are not where they should be: %v", p)
 	}
@@ -142,7 +142,7 @@ func TestBlock(t *testing.T) {
 	v := volume()
 	v.Block = true
 	u := w.use(v, podNamed("a"))
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	target := w.root + "/plugins/kubernetes.io/csi/volumeDevices/publish/pv/uid-of-a"
 	if to, err := os.Readlink(u.Path); err != nil || to != target || w.gotPublish.TargetPath != target {
 		t.Errorf("linked to %s, %v, published at %s", to, err, w.gotPublish.TargetPath)
@@ -151,7 +151,7 @@ func TestBlock(t *testing.T) {
 		w.gotStage.VolumeCapability.GetBlock() == nil {
 		t.Errorf("staged with %v", w.gotStage)
 	}
-	must(t, w.Expand(t.Context(), v, w.StagePath(v), u.Path, v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}))
+	requireNoError(t, w.Expand(t.Context(), v, w.StagePath(v), u.Path, v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}))
 	if e := w.gotExpand; e.VolumePath != target || e.CapacityRange.RequiredBytes != 2<<30 || e.VolumeCapability.GetBlock() == nil {
 		t.Errorf("expanded with %v", e)
 	}
@@ -164,7 +164,7 @@ func TestAttached(t *testing.T) {
 	w.register()
 	v := volume()
 	u := w.use(v, podNamed("a"))
-	must(t, w.Attached(t.Context(), v, u))
+	requireNoError(t, w.WaitAttached(t.Context(), v, u))
 	w.object = nil
 	now := metav1.Now()
 	for want, a := range map[string]*storagev1.VolumeAttachment{
@@ -181,7 +181,7 @@ func TestAttached(t *testing.T) {
 		w.mu.Unlock()
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if err := w.Attached(ctx, v, u); err == nil || !strings.Contains(err.Error(), want) {
+		if err := w.WaitAttached(ctx, v, u); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -190,8 +190,8 @@ func TestAttached(t *testing.T) {
 		Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}},
 	}
 	w.mu.Unlock()
-	must(t, w.Attached(t.Context(), v, u))
-	must(t, w.mount(v, u))
+	requireNoError(t, w.WaitAttached(t.Context(), v, u))
+	requireNoError(t, w.mount(v, u))
 	if w.gotStage.PublishContext["disk"] != "sdb" || w.gotPublish.PublishContext["disk"] != "sdb" {
 		t.Errorf("staged with %v, published with %v", w.gotStage.PublishContext, w.gotPublish.PublishContext)
 	}
@@ -207,7 +207,7 @@ func TestLimitExceeded(t *testing.T) {
 	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
 	ended := ""
 	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) {
-		eventtest.Note(v1.EventTypeWarning, reason, message) // package claims sends the event
+		eventtest.RecordEvent(v1.EventTypeWarning, reason, message) // package claims sends the event
 		ended += pod.Name + ": " + reason + ": " + message
 	}
 	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
@@ -237,7 +237,7 @@ func TestLimitExceeded(t *testing.T) {
 			ctx, stop = context.WithTimeout(t.Context(), 0)
 		}
 		stop()
-		if err := w.Attached(ctx, v, u); err == nil || ended != c.want {
+		if err := w.WaitAttached(ctx, v, u); err == nil || ended != c.want {
 			t.Errorf("%s: %v, ended %q", c.what, err, ended)
 		}
 	}
@@ -324,7 +324,7 @@ func TestGroup(t *testing.T) {
 		}
 		v := volume()
 		u := w.use(v, pod)
-		must(t, w.mount(v, u))
+		requireNoError(t, w.mount(v, u))
 		want := map[bool]string{true: "77"}[delegated]
 		if a, b := w.gotStage.VolumeCapability.GetMount().VolumeMountGroup,
 			w.gotPublish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
@@ -339,7 +339,7 @@ func TestUsage(t *testing.T) {
 	w.register()
 	v := volume()
 	u := w.use(v, podNamed("a"))
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	got, err := w.Usage(t.Context(), v, u.Path)
 	if want := (storage.Usage{
 		Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1,
@@ -353,7 +353,7 @@ func TestUsage(t *testing.T) {
 	if _, err := w.Usage(t.Context(), v, u.Path); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	must(t, w.Expand(t.Context(), v, "", u.Path, nil)) // no change is necessary
+	requireNoError(t, w.Expand(t.Context(), v, "", u.Path, nil)) // no change is necessary
 }
 
 // TestRepublish checks that a driver that requires it is called again with new tokens in each round. A failed call
@@ -365,7 +365,7 @@ func TestRepublish(t *testing.T) {
 	w.object.Spec.RequiresRepublish, w.object.Spec.TokenRequests = &yes, []storagev1.TokenRequest{{Audience: "a"}}
 	v := volume()
 	u := w.use(v, podNamed("a"))
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	var all sync.WaitGroup
 	asked := 0
 	w.fails("publish", func(context.Context) error { asked++; return status.Error(codes.Internal, "not today") })
@@ -404,9 +404,9 @@ func TestAdopt(t *testing.T) {
 	w.object.Spec.RequiresRepublish = &yes
 	v := volume()
 	u := w.use(v, podNamed("a"))
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	after, err := New(w.cfg)
-	must(t, err)
+	requireNoError(t, err)
 	w.Drivers = after // a restarted agent
 	var all sync.WaitGroup
 	if w.republishAll(t.Context(), &all) {
@@ -452,7 +452,7 @@ func TestHostileNames(t *testing.T) {
 		for i, err := range []error{
 			w.Stage(ctx, v, w.StagePath(v), u), w.Publish(ctx, v, "", u),
 			w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v)),
-			w.Attached(ctx, v, u),
+			w.WaitAttached(ctx, v, u),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "names no CSI driver") {
 				t.Errorf("%q: %d: %v", name, i, err)

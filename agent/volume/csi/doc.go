@@ -5,7 +5,7 @@
 //	plugins --Register--> Drivers --NodeGetInfo, NodeGetCapabilities--> driver's socket
 //	                         |  '--node ID, topology, limit--> Nodes (edge/csinode)
 //	                         '--Retry--> pods that waited for the driver
-//	storage --Attached----> VolumeAttachment, made and changed by the attach-detach
+//	storage --WaitAttached----> VolumeAttachment, made and changed by the attach-detach
 //	   |                    controller and the driver's external-attacher
 //	   |----Stage---------> NodeStageVolume   plugins/kubernetes.io/csi/DRIVER/SHA/globalmount
 //	   '----Publish-------> NodePublishVolume pods/UID/volumes/kubernetes.io~csi/PV/mount

@@ -112,10 +112,10 @@ func (n *driver) close() error {
 }
 
 var (
-	_ storage.Driver  = (*Drivers)(nil)
-	_ storage.Stager  = (*Drivers)(nil)
-	_ storage.Placer  = (*Drivers)(nil)
-	_ plugins.Handler = (*Drivers)(nil)
+	_ storage.Driver       = (*Drivers)(nil)
+	_ storage.Stager       = (*Drivers)(nil)
+	_ storage.PathProvider = (*Drivers)(nil)
+	_ plugins.Handler      = (*Drivers)(nil)
 )
 
 // New validates the configuration. It starts no goroutine.

@@ -64,12 +64,12 @@ func TestHang(t *testing.T) {
 		<-called.Done()
 		return called.Err()
 	})
-	must(t, w.Stage(ctx, v, w.StagePath(v), u))
+	requireNoError(t, w.Stage(ctx, v, w.StagePath(v), u))
 	if err := w.Publish(ctx, v, w.StagePath(v), u); status.Code(err) != codes.Canceled {
 		t.Errorf("published: %v", err)
 	}
 	w.fails("publish", nil)
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	w.undo(v, u)
 }
 
@@ -121,7 +121,7 @@ func TestNotRegistered(t *testing.T) {
 	if uid := <-w.retried; uid != "uid-of-a" {
 		t.Errorf("%s is tried again", uid)
 	}
-	must(t, w.mount(v, u))
+	requireNoError(t, w.mount(v, u))
 	w.register() // at the same socket, after a restart
 	second := w.plugin()
 	second.Socket = "another"
@@ -129,7 +129,7 @@ func TestNotRegistered(t *testing.T) {
 		t.Errorf("the same version at another socket: %v", err)
 	}
 	second.Versions = []string{"1.1.0"}
-	must(t, w.Register(t.Context(), second))
+	requireNoError(t, w.Register(t.Context(), second))
 	w.Deregister(w.plugin()) // the earlier registration
 	w.undo(v, u)
 	if len(w.retried) > 0 {

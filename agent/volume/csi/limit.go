@@ -34,7 +34,7 @@ func limitPeriod(o *storagev1.CSIDriver) time.Duration {
 // interval that the CSIDriver object sets as the update period. If the object sets no period, watchLimit waits for
 // requestLimit and then reads the object again.
 func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) {
-	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
+	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 30 * time.Second, MaxWindow: 5 * time.Minute}
 	var every time.Duration
 	var read time.Time
 	for now := false; ; {
@@ -101,8 +101,8 @@ func (d *Drivers) requestLimit(name string) {
 	}
 }
 
-// exhausted reports whether the volume could not be attached because the node has reached the volume limit.
-func exhausted(a *storagev1.VolumeAttachment) bool {
+// limitReached reports whether the volume could not be attached because the node has reached the volume limit.
+func limitReached(a *storagev1.VolumeAttachment) bool {
 	e := a.Status.AttachError
 	return e != nil && e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted)
 }

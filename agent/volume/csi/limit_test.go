@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// The type limited is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
-type limited struct {
+// The type limitedDriver is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
+type limitedDriver struct {
 	spec.NodeClient
 	mu     sync.Mutex
 	limit  int64
@@ -29,14 +29,14 @@ type limited struct {
 	told   string
 }
 
-func (l *limited) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest, ...grpc.CallOption) (*spec.NodeGetInfoResponse, error) {
+func (l *limitedDriver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest, ...grpc.CallOption) (*spec.NodeGetInfoResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked++
 	return &spec.NodeGetInfoResponse{NodeId: "id", MaxVolumesPerNode: l.limit}, nil
 }
 
-func (l *limited) read(context.Context, string) (*storagev1.CSIDriver, error) {
+func (l *limitedDriver) read(context.Context, string) (*storagev1.CSIDriver, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -48,19 +48,19 @@ func (l *limited) read(context.Context, string) (*storagev1.CSIDriver, error) {
 	return l.object, nil
 }
 
-func (l *limited) Install(_, _ string, limit int64, _ map[string]string) {
+func (l *limitedDriver) Install(_, _ string, limit int64, _ map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told += fmt.Sprint(limit, " ")
 }
 
-func (l *limited) Uninstall(string) {}
+func (l *limitedDriver) Uninstall(string) {}
 
 // TestLimits checks that a driver's volume limit is read at the period in its CSIDriver, and that only changes are
 // reported to the cluster. Without a period, it is not read until a pod's volume requests it.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &limited{limit: 1, down: true}
+		l := &limitedDriver{limit: 1, down: true}
 		d, err := New(Config{Root: t.TempDir(), Node: "n", Objects: &world{}, Nodes: l, Driver: l.read, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

@@ -60,27 +60,27 @@ func (n *node) start() {
 	var err error
 	log := slog.New(slog.DiscardHandler)
 	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
-	must(n.T, err)
+	requireNoError(n.T, err)
 	n.mounter, err = storage.New(n.life, storage.Config{
 		Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log,
 	})
-	must(n.T, err)
+	requireNoError(n.T, err)
 }
 
 // The method mounted returns the sorted mounts below the root directory.
 func (n *node) mounted() []string {
 	n.Helper()
-	below, err := mounts.Below(n.root)
-	must(n.T, err)
+	below, err := mounts.ListBelow(n.root)
+	requireNoError(n.T, err)
 	slices.Sort(below)
 	return below
 }
 
-// owned checks that each mount is in the store, and in the right place.
-func (n *node) owned(after string) {
+// checkRecords checks that each mount is in the store, and in the right place.
+func (n *node) checkRecords(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
-	must(n.T, err)
+	requireNoError(n.T, err)
 	for _, at := range n.mounted() {
 		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
 			n.Fatalf("after %s, %s is not in the store", after, at)
@@ -96,20 +96,20 @@ func TestMachine(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t)
 			db, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
-			must(t, err)
+			requireNoError(t, err)
 			defer db.Close()
-			must(t, os.WriteFile(filepath.Join(w.data, "kept"), []byte("kept"), 0o600))
+			requireNoError(t, os.WriteFile(filepath.Join(w.data, "kept"), []byte("kept"), 0o600))
 			n := &node{world: w, db: db}
 			n.start()
 			n.register()
 			(&machine{node: n, rand: rand.New(rand.NewPCG(seed, 0))}).run(40)
-			n.calm()
+			n.endFaults()
 			n.start()
 			n.register()
 			for _, uid := range n.mounter.Pods() {
-				must(t, n.mounter.TearDown(n.life, uid))
+				requireNoError(t, n.mounter.TearDown(n.life, uid))
 			}
-			must(t, n.mounter.Sweep(n.life))
+			requireNoError(t, n.mounter.Sweep(n.life))
 			rows, err := db.Volumes(context.Background())
 			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
@@ -126,8 +126,8 @@ type machine struct {
 	rand *rand.Rand
 }
 
-// The method calm removes all faults.
-func (n *node) calm() {
+// endFaults removes all faults.
+func (n *node) endFaults() {
 	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
 		n.fails(m, nil)
 	}
@@ -190,7 +190,7 @@ func (m *machine) run(steps int) {
 		default:
 			what = "the machine reboots"
 			m.start()
-			must(m.T, mounts.DetachBelow(m.root))
+			requireNoError(m.T, mounts.DetachBelow(m.root))
 			if m.rand.IntN(2) == 0 { // pods may start before the driver
 				if _, err := m.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
 					m.Fatal("a volume without its driver")
@@ -199,8 +199,8 @@ func (m *machine) run(steps int) {
 			m.register()
 		}
 		stop()
-		m.calm()
+		m.endFaults()
 		m.Logf("%s: %v", what, err)
-		m.owned(what)
+		m.checkRecords(what)
 	}
 }

@@ -176,7 +176,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	}
 	// The driver may report success even if the volume's server does not respond.
 	return object, storage.CallOrAbandon(ctx, "publish", req.TargetPath, func() error {
-		if err := mounts.Answers(req.TargetPath); err != nil {
+		if err := mounts.CheckResponding(req.TargetPath); err != nil {
 			return err
 		}
 		return d.checkPublished(v, req.TargetPath)

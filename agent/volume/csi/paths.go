@@ -37,9 +37,9 @@ func (d *Drivers) pluginPath(elem ...string) string {
 	return filepath.Join(append([]string{d.root, "plugins", pluginName}, elem...)...)
 }
 
-// Place returns the path at which the driver mounts the volume for a pod. The path of a filesystem volume is one
+// PodPath returns the path at which the driver mounts the volume for a pod. The path of a filesystem volume is one
 // level below the usual directory, next to vol_data.json.
-func (d *Drivers) Place(v storage.Volume, usual string) string {
+func (d *Drivers) PodPath(v storage.Volume, usual string) string {
 	if v.Block {
 		return usual
 	}

@@ -123,7 +123,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(retry.Around(d.cfg.Every)):
+			case <-time.After(retry.Jitter(d.cfg.Every)):
 			}
 			again = d.republishAll(ctx, &all)
 		}

@@ -52,19 +52,19 @@ func TestFailedRepublish(t *testing.T) {
 				v := volume()
 				v.Source.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "ns", Name: "publish"}
 				u := w.use(v, podNamed("a"))
-				must(t, w.mount(v, u))
-				must(t, os.WriteFile(filepath.Join(u.Path, "file"), []byte("x"), 0o600))
+				requireNoError(t, w.mount(v, u))
+				requireNoError(t, os.WriteFile(filepath.Join(u.Path, "file"), []byte("x"), 0o600))
 				before := w.object
 				if adopted {
 					after, err := New(w.cfg)
-					must(t, err)
+					requireNoError(t, err)
 					w.Drivers = after
 					w.register()
 					w.Adopt(v, w.StagePath(v), u)
 				}
 				fault(w)
 				w.republishNow(t)
-				w.keeps(v, u)
+				w.checkKept(v, u)
 
 				w.fails("publish", nil)
 				w.mu.Lock()
@@ -73,7 +73,7 @@ func TestFailedRepublish(t *testing.T) {
 				w.mu.Unlock()
 				w.register()
 				w.republishNow(t)
-				w.keeps(v, u)
+				w.checkKept(v, u)
 				if w.gotPublish == nil || w.gotPublish.VolumeContext[tokensKey] == "" || w.gotPublish.Secrets["key"] != "ns/publish" {
 					t.Errorf("then published with %v", w.gotPublish)
 				}
@@ -93,9 +93,9 @@ func (w *world) republishNow(t *testing.T) {
 	all.Wait()
 }
 
-// The method keeps checks that the pod still has its volume, the file that it has written, and the record for the
+// checkKept checks that the pod still has its volume, the file that it has written, and the record for the
 // unmount.
-func (w *world) keeps(v storage.Volume, u storage.Use) {
+func (w *world) checkKept(v storage.Volume, u storage.Use) {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(u.Path, "file"))
 	if err != nil || string(text) != "x" || !mounted(u.Path) || !mounted(w.StagePath(v)) {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "csi") }))
 }
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -63,8 +63,8 @@ const driverName = "faulty.islet.dev"
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	root, err := os.MkdirTemp("", "csi") // short, because the length of a socket's path is limited
-	must(t, err)
-	must(t, unix.Mount("tmpfs", root, "tmpfs", 0, ""))
+	requireNoError(t, err)
+	requireNoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, ""))
 	t.Cleanup(func() {
 		unix.Unmount(root, unix.MNT_DETACH)
 		os.Remove(root)
@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 		Root: root, Node: "n", Objects: w, Nodes: w, Retry: func(uid types.UID) { w.retried <- uid },
 		Log: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
+	requireNoError(t, err)
 	t.Cleanup(func() { w.Drivers.Close() })
 	w.serve()
 	return w
@@ -91,9 +91,9 @@ func (w *world) serve() {
 	if w.faulty != nil {
 		w.faulty.server.Stop()
 	}
-	must(w.T, os.MkdirAll(w.data, 0o755))
+	requireNoError(w.T, os.MkdirAll(w.data, 0o755))
 	l, err := net.Listen("unix", w.socket)
-	must(w.T, err)
+	requireNoError(w.T, err)
 	w.faulty = &faulty{data: w.data, fault: map[string]func(context.Context) error{}, server: grpc.NewServer(),
 		info: &spec.NodeGetInfoResponse{NodeId: "id-of-n"}, can: []spec.NodeServiceCapability_RPC_Type{
 			spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -110,7 +110,7 @@ func (w *world) plugin() plugins.Plugin {
 
 func (w *world) register() {
 	w.Helper()
-	must(w.T, w.Register(w.Context(), w.plugin()))
+	requireNoError(w.T, w.Register(w.Context(), w.plugin()))
 }
 
 func (w *world) Install(name, id string, limit int64, topology map[string]string) {
@@ -178,7 +178,7 @@ func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	}
 	return storage.Use{
 		Pod: pod, Volume: "data",
-		Path: w.Place(v, filepath.Join(w.root, "pods", string(pod.UID), kind, "kubernetes.io~csi", v.Name)),
+		Path: w.PodPath(v, filepath.Join(w.root, "pods", string(pod.UID), kind, "kubernetes.io~csi", v.Name)),
 	}
 }
 
@@ -197,9 +197,9 @@ func (w *world) mount(v storage.Volume, u storage.Use) error {
 func (w *world) undo(v storage.Volume, u storage.Use) {
 	w.Helper()
 	for range 2 {
-		must(w.T, w.Unpublish(w.Context(), v, u.Pod.UID, u.Path))
+		requireNoError(w.T, w.Unpublish(w.Context(), v, u.Pod.UID, u.Path))
 		if staged := w.StagePath(v); staged != "" {
-			must(w.T, w.Unstage(w.Context(), v, staged))
+			requireNoError(w.T, w.Unstage(w.Context(), v, staged))
 		}
 	}
 	for _, dir := range []string{filepath.Join(w.root, "pods"), filepath.Join(w.root, "plugins")} {

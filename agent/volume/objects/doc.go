@@ -5,6 +5,6 @@
 //
 //	API server --> object.Cache --.
 //	manifests ---> local.Objects --+--sourceOf(pod)--> volumes, environments, pull secrets
-//	                               '--Changed(uid)--> Refresh(pod) --> volumes
+//	                               '--MarkOutdated(uid)--> Refresh(pod) --> volumes
 //	                                                  Retry(uid) ----> workers
 package objects

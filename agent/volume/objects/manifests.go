@@ -113,7 +113,7 @@ func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, dat
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %q/%q not found", kind, namespace, name)
 		return d
 	}
-	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the data must be deleted before the manifest
+	if kind == podspec.Claim && data && m.Local.IsUsed(kind, namespace, name) { // the data must be deleted before the manifest
 		d.Error = fmt.Sprintf("claim %s/%s is in use by a pod: delete the pod first", namespace, name)
 		return d
 	}

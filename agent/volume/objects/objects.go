@@ -24,22 +24,22 @@ import (
 
 // Config configures Open.
 type Config struct {
-	Client   *kube.Client
-	Alone    bool // the node has no control plane
-	Store    Store
-	Dir      string // parent of the directories of claims from manifests
-	Quota    provision.Quota
-	Node     string           // name of the Node
-	NodeUID  func() types.UID // returns the UID of the Node; empty if the Node has never been read
-	Events   event.Sink
-	Strategy string        // configMapAndSecretChangeDetectionStrategy
-	Every    time.Duration // see object.Config
-	Touched  func()        // see object.Config
-	Now      func() time.Time
-	Desired  Desired
-	Refresh  func(*v1.Pod) error // updates the volumes of a pod
-	Retry    func(types.UID)     // makes a pod that waits for an object try again
-	Log      *slog.Logger
+	Client         *kube.Client
+	Standalone     bool // the node has no control plane
+	Store          Store
+	Dir            string // parent of the directories of claims from manifests
+	Quota          provision.Quota
+	Node           string           // name of the Node
+	NodeUID        func() types.UID // returns the UID of the Node; empty if the Node has never been read
+	Events         event.Sink
+	Strategy       string        // configMapAndSecretChangeDetectionStrategy
+	Every          time.Duration // see object.Config
+	OnPeriodicTask func()        // see object.Config
+	Now            func() time.Time
+	Desired        Desired
+	Refresh        func(*v1.Pod) error // updates the volumes of a pod
+	Retry          func(types.UID)     // makes a pod that waits for an object try again
+	Log            *slog.Logger
 }
 
 // Store persists objects across restarts. *store.Store implements it.
@@ -62,7 +62,7 @@ type Objects struct {
 
 	environments savedEnvironments
 	Local        *local.Objects    // objects from manifests
-	Own          *provision.Claims // claims from manifests; a pod hook that runs after this one
+	Claims       *provision.Claims // claims from manifests; a pod hook that runs after this one
 	c            Config
 	dirty        *dirty.Set[types.UID]
 }
@@ -72,40 +72,40 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 	o := &Objects{c: c, dirty: dirty.New[types.UID]()}
 	var pods, fromManifests []*v1.Pod
 	for _, d := range c.Desired.List() {
-		if local.Serves(d.Pod) {
+		if local.IsStatic(d.Pod) {
 			fromManifests = append(fromManifests, d.Pod)
 		} else {
 			pods = append(pods, d.Pod)
 		}
 	}
 	var err error
-	if o.Local, err = local.Open(ctx, local.Config{Store: c.Store, Changed: o.Changed, Log: c.Log}, fromManifests); err != nil {
+	if o.Local, err = local.Open(ctx, local.Config{Store: c.Store, Changed: o.MarkOutdated, Log: c.Log}, fromManifests); err != nil {
 		return nil, err
 	}
 	for _, p := range fromManifests {
-		if o.Local.Has(p.UID) {
-			o.Changed(p.UID) // the pod's volumes may be out of date after a power loss
+		if o.Local.HasPod(p.UID) {
+			o.MarkOutdated(p.UID) // the pod's volumes may be out of date after a power loss
 		}
 	}
 	claims := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
-	if c.Alone {
-		o.Own = provision.New(claims)
+	if c.Standalone {
+		o.Claims = provision.New(claims)
 		return o, nil
 	}
 	o.API = object.New(object.Config{
 		Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Every: c.Every,
-		Touched: c.Touched, Changed: o.Changed, Now: c.Now, Log: c.Log,
+		OnPeriodicTask: c.OnPeriodicTask, Changed: o.MarkOutdated, Now: c.Now, Log: c.Log,
 	})
 	claims.API = o.API
-	o.Own = provision.New(claims)
+	o.Claims = provision.New(claims)
 	for _, p := range pods {
-		o.Changed(p.UID)
+		o.MarkOutdated(p.UID)
 	}
 	if err := o.API.Load(ctx, pods); err != nil {
 		return nil, fmt.Errorf("load the API objects of pods: %w", err)
 	}
 	o.Certs = podcertificate.New(podcertificate.Config{
-		Client: c.Client, Store: c.Store, Node: c.Node, NodeUID: c.NodeUID, Changed: o.Changed,
+		Client: c.Client, Store: c.Store, Node: c.Node, NodeUID: c.NodeUID, Changed: o.MarkOutdated,
 		Events: c.Events, Now: c.Now, Log: c.Log,
 	})
 	if err := o.Certs.Load(ctx, pods); err != nil {
@@ -125,7 +125,7 @@ type source interface {
 
 // sourceOf returns the source of the pod's objects: the API server or the manifests.
 func (o *Objects) sourceOf(pod *v1.Pod) source {
-	if o.API == nil || local.Serves(pod) {
+	if o.API == nil || local.IsStatic(pod) {
 		return o.Local
 	}
 	return o.API
@@ -151,7 +151,7 @@ var errAlone = errors.New("only pods from an API server can use it")
 
 // TrustAnchors returns the certificates of ClusterTrustBundles.
 func (o *Objects) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
-	if o.API == nil || local.Serves(pod) {
+	if o.API == nil || local.IsStatic(pod) {
 		return nil, errAlone
 	}
 	return o.API.TrustAnchors(pod, p)
@@ -159,7 +159,7 @@ func (o *Objects) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) 
 
 // Credentials returns the key and the certificate chain of a podCertificate source.
 func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
-	if o.API == nil || local.Serves(pod) {
+	if o.API == nil || local.IsStatic(pod) {
 		return nil, nil, fmt.Errorf("podCertificate: %w", errAlone)
 	}
 	return o.Certs.Credentials(pod, volume, source)
@@ -190,7 +190,7 @@ func (*Objects) Name() string { return "objects" }
 
 // Prepare registers a pod and waits until all objects to which the pod refers are available.
 func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
-	if local.Serves(pod) {
+	if local.IsStatic(pod) {
 		o.Local.Register(pod)
 	}
 	if o.API == nil {
@@ -230,15 +230,15 @@ func (o *Objects) Retry() {
 // ForgetVersions makes all objects be listed again. It must be called when the control plane was restored or
 // replaced, because the stored resource versions are then no longer valid.
 func (o *Objects) ForgetVersions(ctx context.Context) {
-	if err := o.API.Void(ctx); err != nil {
+	if err := o.API.DropVersions(ctx); err != nil {
 		o.c.Log.Error("cannot store that the resource versions of objects are void: the agent will use them after a restart",
 			"error", err)
 	}
 }
 
-// Changed marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
+// MarkOutdated marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
 // annotation of the pod, has changed. It never blocks.
-func (o *Objects) Changed(uid types.UID) { o.dirty.Add(uid) }
+func (o *Objects) MarkOutdated(uid types.UID) { o.dirty.Add(uid) }
 
 // Run keeps the objects current, and the volumes that contain their data, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
@@ -262,7 +262,7 @@ func (o *Objects) Run(ctx context.Context) error {
 
 // refresh updates the volumes of pods that were marked, and retries pods that waited for an object.
 func (o *Objects) refresh() {
-	for _, uid := range o.dirty.Take() {
+	for _, uid := range o.dirty.TakeAll() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
 			if err := o.c.Refresh(d.Pod); err != nil {
 				o.c.Log.Warn("cannot update the volumes of a pod",

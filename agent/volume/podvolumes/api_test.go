@@ -134,8 +134,8 @@ var everything = []v1.VolumeProjection{
 	{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
 }
 
-// The function shown returns the files in a volume that a user sees: regular files by path, with their modes.
-func shown(t *testing.T, dir string) map[string]string {
+// readVolume returns the files in a volume that a user sees: regular files by path, with their modes.
+func readVolume(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	var walk func(at, as string)
@@ -168,7 +168,7 @@ func shown(t *testing.T, dir string) map[string]string {
 
 func shows(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
-	got := shown(t, dir)
+	got := readVolume(t, dir)
 	for k, v := range want {
 		if got[k] != v {
 			t.Errorf("%s is %q, not %q", k, got[k], v)

@@ -82,7 +82,7 @@ func (f files) write(dir string, gid int) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err != nil || !f.matches(root, now, gid) {
+	if err != nil || !f.matchDirectory(root, now, gid) {
 		if now, err = f.writeNew(root, gid); err != nil {
 			return fmt.Errorf("write the files of the volume: %w", err)
 		}
@@ -93,8 +93,8 @@ func (f files) write(dir string, gid int) error {
 	return f.removeStale(root, now)
 }
 
-// matches reports whether the data directory contains exactly these files, and the links to them exist.
-func (f files) matches(root *os.Root, data string, gid int) bool {
+// matchDirectory reports whether the data directory contains exactly these files, and the links to them exist.
+func (f files) matchDirectory(root *os.Root, data string, gid int) bool {
 	found := 0
 	err := fs.WalkDir(root.FS(), data, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -109,7 +109,7 @@ func (f files) matches(root *os.Root, data string, gid int) bool {
 			found = -1 // unexpected file
 			return fs.SkipAll
 		}
-		if fi.Mode() != want.finalMode(gid) || !want.owned(fi) || fi.Size() != int64(len(want.data)) {
+		if fi.Mode() != want.finalMode(gid) || !want.hasOwner(fi) || fi.Size() != int64(len(want.data)) {
 			return fs.SkipAll
 		}
 		got, err := untrusted.ReadFile(root.Name(), name, int64(len(want.data)))
@@ -132,8 +132,8 @@ func (f files) linked(root *os.Root) bool {
 	return true
 }
 
-// owned reports whether the owner of an existing file is that of f.
-func (f file) owned(fi fs.FileInfo) bool {
+// hasOwner reports whether the owner of an existing file is that of f.
+func (f file) hasOwner(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && st.Uid == uint32(f.uid) //nolint:gosec // a user ID
 }

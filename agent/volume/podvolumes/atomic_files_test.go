@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func text(pairs ...string) files {
+func textFiles(pairs ...string) files {
 	f := files{}
 	for i := 0; i < len(pairs); i += 2 {
 		f[pairs[i]] = file{data: []byte(pairs[i+1]), mode: 0o644}
@@ -41,7 +41,7 @@ func TestInterruptedWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			want := text("a", "1", "d/b", "2")
+			want := textFiles("a", "1", "d/b", "2")
 			if err := want.write(dir, -1); err != nil {
 				t.Fatal(err)
 			}
@@ -65,18 +65,18 @@ func TestInterruptedWrite(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "a/../../x", "a/../b", "..data", "..data/x", "..x", "a//b", "a/", "./a", "a\x00b"} {
-		if err := text(name, "1").write(dir, -1); err == nil {
+		if err := textFiles(name, "1").write(dir, -1); err == nil {
 			t.Errorf("wrote %q", name)
 		}
 	}
-	if err := text("a", "1", "a/b", "2").write(dir, -1); err == nil {
+	if err := textFiles("a", "1", "a/b", "2").write(dir, -1); err == nil {
 		t.Error("a file that is a directory")
 	}
 	outside := t.TempDir()
 	if err := os.Symlink(outside, dir+"/..data"); err != nil {
 		t.Fatal(err)
 	}
-	if err := text("x", "1").write(dir, -1); err != nil {
+	if err := textFiles("x", "1").write(dir, -1); err != nil {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
@@ -117,14 +117,14 @@ func FuzzFiles(f *testing.F) {
 // TestReadersSeeOneWrite checks that a reader always sees the files of one write.
 func TestReadersSeeOneWrite(t *testing.T) {
 	dir := t.TempDir()
-	if err := text("a", "0", "b", "0").write(dir, -1); err != nil {
+	if err := textFiles("a", "0", "b", "0").write(dir, -1); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 300 {
-			if err := text("a", fmt.Sprint(i), "b", fmt.Sprint(i)).write(dir, -1); err != nil {
+			if err := textFiles("a", fmt.Sprint(i), "b", fmt.Sprint(i)).write(dir, -1); err != nil {
 				t.Error(err)
 			}
 		}

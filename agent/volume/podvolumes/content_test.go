@@ -37,7 +37,7 @@ func isTmpfs(t *testing.T, dir string) bool {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	points, err := mounts.Below(filepath.Dir(dir))
+	points, err := mounts.ListBelow(filepath.Dir(dir))
 	return err == nil && slices.Contains(points, dir) && st.Type == unix.TMPFS_MAGIC
 }
 
@@ -93,7 +93,7 @@ func TestConfigMapVolume(t *testing.T) {
 	if err := v.Release(t.Context(), "u1"); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, dir)
+	requireGone(t, dir)
 }
 
 func TestItemsAndModes(t *testing.T) {
@@ -142,7 +142,7 @@ func TestSecretVolume(t *testing.T) {
 	if err := v.Release(t.Context(), "u1"); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, dir)
+	requireGone(t, dir)
 }
 
 func TestProjectedVolume(t *testing.T) {
@@ -269,7 +269,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 // TestNestedMounts checks that a mount inside a read-only volume has a mount point.
 func TestNestedMounts(t *testing.T) {
 	v, a := withAPI(t)
-	p := podWith(configMap("cm"), empty("data", ""))
+	p := podWith(configMap("cm"), emptyDirVolume("data", ""))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/etc/app"}, {Name: "data", MountPath: "/etc/app/cache/one"},
 		{Name: "data", MountPath: "/etc/application"}, {Name: "data", MountPath: "/etc/app/../x"}, {Name: "data", MountPath: "/etc/app/a"}}
 	dir := setUp(t, v, p)

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -26,10 +26,10 @@ func mountDead(t *testing.T, dir string) {
 	if os.IsNotExist(err) {
 		t.Skip("this kernel has no FUSE")
 	}
-	must(t, err)
-	must(t, unix.Mount("dead", dir, "fuse.dead", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())))
+	requireNoError(t, err)
+	requireNoError(t, unix.Mount("dead", dir, "fuse.dead", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	must(t, dev.Close())
+	requireNoError(t, dev.Close())
 	if _, err := os.Stat(dir); !errors.Is(err, unix.ENOTCONN) {
 		t.Fatalf("the mount is not corrupted: %v", err)
 	}
@@ -42,24 +42,26 @@ func TestCorruptedSubPath(t *testing.T) {
 		"the server has ended": func(t *testing.T, _ *Volumes, target, _ string) { mountDead(t, target) },
 		"the server has ended twice": func(t *testing.T, _ *Volumes, target, _ string) {
 			mountDead(t, target)
-			must(t, unix.Mount(target, target, "", unix.MS_BIND, ""))
+			requireNoError(t, unix.Mount(target, target, "", unix.MS_BIND, ""))
 		},
 		"the only mount": func(t *testing.T, _ *Volumes, target, _ string) {
-			must(t, unix.Unmount(target, 0))
+			requireNoError(t, unix.Unmount(target, 0))
 			mountDead(t, target)
 		},
-		"a deleted directory": func(t *testing.T, _ *Volumes, _, volume string) { must(t, os.RemoveAll(filepath.Join(volume, "sub"))) },
+		"a deleted directory": func(t *testing.T, _ *Volumes, _, volume string) {
+			requireNoError(t, os.RemoveAll(filepath.Join(volume, "sub")))
+		},
 		"another directory": func(t *testing.T, _ *Volumes, _, volume string) {
-			must(t, os.RemoveAll(filepath.Join(volume, "former")))
-			must(t, os.Rename(filepath.Join(volume, "sub"), filepath.Join(volume, "former")))
+			requireNoError(t, os.RemoveAll(filepath.Join(volume, "former")))
+			requireNoError(t, os.Rename(filepath.Join(volume, "sub"), filepath.Join(volume, "former")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, p := volumes(t), podWith(empty("data", ""))
+			v, p := volumes(t), podWith(emptyDirVolume("data", ""))
 			t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })
 			m := v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"}
 			got, err := mountsOf(t, v, p, m)
-			must(t, err)
+			requireNoError(t, err)
 			target, volume := got[0].HostPath, filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data")
 			spoil(t, v, target, volume)
 			if got, err = mountsOf(t, v, p, m); err != nil || got[0].HostPath != target {
@@ -70,8 +72,8 @@ func TestCorruptedSubPath(t *testing.T) {
 				t.Errorf("the container reads %q: %v", b, err)
 			}
 			spoil(t, v, target, volume)
-			must(t, v.Release(t.Context(), "u1"))
-			gone(t, v.podDir("u1"))
+			requireNoError(t, v.Release(t.Context(), "u1"))
+			requireGone(t, v.podDir("u1"))
 		})
 	}
 }

@@ -70,7 +70,7 @@ func (v *Volumes) releaseQuotas(points []string) {
 		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escape(emptyDir{}.Plugin()) {
 			continue
 		}
-		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // a quota that is not released does no harm
+		if err := v.cfg.Quota.RemoveLimit(p); err != nil && v.cfg.Log != nil { // a quota that is not released does no harm
 			v.cfg.Log.Warn("cannot release the quota of a volume", "path", p, "error", err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, d+"/sub/precious", "p")
-	p := podWith(empty("disk", ""), empty("mem", v1.StorageMediumMemory), host("h", d, v1.HostPathDirectory))
+	p := podWith(emptyDirVolume("disk", ""), emptyDirVolume("mem", v1.StorageMediumMemory), host("h", d, v1.HostPathDirectory))
 	for range 2 {
 		mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "disk", MountPath: "/d"}, v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "sub"})
 		if err != nil {
@@ -35,8 +35,8 @@ func TestEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		gone(t, v.podDir("u1")+"/volumes")
-		gone(t, v.podDir("u1")+"/volume-subpaths")
+		requireGone(t, v.podDir("u1")+"/volumes")
+		requireGone(t, v.podDir("u1")+"/volume-subpaths")
 		if b, err := os.ReadFile(words); err != nil || string(b) != "bye" {
 			t.Errorf("the termination message is %q, %v", b, err)
 		}

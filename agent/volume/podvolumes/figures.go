@@ -12,11 +12,11 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Counted is a Kind whose volumes have drivers, or are not below the pod's directory.
-type Counted interface {
-	// Count returns the plugin's name of a volume and whether the volume is mounted. The name is empty if the volume
-	// is not known yet, for example because its claim is not bound. Count never blocks.
-	Count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool)
+// A PluginReporter is a Kind whose volumes have drivers, or are not below the pod's directory.
+type PluginReporter interface {
+	// PluginState returns the plugin's name of a volume and whether the volume is mounted. The name is empty if the volume
+	// is not known yet, for example because its claim is not bound. PluginState never blocks.
+	PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool)
 }
 
 // totalVolumes is the kubelet's metric volume_manager_total_volumes: the number of volumes that pods require, and of
@@ -45,7 +45,7 @@ func (t totalVolumes) Collect(out chan<- prometheus.Metric) {
 		ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 		for i := range pod.Spec.Volumes {
 			vol := &pod.Spec.Volumes[i]
-			if checkUID(pod.UID) != nil || !uses(pod, vol.Name) {
+			if checkUID(pod.UID) != nil || !usesVolume(pod, vol.Name) {
 				continue
 			}
 			plugin, mounted := t.v.count(pod, vol)
@@ -67,8 +67,8 @@ func (t totalVolumes) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// uses reports whether a container of the pod uses a volume. A kubelet does not set up other volumes.
-func uses(pod *v1.Pod, volume string) bool {
+// usesVolume reports whether a container of the pod uses a volume. A kubelet does not set up other volumes.
+func usesVolume(pod *v1.Pod, volume string) bool {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) ||
 			slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
@@ -85,8 +85,8 @@ func (v *Volumes) count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted boo
 	switch k := k.(type) {
 	case nil:
 		return "", false
-	case Counted:
-		return k.Count(pod, vol)
+	case PluginReporter:
+		return k.PluginState(pod, vol)
 	case *content:
 		return k.Plugin(), hasFiles(v.dir(pod, vol, k))
 	case hostPath, image:

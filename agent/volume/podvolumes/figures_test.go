@@ -32,12 +32,13 @@ func TestTotalVolumes(t *testing.T) {
 	c := &claimed{served: served{t.TempDir(), make(chan struct{})}}
 	objects := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1"}}}
 	v, err := New(Config{Root: t.TempDir(), Objects: objects, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{c}})
-	must(t, err)
+	requireNoError(t, err)
 	nfs := func(name, server string) v1.Volume {
 		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: "/"}}}
 	}
 	pod := func(uid types.UID) *v1.Pod {
-		p := podWith(empty("disk", ""), empty("unused", ""), host("host", t.TempDir(), ""), nfs("claim", "s"), nfs("waits", "unbound"),
+		p := podWith(emptyDirVolume("disk", ""), emptyDirVolume("unused", ""), host("host", t.TempDir(), ""),
+			nfs("claim", "s"), nfs("waits", "unbound"),
 			v1.Volume{Name: "cm", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
 			v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}})
 		p.UID = uid
@@ -68,16 +69,16 @@ func TestTotalVolumes(t *testing.T) {
 		}
 	}
 	check("before they are set up", 2, 0, 0)
-	must(t, os.MkdirAll(filepath.Join(v.podDir("u2"), "volumes/kubernetes.io~configmap/cm"), 0o755)) // an interrupted setup
-	must(t, os.RemoveAll(v.podDir("u2")))
-	must(t, v.Prepare(t.Context(), pods[0]))
+	requireNoError(t, os.MkdirAll(filepath.Join(v.podDir("u2"), "volumes/kubernetes.io~configmap/cm"), 0o755)) // an interrupted setup
+	requireNoError(t, os.RemoveAll(v.podDir("u2")))
+	requireNoError(t, v.Prepare(t.Context(), pods[0]))
 	check("one is set up", 2, 1, 0)
-	must(t, v.Prepare(t.Context(), pods[1]))
+	requireNoError(t, v.Prepare(t.Context(), pods[1]))
 	c.mounted = true
 	check("both are set up", 2, 2, 2)
 	pods[0].Status.Phase, pods[1].Status.Phase = v1.PodSucceeded, v1.PodRunning
 	check("one has ended, and is not cleaned up yet", 1, 2, 2)
-	must(t, v.Ended(t.Context(), pods[0]))
+	requireNoError(t, v.Ended(t.Context(), pods[0]))
 	c.mounted = false
 	check("one has ended", 1, 1, 0)
 }
@@ -87,10 +88,10 @@ func totals(t *testing.T, v *Volumes, pods []*v1.Pod) map[string]int {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	for _, c := range v.Collectors(func() []*v1.Pod { return slices.Clone(pods) }) {
-		must(t, r.Register(c))
+		requireNoError(t, r.Register(c))
 	}
 	all, err := r.Gather()
-	must(t, err)
+	requireNoError(t, err)
 	out := map[string]int{}
 	for _, f := range all {
 		for _, m := range f.Metric {

@@ -24,7 +24,7 @@ func (hostPath) Serves(vol *v1.Volume) bool { return vol.HostPath != nil }
 // SetUp may block while the file server of the path does not respond.
 func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	path, t := vol.HostPath.Path, v1.HostPathUnset
-	if err := mounts.Answers(path); err != nil {
+	if err := mounts.CheckResponding(path); err != nil {
 		return "", err
 	}
 	if vol.HostPath.Type != nil {
@@ -66,7 +66,7 @@ func makeHostPath(path string, t v1.HostPathType) error {
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
 			return err
 		}
-		return touch(path, 0o644)
+		return createEmpty(path, 0o644)
 	}
 	return fmt.Errorf("hostPath type check failed: %s is not a %s: it does not exist", path, t)
 }

@@ -77,7 +77,7 @@ func TestHugePagesMounted(t *testing.T) {
 	if err := v.Release(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, dir)
+	requireGone(t, dir)
 	none := filepath.Join(t.TempDir(), "none")
 	if err := errors.Join(os.Mkdir(none, 0o755), mountHuge(none, "pagesize=12345,size=12345")); err == nil ||
 		!strings.Contains(err.Error(), "pagesize=12345") {

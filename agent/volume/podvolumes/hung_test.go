@@ -22,7 +22,7 @@ type served struct {
 
 func (*served) Plugin() string             { return "test/served" }
 func (*served) Serves(vol *v1.Volume) bool { return vol.NFS != nil }
-func (s *served) Has(types.UID) bool {
+func (s *served) HasPod(types.UID) bool {
 	select {
 	case <-s.unmounted:
 		return false
@@ -36,7 +36,7 @@ func (s *served) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, er
 	return s.dir, nil
 }
 
-func (s *served) Where(*v1.Pod, *v1.Volume) (path string, readOnly, relabel bool, err error) {
+func (s *served) MountPath(*v1.Pod, *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	return s.dir, false, false, nil
 }
 
@@ -82,6 +82,6 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Errorf("the pod was removed after %v", took)
 		}
 		synctest.Wait()
-		gone(t, v.podDir(pod.UID))
+		requireGone(t, v.podDir(pod.UID))
 	})
 }

@@ -40,21 +40,21 @@ func TestEmptyDirMode(t *testing.T) {
 		{false, "Memory", ptr(int32(0o750)), nil, fs.ModeSticky | 0o777},
 	} {
 		v, err := New(Config{Root: t.TempDir(), Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Modes: tt.gate})
-		must(t, err)
-		vol := empty("data", tt.medium)
+		requireNoError(t, err)
+		vol := emptyDirVolume("data", tt.medium)
 		vol.EmptyDir.Mode = tt.mode
 		p := podWith(vol)
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: tt.group}
 		for range 2 { // also for the next container
-			must(t, v.Prepare(t.Context(), p))
+			requireNoError(t, v.Prepare(t.Context(), p))
 			fi, err := os.Stat(filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data"))
-			must(t, err)
+			requireNoError(t, err)
 			st := fi.Sys().(*syscall.Stat_t)
 			if fi.Mode() != fs.ModeDir|tt.want || tt.group != nil && st.Gid != uint32(*tt.group) {
 				t.Errorf("%+v: %v, group %d", tt, fi.Mode(), st.Gid)
 			}
 		}
-		must(t, v.Release(context.Background(), "u1"))
+		requireNoError(t, v.Release(context.Background(), "u1"))
 	}
 }
 
@@ -62,7 +62,7 @@ func TestEmptyDirMode(t *testing.T) {
 func owners(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	must(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+	requireNoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasPrefix(name, "..2") || !d.Type().IsRegular() {
 			return err
 		}
@@ -142,12 +142,12 @@ func TestFileOwners(t *testing.T) {
 			check(tt.off)
 			var err error
 			v, err = New(Config{Root: filepath.Dir(v.pods), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
-			must(t, err)
-			must(t, v.Refresh(p)) // the files of an agent without the gate get their owners
+			requireNoError(t, err)
+			requireNoError(t, v.Refresh(p)) // the files of an agent without the gate get their owners
 			check(tt.want)
 			dir := v.dir(p, &p.Spec.Volumes[0], v.kind(&p.Spec.Volumes[0]))
 			before := hiddenIn(t, dir)
-			must(t, v.Refresh(p))
+			requireNoError(t, v.Refresh(p))
 			if after := hiddenIn(t, dir); !slices.Equal(after, before) {
 				t.Errorf("written again without a change: %q, %q", before, after)
 			}
@@ -172,7 +172,7 @@ func TestOwnerOutOfRange(t *testing.T) {
 				continue
 			}
 			link, err := os.Readlink(filepath.Join(dir, dataLink))
-			must(t, err)
+			requireNoError(t, err)
 			links = append(links, link)
 		}
 		if len(slices.Compact(links)) > 1 {

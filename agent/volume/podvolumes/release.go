@@ -75,8 +75,8 @@ func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	return errors.Join(errs...)
 }
 
-// touch creates an empty file with exactly the given mode. It does nothing if the file exists.
-func touch(path string, mode fs.FileMode) error {
+// createEmpty creates an empty file with exactly the given mode. It does nothing if the file exists.
+func createEmpty(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return nil

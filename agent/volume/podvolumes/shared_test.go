@@ -88,7 +88,7 @@ func TestHostKeepsItsMounts(t *testing.T) {
 				if err := v.Release(t.Context(), "u1"); err != nil {
 					t.Fatal(err)
 				}
-				gone(t, v.podDir("u1"))
+				requireGone(t, v.podDir("u1"))
 				if err := unix.Unmount(late, unix.MNT_DETACH); err != nil {
 					t.Errorf("the host's new mount: %v", err)
 				}

@@ -29,7 +29,7 @@ func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 	if !filepath.IsLocal(m.SubPath) {
 		return nil, errors.New("the path must be relative and must not contain ..")
 	}
-	if err := mounts.Answers(volume); err != nil {
+	if err := mounts.CheckResponding(volume); err != nil {
 		return nil, err
 	}
 	f, err := openBeneath(volume, filepath.Clean(m.SubPath))
@@ -125,5 +125,5 @@ func (p *subPathFile) makeMountPoint(target string) error {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return err
 	}
-	return touch(target, 0o640)
+	return createEmpty(target, 0o640)
 }

@@ -77,19 +77,19 @@ func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) 
 	}
 }
 
-func (v *Volumes) trackedKinds() (all []Tracked) {
+func (v *Volumes) trackedKinds() (all []MountTracker) {
 	for _, k := range v.kinds {
-		if a, ok := k.(Tracked); ok {
+		if a, ok := k.(MountTracker); ok {
 			all = append(all, a)
 		}
 	}
 	return all
 }
 
-// hasTracked reports whether a Tracked kind has a record of the pod's volumes.
+// hasTracked reports whether a MountTracker kind has a record of the pod's volumes.
 func (v *Volumes) hasTracked(uid types.UID) bool {
 	for _, a := range v.trackedKinds() {
-		if a.Has(uid) {
+		if a.HasPod(uid) {
 			return true
 		}
 	}

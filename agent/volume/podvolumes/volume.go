@@ -39,16 +39,16 @@ type Kind interface {
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
-// A Tracked is a Kind that keeps a record of its mounts and unmounts them itself. The files of a pod are removed only
+// A MountTracker is a Kind that keeps a record of its mounts and unmounts them itself. The files of a pod are removed only
 // after TearDown has succeeded.
-type Tracked interface {
+type MountTracker interface {
 	Kind
-	// Where returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block
-	// volume is its device. Where never blocks.
-	Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
-	// Has reports whether a volume of the pod is or may be mounted. Pods returns the UIDs of all pods for which Has
+	// MountPath returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block
+	// volume is its device. MountPath never blocks.
+	MountPath(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
+	// HasPod reports whether a volume of the pod is or may be mounted. Pods returns the UIDs of all pods for which HasPod
 	// returns true.
-	Has(uid types.UID) bool
+	HasPod(uid types.UID) bool
 	Pods() []types.UID
 	// TearDown unmounts all volumes of a pod. If it returns an error, some volumes may still be mounted.
 	TearDown(ctx context.Context, uid types.UID) error
@@ -77,8 +77,8 @@ type Config struct {
 // A Quota limits the size of directories, on file systems that support quotas. *quota.Projects implements it.
 type Quota interface {
 	Limit(dir string, bytes int64) (kept bool, err error)
-	// Forget releases the quota of a directory that is about to be removed.
-	Forget(dir string) error
+	// RemoveLimit releases the quota of a directory that is about to be removed.
+	RemoveLimit(dir string) error
 }
 
 // Volumes is a pod hook that manages the volumes of all pods.
@@ -187,7 +187,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", fmt.Errorf("volume %q is of a type that this node does not support", vol.Name)
 	}
 	path, err := v.setUpKind(ctx, k, pod, vol)
-	if _, apart := k.(Tracked); apart { // errors of a Tracked need no prefix
+	if _, apart := k.(MountTracker); apart { // errors of a MountTracker need no prefix
 		return path, err
 	}
 	if err != nil {
@@ -273,8 +273,8 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 // SELinux. All volumes except a hostPath must be relabelled.
 func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	k := v.kind(vol)
-	if a, ok := k.(Tracked); ok {
-		return a.Where(pod, vol)
+	if a, ok := k.(MountTracker); ok {
+		return a.MountPath(pod, vol)
 	}
 	if c, ok := k.(*content); ok && hasFiles(v.dir(pod, vol, c)) {
 		// The files are up to date: Prepare has checked them before this container, and Refresh writes later changes.
@@ -293,11 +293,11 @@ func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("volume device %q: the pod has no such volume", d.Name)
 	}
-	a, ok := v.kind(&pod.Spec.Volumes[i]).(Tracked)
+	a, ok := v.kind(&pod.Spec.Volumes[i]).(MountTracker)
 	if !ok {
 		return nil, fmt.Errorf("volume device %q: the volume is not a block volume", d.Name)
 	}
-	path, readOnly, _, err := a.Where(pod, &pod.Spec.Volumes[i])
+	path, readOnly, _, err := a.MountPath(pod, &pod.Spec.Volumes[i])
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +324,7 @@ func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.Contai
 		return err
 	}
 	path := filepath.Join(dir, fmt.Sprint(attempt))
-	if err := touch(path, terminationLog); err != nil {
+	if err := createEmpty(path, terminationLog); err != nil {
 		return fmt.Errorf("make the termination log: %w", err)
 	}
 	out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: ctr.TerminationMessagePath, HostPath: path, SelinuxRelabel: true})

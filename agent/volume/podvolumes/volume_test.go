@@ -43,7 +43,7 @@ func podWith(vols ...v1.Volume) *v1.Pod {
 	return podtest.New("web", podtest.UID("u1"), podtest.Volumes(vols...))
 }
 
-func empty(name string, medium v1.StorageMedium) v1.Volume {
+func emptyDirVolume(name string, medium v1.StorageMedium) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
 }
 
@@ -67,7 +67,7 @@ func mountsWithin(ctx context.Context, v *Volumes, p *v1.Pod, mounts ...v1.Volum
 	return out.Mounts, err
 }
 
-func gone(t *testing.T, path string) {
+func requireGone(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("%s was not removed (%v)", path, err)
@@ -83,7 +83,7 @@ func write(t *testing.T, path, content string) {
 
 func TestEmptyDir(t *testing.T) {
 	v, gid := volumes(t), int64(os.Getgid())
-	p := podWith(empty("data", ""))
+	p := podWith(emptyDirVolume("data", ""))
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 	unfinished := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data.new")
 	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it created the volume
@@ -114,13 +114,13 @@ func TestEmptyDir(t *testing.T) {
 	if err := v.Release(t.Context(), "u1"); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, v.podDir("u1"))
+	requireGone(t, v.podDir("u1"))
 }
 
 func TestEmptyDirInMemory(t *testing.T) {
 	v := volumes(t)
 	limit := resource.MustParse("1Mi")
-	vol := empty("mem", v1.StorageMediumMemory)
+	vol := emptyDirVolume("mem", v1.StorageMediumMemory)
 	vol.EmptyDir.SizeLimit = &limit
 	p := podWith(vol)
 	for range 2 {
@@ -129,7 +129,7 @@ func TestEmptyDirInMemory(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/mem")
-	if points, err := mounts.Below(v.podDir("u1")); err != nil || !slices.Equal(points, []string{dir}) {
+	if points, err := mounts.ListBelow(v.podDir("u1")); err != nil || !slices.Equal(points, []string{dir}) {
 		t.Errorf("mounts %v, %v", points, err)
 	}
 	var st unix.Statfs_t
@@ -142,7 +142,7 @@ func TestEmptyDirInMemory(t *testing.T) {
 	if err := v.Release(t.Context(), "u1"); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, v.podDir("u1"))
+	requireGone(t, v.podDir("u1"))
 }
 
 func TestHostPath(t *testing.T) {
@@ -187,7 +187,7 @@ func TestHostPath(t *testing.T) {
 // TestSubPathMode checks that a new subPath has the mode of its volume, with the setgid and the sticky bit.
 func TestSubPathMode(t *testing.T) {
 	v := volumes(t)
-	p, group := podWith(empty("data", "Memory")), int64(123)
+	p, group := podWith(emptyDirVolume("data", "Memory")), int64(123)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
 	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
 	if err != nil {
@@ -211,7 +211,7 @@ func TestSubPathMode(t *testing.T) {
 func TestSubPath(t *testing.T) {
 	v, outside := volumes(t), t.TempDir()
 	write(t, outside+"/secret", "s")
-	p := podWith(empty("data", ""))
+	p := podWith(emptyDirVolume("data", ""))
 	if _, err := mountsOf(t, v, p); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestSubPath(t *testing.T) {
 			t.Errorf("subPath %s: %v, %v", tt.sub, mounts, err)
 		}
 	}
-	gone(t, outside+"/made")
+	requireGone(t, outside+"/made")
 	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "new"})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestSubPath(t *testing.T) {
 	if err := v.Release(t.Context(), "u1"); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, v.podDir("u1"))
+	requireGone(t, v.podDir("u1"))
 	if _, err := os.Stat(outside + "/secret"); err != nil {
 		t.Error(err)
 	}
@@ -276,14 +276,14 @@ func TestReleaseKeepsTheHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if points, err := mounts.Below(v.podDir("u1")); err != nil || len(points) != 1 {
+	if points, err := mounts.ListBelow(v.podDir("u1")); err != nil || len(points) != 1 {
 		t.Errorf("mounts %v, %v", points, err)
 	}
 	keep := func(uid types.UID) bool { return uid != "u1" }
 	if err := v.Sweep(t.Context(), keep); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, v.podDir("u1"))
+	requireGone(t, v.podDir("u1"))
 	if _, err := os.Stat(d + "/sub/precious"); err != nil {
 		t.Error(err)
 	}
@@ -331,7 +331,7 @@ func TestEtcHosts(t *testing.T) {
 		t.Errorf("%v:\n%s", err, read())
 	}
 	own := v1.VolumeMount{Name: "data", MountPath: "/etc/hosts"}
-	p.Spec.Volumes = []v1.Volume{empty("data", "")}
+	p.Spec.Volumes = []v1.Volume{emptyDirVolume("data", "")}
 	if mounts, err := mountsOf(t, v, p, own); err != nil || len(mounts) != 1 ||
 		mounts[0].HostPath == filepath.Join(v.podDir("u1"), "etc-hosts") {
 		t.Errorf("%v, %v", mounts, err)
@@ -343,7 +343,7 @@ func TestEtcHosts(t *testing.T) {
 func TestContainersTogether(t *testing.T) {
 	v := volumes(t)
 	for i := range 50 {
-		p := podWith(empty("data", ""))
+		p := podWith(emptyDirVolume("data", ""))
 		p.UID = types.UID(fmt.Sprint("u", i))
 		p.Status.PodIPs = []v1.PodIP{{IP: "10.1.2.3"}}
 		if err := v.Prepare(t.Context(), p); err != nil {
@@ -407,16 +407,17 @@ func TestRefuses(t *testing.T) {
 	enabled := v1.RecursiveReadOnlyEnabled
 	m := v1.VolumeMount{Name: "data", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &enabled}
 	v.cfg.ReadOnlyTrees = func(*v1.Pod) bool { return true }
-	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || !mounts[0].RecursiveReadOnly {
+	if mounts, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), m); err != nil || !mounts[0].RecursiveReadOnly {
 		t.Errorf("%v, %v", mounts, err)
 	}
 	v.cfg.ReadOnlyTrees = nil
-	if _, err := mountsOf(t, v, podWith(empty("data", "")), m); err == nil {
+	if _, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), m); err == nil {
 		t.Error("recursively read-only, which the runtime cannot do")
 	}
 	possible := v1.RecursiveReadOnlyIfPossible
 	m.RecursiveReadOnly = &possible
-	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
+	mounts, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), m)
+	if err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
 		t.Errorf("IfPossible without support: %v, %v", mounts, err)
 	}
 }
@@ -488,7 +489,7 @@ func TestImageMount(t *testing.T) {
 func TestBindMountOptions(t *testing.T) {
 	v, want := volumes(t), []string{"noexec", "nosuid"}
 	t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })
-	got, err := mountsOf(t, v, podWith(empty("data", "")), v1.VolumeMount{Name: "data", MountPath: "/a", BindMountOptions: want},
+	got, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), v1.VolumeMount{Name: "data", MountPath: "/a", BindMountOptions: want},
 		v1.VolumeMount{Name: "data", MountPath: "/b", SubPath: "sub", BindMountOptions: want}, v1.VolumeMount{Name: "data", MountPath: "/c"})
 	if err != nil || !slices.Equal(got[0].MountOptions, want) || !slices.Equal(got[1].MountOptions, want) || len(got[2].MountOptions) > 0 {
 		t.Errorf("%v, %v", got, err)

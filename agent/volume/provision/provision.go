@@ -41,7 +41,7 @@ type API interface {
 type Local interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	List() []local.Info
-	Used(kind, namespace, name string) bool
+	IsUsed(kind, namespace, name string) bool
 }
 
 // A Quota limits the size of directories. It is nil if the file system does not support quotas.
@@ -50,8 +50,8 @@ type Quota interface {
 	Limit(dir string, bytes int64) (enforced bool, err error)
 	// Usage returns the number of bytes below a directory. known reports whether its limit is enforced.
 	Usage(dir string) (bytes int64, known bool)
-	// Forget releases the quota of a directory, which must still exist.
-	Forget(dir string) error
+	// RemoveLimit releases the quota of a directory, which must still exist.
+	RemoveLimit(dir string) error
 }
 
 // Config configures New.
@@ -84,7 +84,7 @@ func (c *Claims) Path(namespace, name string) string {
 // Prepare creates the directories of the pod's claims and sets their quotas. It skips claims that no manifest
 // contains. The mount of the volume reports this error.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
-	if !local.Serves(pod) {
+	if !local.IsStatic(pod) {
 		return nil
 	}
 	for i := range pod.Spec.Volumes {
@@ -148,7 +148,7 @@ func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
 
 // Claim returns a claim that the pod uses. A claim from a manifest is always returned as bound.
 func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
-	if !local.Serves(pod) {
+	if !local.IsStatic(pod) {
 		if c.c.API == nil {
 			return nil, notFound("persistentvolumeclaim", name)
 		}
@@ -175,7 +175,7 @@ func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string
 // local volume.
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 func (c *Claims) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
-	if !local.Serves(pod) {
+	if !local.IsStatic(pod) {
 		if c.c.API == nil {
 			return nil, notFound("persistentvolume", name)
 		}
@@ -222,7 +222,7 @@ func (c *Claims) volumeOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume 
 // VolumeSecret returns a Secret that a volume of the pod refers to. The volumes of claims from manifests refer to no
 // Secret.
 func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
-	if c.c.API == nil || local.Serves(pod) {
+	if c.c.API == nil || local.IsStatic(pod) {
 		return nil, notFound("secret", name)
 	}
 	return c.c.API.VolumeSecret(pod, namespace, name)
@@ -230,7 +230,7 @@ func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, 
 
 // Renew reads all objects of the pod's volumes from the API server again. Claims from manifests are always current.
 func (c *Claims) Renew(ctx context.Context, pod *v1.Pod) error {
-	if c.c.API == nil || local.Serves(pod) {
+	if c.c.API == nil || local.IsStatic(pod) {
 		return ctx.Err()
 	}
 	return c.c.API.Renew(ctx, pod)
@@ -294,7 +294,7 @@ func (c *Claims) Remove(namespace, name string) error {
 			return fmt.Errorf("%w: %s is in %s: remove it there first", ErrInUse, o.Key, originOf(o))
 		}
 	}
-	if c.c.Local.Used(podspec.Claim, namespace, name) {
+	if c.c.Local.IsUsed(podspec.Claim, namespace, name) {
 		return fmt.Errorf("%w: a pod uses the claim %s/%s: delete the pod first", ErrInUse, namespace, name)
 	}
 	dir := c.Path(namespace, name)
@@ -302,7 +302,7 @@ func (c *Claims) Remove(namespace, name string) error {
 		return err
 	}
 	if c.c.Quota != nil {
-		if err := c.c.Quota.Forget(dir); err != nil {
+		if err := c.c.Quota.RemoveLimit(dir); err != nil {
 			c.c.Log.Warn("cannot release the quota of a removed claim", "path", dir, "error", err)
 		}
 	}

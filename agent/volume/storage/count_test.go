@@ -64,7 +64,7 @@ func TestCount(t *testing.T) {
 			k := newMounter(t, root, s, o, d)
 			expect := func(when, plugin string, mounted bool) {
 				t.Helper()
-				if p, m := k.Count(pod, vol); p != plugin || m != mounted {
+				if p, m := k.PluginState(pod, vol); p != plugin || m != mounted {
 					t.Errorf("%s: %q, %v", when, p, m)
 				}
 			}
@@ -73,15 +73,15 @@ func TestCount(t *testing.T) {
 			claim.Status.Phase = v1.ClaimBound
 			expect("before it is mounted", c.plugin, false)
 			path, err := k.SetUp(t.Context(), pod, vol, "")
-			must(t, err)
+			requireNoError(t, err)
 			expect("mounted", c.plugin, true)
 			k = newMounter(t, root, s, o, d)
 			expect("after a restart", c.plugin, true)
-			if there, err := mounts.On(path); err == nil && there != nil {
-				must(t, unix.Unmount(path, 0))
+			if there, err := mounts.FindTopmost(path); err == nil && there != nil {
+				requireNoError(t, unix.Unmount(path, 0))
 				expect("after a reboot", c.plugin, false)
 			}
-			must(t, k.TearDown(t.Context(), pod.UID))
+			requireNoError(t, k.TearDown(t.Context(), pod.UID))
 			expect("after its pod", c.plugin, false)
 		})
 	}
@@ -96,7 +96,7 @@ func TestISCSILabel(t *testing.T) {
 		Root: t.TempDir(), Ledger: openStore(t, t.TempDir()), Objects: o, Claim: ephemeral, LabelAll: true,
 		Label: func(_, _, _, level string) (string, error) { return level, nil },
 	})
-	must(t, err)
+	requireNoError(t, err)
 	pod := labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")
 	if v, _, err := k.resolve(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "s0:c1" {
 		t.Errorf("%+v, %v", v, err)

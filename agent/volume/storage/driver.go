@@ -58,12 +58,12 @@ type Driver interface {
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error
 }
 
-// A Placer is a Driver that does not mount its volumes at the usual path. That path is pods/UID/volumes/PLUGIN/NAME,
+// A PathProvider is a Driver that does not mount its volumes at the usual path. That path is pods/UID/volumes/PLUGIN/NAME,
 // or below volumeDevices for a block volume.
-type Placer interface {
-	// Place returns the path of the volume for a pod. A path outside pods/UID belongs to the host. Publish then only
+type PathProvider interface {
+	// PodPath returns the path of the volume for a pod. A path outside pods/UID belongs to the host. Publish then only
 	// checks the path and mounts nothing there.
-	Place(v Volume, usual string) string
+	PodPath(v Volume, usual string) string
 }
 
 // A Stager is a Driver that mounts a volume once for the whole node before it is published to pods.
@@ -77,8 +77,8 @@ type Stager interface {
 // An Attacher is a Driver whose volumes must be attached to the node before they are staged. Another component of the
 // cluster attaches them.
 type Attacher interface {
-	// Attached waits until the volume is attached. Its error describes what is missing.
-	Attached(ctx context.Context, v Volume, u Use) error
+	// WaitAttached waits until the volume is attached. Its error describes what is missing.
+	WaitAttached(ctx context.Context, v Volume, u Use) error
 }
 
 // An Expander is a Driver whose volumes can grow while they are published.

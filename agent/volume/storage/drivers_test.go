@@ -24,10 +24,10 @@ import (
 // is kept and nothing else is left.
 func TestLocalVolumes(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
-	must(t, os.WriteFile(disk+"/kept", []byte("x"), 0o600))
-	must(t, os.Symlink("/etc/passwd", disk+"/link"))
+	requireNoError(t, os.WriteFile(disk+"/kept", []byte("x"), 0o600))
+	requireNoError(t, os.Symlink("/etc/passwd", disk+"/link"))
 	passwd, err := os.Stat("/etc/passwd")
-	must(t, err)
+	requireNoError(t, err)
 	o, s := &objects{}, openStore(t, t.TempDir())
 	defer s.Close()
 	o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: disk}})
@@ -45,7 +45,7 @@ func TestLocalVolumes(t *testing.T) {
 			t.Errorf("%q: %v", b, err)
 		}
 	}
-	must(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // an administrator unmounts the volume
+	requireNoError(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // an administrator unmounts the volume
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	if b, rerr := os.ReadFile(path + "/kept"); err != nil || rerr != nil || string(b) != "x" {
 		t.Errorf("after an unmount by an administrator: %q: %v, %v", b, err, rerr)
@@ -56,7 +56,7 @@ func TestLocalVolumes(t *testing.T) {
 	}
 	for name, mode := range map[string]os.FileMode{".": 0o770 | os.ModeSetgid, "kept": 0o660} {
 		fi, err := os.Stat(filepath.Join(disk, name))
-		must(t, err)
+		requireNoError(t, err)
 		if int64(fi.Sys().(*syscall.Stat_t).Gid) != gid || fi.Mode()&(mode.Perm()|os.ModeSetgid) != mode {
 			t.Errorf("%s: %s of group %d", name, fi.Mode(), fi.Sys().(*syscall.Stat_t).Gid)
 		}
@@ -65,15 +65,15 @@ func TestLocalVolumes(t *testing.T) {
 		now.Sys().(*syscall.Stat_t).Gid != passwd.Sys().(*syscall.Stat_t).Gid {
 		t.Error("a link was followed")
 	}
-	if got, ro, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
+	if got, ro, _, err := k.MountPath(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
 		t.Error(got, ro, err)
 	}
 	k = newMounter(t, root, s, nil) // the agent restarts without the API server
-	if !k.Has(p.UID) {
+	if !k.HasPod(p.UID) {
 		t.Error("the ledger has no volume")
 	}
-	must(t, k.TearDown(t.Context(), p.UID))
-	if m, err := mounts.On(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
+	if m, err := mounts.FindTopmost(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
 		t.Errorf("still mounted: %v %v", m, err)
 	}
 	if b, err := os.ReadFile(disk + "/kept"); err != nil || string(b) != "x" {
@@ -88,14 +88,14 @@ func TestLocalVolumes(t *testing.T) {
 func loop(t *testing.T, kib int64) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")
-	must(t, os.WriteFile(file, nil, 0o600))
-	must(t, os.Truncate(file, kib<<10))
+	requireNoError(t, os.WriteFile(file, nil, 0o600))
+	requireNoError(t, os.Truncate(file, kib<<10))
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
 		t.Skipf("this host has no loop devices: %v: %s", err, out)
 	}
 	dev := strings.TrimSpace(string(out))
-	t.Cleanup(func() { must(t, exec.Command("losetup", "--detach", dev).Run()) })
+	t.Cleanup(func() { requireNoError(t, exec.Command("losetup", "--detach", dev).Run()) })
 	return dev
 }
 
@@ -114,57 +114,57 @@ func TestLocalDisk(t *testing.T) {
 	up := func(name string) string {
 		p := podWith(name, "disk")
 		path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 		return path
 	}
-	must(t, os.WriteFile(up("a")+"/file", []byte("x"), 0o600))
+	requireNoError(t, os.WriteFile(up("a")+"/file", []byte("x"), 0o600))
 	if b, err := os.ReadFile(up("b") + "/file"); err != nil || string(b) != "x" {
 		t.Errorf("%q: %v", b, err)
 	}
-	must(t, k.TearDown(t.Context(), "uid-a"))
-	if m, err := mounts.On(staged); err != nil || m == nil || m.FSType != "ext4" {
+	requireNoError(t, k.TearDown(t.Context(), "uid-a"))
+	if m, err := mounts.FindTopmost(staged); err != nil || m == nil || m.FSType != "ext4" {
 		t.Errorf("%+v: %v", m, err)
 	}
 	held, err := os.Open(staged)
-	must(t, err)
+	requireNoError(t, err)
 	if err := k.TearDown(t.Context(), "uid-b"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") ||
-		!k.Has("uid-b") && len(k.InUse()) == 0 {
+		!k.HasPod("uid-b") && len(k.InUse()) == 0 {
 		t.Errorf("a disk that is in use is unmounted: %v", err)
 	}
-	must(t, held.Close())
-	must(t, k.Sweep(t.Context()))
-	if m, err := mounts.On(staged); err != nil || m != nil || len(k.InUse()) != 0 {
+	requireNoError(t, held.Close())
+	requireNoError(t, k.Sweep(t.Context()))
+	if m, err := mounts.FindTopmost(staged); err != nil || m != nil || len(k.InUse()) != 0 {
 		t.Errorf("still mounted: %+v, %v, %q", m, err, k.InUse())
 	}
 	if b, err := os.ReadFile(up("c") + "/file"); err != nil || string(b) != "x" {
 		t.Errorf("the disk was formatted again: %q: %v", b, err)
 	}
-	must(t, k.TearDown(t.Context(), "uid-c"))
+	requireNoError(t, k.TearDown(t.Context(), "uid-c"))
 
-	must(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
+	requireNoError(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
 	lost := openStore(t, t.TempDir()) // the database is damaged and created again
 	defer lost.Close()
 	k = newMounter(t, root, lost, o)
-	must(t, k.Sweep(t.Context()))
-	if m, err := mounts.On(staged); err != nil || m == nil {
+	requireNoError(t, k.Sweep(t.Context()))
+	if m, err := mounts.FindTopmost(staged); err != nil || m == nil {
 		t.Errorf("unmounted under a pod: %v", err)
 	}
-	must(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
-	must(t, k.Sweep(t.Context()))
-	if m, err := mounts.On(staged); err != nil || m != nil {
+	requireNoError(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
+	requireNoError(t, k.Sweep(t.Context()))
+	if m, err := mounts.FindTopmost(staged); err != nil || m != nil {
 		t.Errorf("mounted for ever: %v", err)
 	}
 
 	p := podWith("p", "raw")
 	link, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-	must(t, err)
+	requireNoError(t, err)
 	if want := root + "/pods/uid-p/volumeDevices/kubernetes.io~local-volume/pv-raw"; link != want {
 		t.Errorf("the link is %s", link)
 	}
-	if got, _, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || got != raw {
+	if got, _, _, err := k.MountPath(p, &p.Spec.Volumes[0]); err != nil || got != raw {
 		t.Errorf("the device is %s: %v", got, err)
 	}
-	must(t, k.TearDown(t.Context(), p.UID))
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
 	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -221,7 +221,7 @@ func TestRefusals(t *testing.T) {
 		told.EventReason() != "FailedMapVolume" || !strings.Contains(err.Error(), `MapVolume.MapPodDevice failed for volume "pv-absent"`) {
 		t.Error(err)
 	}
-	must(t, k.TearDown(t.Context(), device.UID))
+	requireNoError(t, k.TearDown(t.Context(), device.UID))
 	p := podWith("p")
 	e := &v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
 	if _, err := k.SetUp(t.Context(), p, e, ""); err == nil ||
@@ -233,21 +233,21 @@ func TestRefusals(t *testing.T) {
 	if _, err := k.SetUp(t.Context(), p, e, ""); err != nil {
 		t.Error(err)
 	}
-	must(t, k.TearDown(t.Context(), p.UID))
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
 
 	o.volumes["pv-pending"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 	o.claims["pending"].Status.Phase = v1.ClaimBound
 	one, two := podWith("one", "pending"), podWith("two", "pending")
 	_, err := k.SetUp(t.Context(), one, &one.Spec.Volumes[0], "")
-	must(t, err)
+	requireNoError(t, err)
 	if _, err := k.SetUp(t.Context(), two, &two.Spec.Volumes[0], ""); err == nil ||
 		!strings.Contains(err.Error(), "uses the ReadWriteOncePod access mode and is already in use by another pod") {
 		t.Error(err)
 	}
-	must(t, k.TearDown(t.Context(), one.UID))
+	requireNoError(t, k.TearDown(t.Context(), one.UID))
 	_, err = k.SetUp(t.Context(), two, &two.Spec.Volumes[0], "")
-	must(t, err)
-	must(t, k.TearDown(t.Context(), two.UID))
+	requireNoError(t, err)
+	requireNoError(t, k.TearDown(t.Context(), two.UID))
 }
 
 // TestHungServer checks that a pod whose volume's server does not respond waits as long as with a kubelet, and that
@@ -271,7 +271,7 @@ func TestHungServer(t *testing.T) {
 		}, unmount: func(context.Context, string) error { return nil }}
 		o.volumes["pv-nfs"].Spec.MountOptions = []string{"soft"}
 		k := newMounter(t, root, s, o)
-		k.cfg.Drivers = []Driver{n, local{root}}
+		k.cfg.Drivers = []Driver{n, localDriver{root}}
 		p := podWith("p", "nfs")
 		for range 2 {
 			began := time.Now()
@@ -282,16 +282,16 @@ func TestHungServer(t *testing.T) {
 				t.Errorf("after %s: %v", time.Since(began), err)
 			}
 		}
-		if got := k.Waiting(p.UID); len(got) != 1 || !strings.HasPrefix(got[0],
-			"volume kubernetes.io/nfs/pv-nfs has not been mounted or unmounted for 4m") || len(k.Waiting("other")) != 0 {
+		if got := k.SlowCalls(p.UID); len(got) != 1 || !strings.HasPrefix(got[0],
+			"volume kubernetes.io/nfs/pv-nfs has not been mounted or unmounted for 4m") || len(k.SlowCalls("other")) != 0 {
 			t.Errorf("%q", got)
 		}
 		other := podWith("other", "dir")
 		o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})
 		_, err := k.SetUp(t.Context(), other, &other.Spec.Volumes[0], "")
-		must(t, err)
-		must(t, k.TearDown(t.Context(), other.UID))
-		if calls.Load() != 1 || !k.Has(p.UID) {
+		requireNoError(t, err)
+		requireNoError(t, k.TearDown(t.Context(), other.UID))
+		if calls.Load() != 1 || !k.HasPod(p.UID) {
 			t.Errorf("mounted %d times", calls.Load())
 		}
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -300,8 +300,8 @@ func TestHungServer(t *testing.T) {
 			t.Error("the volume is unmounted during its mount")
 		}
 		close(answer)
-		must(t, k.TearDown(t.Context(), p.UID))
-		if k.Has(p.UID) || len(k.InUse()) != 0 {
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+		if k.HasPod(p.UID) || len(k.InUse()) != 0 {
 			t.Error("volumes are left")
 		}
 	})
@@ -339,7 +339,7 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 		k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
 		p := podWith("p", "nfs")
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 		gone.Store(true)
 		for i := range 3 {
 			if i == 2 {
@@ -352,8 +352,8 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 				t.Errorf("after %s: %v", time.Since(began), err)
 			}
 		}
-		must(t, k.TearDown(t.Context(), p.UID))
-		if k.Has(p.UID) {
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+		if k.HasPod(p.UID) {
 			t.Error("the volume is still mounted")
 		}
 	})
@@ -385,11 +385,11 @@ func TestISCSI(t *testing.T) {
 	v := Volume{ID: "x", Name: "pv", Block: true, Source: v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{
 		TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.example:disk", Lun: 3, SessionCHAPAuth: true, SecretRef: &v1.SecretReference{Name: "chap"},
 	}}}
-	must(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-3"))
+	requireNoError(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-3"))
 	u := Use{Pod: podWith("p"), Path: root + "/pods/uid-p/volumeDevices/kubernetes.io~iscsi/pv"}
 	staged := d.StagePath(v)
-	must(t, d.Stage(t.Context(), v, staged, u))
-	must(t, d.Publish(t.Context(), v, staged, u))
+	requireNoError(t, d.Stage(t.Context(), v, staged, u))
+	requireNoError(t, d.Publish(t.Context(), v, staged, u))
 	if got, err := device(u.Path); err != nil || got != dev {
 		t.Errorf("%s: %v", got, err)
 	}
@@ -406,15 +406,15 @@ func TestISCSI(t *testing.T) {
 	source := *v.Source.ISCSI
 	source.Lun = 4
 	second.Source.ISCSI = &source
-	must(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-4"))
-	must(t, d.Stage(t.Context(), second, d.StagePath(second), u))
+	requireNoError(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-4"))
+	requireNoError(t, d.Stage(t.Context(), second, d.StagePath(second), u))
 	calls = nil
-	must(t, d.Unpublish(t.Context(), v, "uid-p", u.Path))
-	must(t, d.Unstage(t.Context(), v, staged))
+	requireNoError(t, d.Unpublish(t.Context(), v, "uid-p", u.Path))
+	requireNoError(t, d.Unstage(t.Context(), v, staged))
 	if len(calls) != 0 {
 		t.Errorf("logged out while another disk is used: %q", calls)
 	}
-	must(t, d.Unstage(t.Context(), second, d.StagePath(second)))
+	requireNoError(t, d.Unstage(t.Context(), second, d.StagePath(second)))
 	if fmt.Sprint(calls) != fmt.Sprint([]string{node + "--logout", node + "-o delete"}) {
 		t.Errorf("%q", calls)
 	}

@@ -13,10 +13,10 @@ import (
 
 // A Resizer reports the progress of expanding a claim's volume to the API server. *object.Cache implements it.
 type Resizer interface {
-	// Resizing reports that the node has started to expand the volume.
-	Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
-	// Resized reports that the node has expanded the volume.
-	Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
+	// ReportResizing reports that the node has started to expand the volume.
+	ReportResizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
+	// ReportResized reports that the node has expanded the volume.
+	ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
 	// ResizeFailed reports a failed expansion. infeasible means that a retry cannot succeed, so that the controller
 	// may choose another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
@@ -99,7 +99,7 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 				fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
 		} else {
 			if r != nil && resizeStatus(v) == v1.PersistentVolumeClaimNodeResizePending {
-				if err := r.Resizing(ctx, v.claim); err != nil {
+				if err := r.ReportResizing(ctx, v.claim); err != nil {
 					return fmt.Errorf("MountVolume.NodeExpandVolume failed to mark node expansion in progress: %w", err)
 				}
 			}
@@ -111,7 +111,7 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 				fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
 		}
 		if r != nil {
-			return r.Resized(ctx, v.claim, *to)
+			return r.ReportResized(ctx, v.claim, *to)
 		}
 		return nil
 	})

@@ -57,7 +57,7 @@ func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	key := use{v.ID, pod}
 	e := k.expansions[key]
 	if e == nil {
-		e = &expansion{backoff: retry.Backoff{First: firstExpansion, Soon: lastExpansion, Most: lastExpansion}}
+		e = &expansion{backoff: retry.Backoff{FirstWindow: firstExpansion, SecondWindow: lastExpansion, MaxWindow: lastExpansion}}
 		k.expansions[key] = e
 	}
 	if e.busy || e.inUse || e.timer != nil && e.sizes == sizeKey(v) {

@@ -17,23 +17,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The type growing is a driver that can expand file systems.
-type growing struct{ grown chan string }
+// growingDriver is a driver that can expand file systems.
+type growingDriver struct{ grown chan string }
 
-func (growing) Plugin() string                           { return "kubernetes.io/csi" }
-func (growing) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
-func (growing) Publish(context.Context, Volume, string, Use) error {
+func (growingDriver) Plugin() string                           { return "kubernetes.io/csi" }
+func (growingDriver) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
+func (growingDriver) Publish(context.Context, Volume, string, Use) error {
 	return nil
 }
-func (growing) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
-func (g growing) Expand(_ context.Context, _ Volume, _, published string, to v1.ResourceList) error {
+func (growingDriver) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
+func (g growingDriver) Expand(_ context.Context, _ Volume, _, published string, to v1.ResourceList) error {
 	g.grown <- published + " " + to.Storage().String()
 	return nil
 }
 
 // The type adopting is a driver that adopts volumes that were mounted before.
 type adopting struct {
-	growing
+	growingDriver
 	adopted []string
 
 	mu  sync.Mutex
@@ -53,16 +53,16 @@ func (a *adopting) Adopt(_ Volume, _ string, u Use) {
 func (a *adopting) Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return errors.Join(a.growing.Expand(ctx, v, staged, published, to), a.err)
+	return errors.Join(a.growingDriver.Expand(ctx, v, staged, published, to), a.err)
 }
 
-type resizable struct {
+type resizableDriver struct {
 	objects
 	told chan string
 }
 
 // state sets the status of a claim.
-func (r *resizable) state(c *v1.PersistentVolumeClaim, told string, change func(*v1.PersistentVolumeClaimStatus)) error {
+func (r *resizableDriver) state(c *v1.PersistentVolumeClaim, told string, change func(*v1.PersistentVolumeClaimStatus)) error {
 	r.mu.Lock()
 	c = r.claims[c.Name].DeepCopy()
 	change(&c.Status)
@@ -72,13 +72,13 @@ func (r *resizable) state(c *v1.PersistentVolumeClaim, told string, change func(
 	return nil
 }
 
-func (r *resizable) Resizing(_ context.Context, c *v1.PersistentVolumeClaim) error {
+func (r *resizableDriver) ReportResizing(_ context.Context, c *v1.PersistentVolumeClaim) error {
 	return r.state(c, "resizing "+c.Name, func(s *v1.PersistentVolumeClaimStatus) {
 		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizeInProgress}
 	})
 }
 
-func (r *resizable) ResizeFailed(_ context.Context, c *v1.PersistentVolumeClaim, infeasible bool, message string) error {
+func (r *resizableDriver) ResizeFailed(_ context.Context, c *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	return r.state(c, fmt.Sprint("failed ", c.Name, " ", infeasible, " ", message), func(s *v1.PersistentVolumeClaimStatus) {
 		if infeasible {
 			s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizeInfeasible}
@@ -86,7 +86,7 @@ func (r *resizable) ResizeFailed(_ context.Context, c *v1.PersistentVolumeClaim,
 	})
 }
 
-func (r *resizable) Resized(_ context.Context, c *v1.PersistentVolumeClaim, to resource.Quantity) error {
+func (r *resizableDriver) ReportResized(_ context.Context, c *v1.PersistentVolumeClaim, to resource.Quantity) error {
 	return r.state(c, c.Name+" "+to.String(), func(s *v1.PersistentVolumeClaimStatus) {
 		s.Capacity, s.AllocatedResourceStatuses = v1.ResourceList{v1.ResourceStorage: to}, nil
 	})
@@ -97,8 +97,8 @@ func (r *resizable) Resized(_ context.Context, c *v1.PersistentVolumeClaim, to r
 func TestExpansion(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
-	o := &resizable{told: make(chan string, 1)}
-	g := &adopting{growing: growing{make(chan string, 1)}}
+	o := &resizableDriver{told: make(chan string, 1)}
+	g := &adopting{growingDriver: growingDriver{make(chan string, 1)}}
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
@@ -108,15 +108,15 @@ func TestExpansion(t *testing.T) {
 	k.cfg.Node, k.cfg.Event = "n", noting(events)
 	p := podWith("p", "c")
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-	must(t, err)
+	requireNoError(t, err)
 	if got, told := <-g.grown, <-o.told; got != path+" 2Gi" || told != "c 2Gi" {
 		t.Errorf("%q, reported %q", got, told)
 	}
-	must(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // nothing has changed
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // nothing has changed
 	pv = pv.DeepCopy()
 	pv.Spec.Capacity = size("3Gi")
 	o.set(pv)
-	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	if got, told := <-g.grown, <-o.told; got != path+" 3Gi" || told != "c 3Gi" {
 		t.Errorf("%q, reported %q", got, told)
 	}
@@ -127,9 +127,9 @@ func TestExpansion(t *testing.T) {
 	}
 
 	// A restarted agent adopts the mounted volume and expands it.
-	must(t, os.MkdirAll(path, 0o755))
-	must(t, syscall.Mount("none", path, "tmpfs", 0, ""))
-	defer func() { must(t, syscall.Unmount(path, 0)) }()
+	requireNoError(t, os.MkdirAll(path, 0o755))
+	requireNoError(t, syscall.Mount("none", path, "tmpfs", 0, ""))
+	defer func() { requireNoError(t, syscall.Unmount(path, 0)) }()
 	k = newMounter(t, root, s, o, g)
 	k.cfg.Event = noting(events)
 	k.Adopt([]*v1.Pod{p, podWith("other", "c"), podWith("none", "unknown")})
@@ -140,12 +140,12 @@ func TestExpansion(t *testing.T) {
 	pv.Spec.Capacity = size("4Gi")
 	o.set(pv)
 	g.fails(errors.New("no room"))
-	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	<-g.grown
 	if got := <-events; got != `Warning VolumeResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" : no room` {
 		t.Error(got)
 	}
-	must(t, k.TearDown(t.Context(), p.UID))
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
 // TestExpansionReadOnly checks that a volume that a pod mounts read-only is not expanded, and that the pod has an
@@ -153,8 +153,8 @@ func TestExpansion(t *testing.T) {
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
-	o := &resizable{told: make(chan string, 1)}
-	g := &adopting{growing: growing{make(chan string, 1)}}
+	o := &resizableDriver{told: make(chan string, 1)}
+	g := &adopting{growingDriver: growingDriver{make(chan string, 1)}}
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
@@ -164,14 +164,14 @@ func TestExpansionReadOnly(t *testing.T) {
 	p := podWith("p", "c")
 	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-	must(t, err)
+	requireNoError(t, err)
 	if got := <-events; got != `Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" requested read-only file system` {
 		t.Error(got)
 	}
 	if len(g.grown) > 0 {
 		t.Error("the driver was called")
 	}
-	must(t, k.TearDown(t.Context(), p.UID))
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
 // TestExpansionFails checks that the error of a failed expansion is reported as by a kubelet. The expansion is
@@ -181,8 +181,8 @@ func TestExpansionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		defer s.Close()
-		o := &resizable{told: make(chan string, 99)}
-		g := &adopting{growing: growing{make(chan string, 99)}}
+		o := &resizableDriver{told: make(chan string, 99)}
+		g := &adopting{growingDriver: growingDriver{make(chan string, 99)}}
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 		c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 		c.Status.Capacity, pv.Spec.Capacity, c.Spec.Resources.Requests = size("1Gi"), size("2Gi"), size("2Gi")
@@ -190,7 +190,7 @@ func TestExpansionFails(t *testing.T) {
 		k.cfg.Resizer = o
 		p := podWith("p", "c")
 		state := func(now v1.ClaimResourceStatus) {
-			must(t, o.state(c, "set", func(s *v1.PersistentVolumeClaimStatus) {
+			requireNoError(t, o.state(c, "set", func(s *v1.PersistentVolumeClaimStatus) {
 				s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: now}
 			}))
 			<-o.told
@@ -217,15 +217,15 @@ func TestExpansionFails(t *testing.T) {
 		}
 		state(v1.PersistentVolumeClaimControllerResizeInProgress)
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 		tried("the controller's turn", 0, 0)
 
 		state(v1.PersistentVolumeClaimNodeResizePending)
 		g.fails(&ExpandError{Err: errors.New("busy")})
 		_, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 		tried("it may go on", 1, 1, "resizing c")
-		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("at once again", 0, 0)
 		g.fails(&ExpandError{Err: errors.New("broken"), Final: true})
 		time.Sleep(10 * time.Minute)
@@ -238,7 +238,7 @@ func TestExpansionFails(t *testing.T) {
 			o.claims["c"] = now
 		}
 		request("3Gi") // the user changes the request
-		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("another size", 1, 1, "failed c true")
 		time.Sleep(time.Hour)
 		tried("infeasible", 0, 0)
@@ -246,12 +246,12 @@ func TestExpansionFails(t *testing.T) {
 		request("2Gi")
 		state(v1.PersistentVolumeClaimNodeResizePending)
 		g.fails(&ExpandError{Err: errors.New("in use"), Final: true, InUse: true})
-		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("in use", 1, 1, "resizing c", "failed c false")
 		time.Sleep(time.Hour)
-		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("in use still", 0, 0)
-		must(t, k.TearDown(t.Context(), p.UID))
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
 		if len(k.expansions) != 0 {
 			t.Error("left:", k.expansions)
 		}

@@ -40,9 +40,9 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 	return err
 }
 
-// Count returns the plugin's name of a volume and whether the volume is mounted for the pod. The name is empty if the
-// volume cannot be resolved yet. Count never blocks.
-func (k *Mounter) Count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
+// PluginState returns the plugin's name of a volume and whether the volume is mounted for the pod. The name is empty if the
+// volume cannot be resolved yet. PluginState never blocks.
+func (k *Mounter) PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
 		return "", false
@@ -105,8 +105,8 @@ func (k *Mounter) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return append(k.labels.collectors(), k.operations, meter{k, pods})
 }
 
-// idle reports whether no volume is mounted or being mounted.
-func (k *Mounter) idle() bool {
+// isIdle reports whether no volume is mounted or being mounted.
+func (k *Mounter) isIdle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.rows) == 0
@@ -126,7 +126,7 @@ func (meter) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m meter) Collect(out chan<- prometheus.Metric) {
-	if m.k.idle() {
+	if m.k.isIdle() {
 		return
 	}
 	pods := m.pods()

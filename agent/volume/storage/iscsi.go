@@ -333,5 +333,5 @@ func (d *iscsi) Unpublish(_ context.Context, v Volume, _ types.UID, path string)
 
 // builtInDrivers returns the drivers that every node has.
 func builtInDrivers(root string, objects Objects) []Driver {
-	return []Driver{hostPath{}, local{root}, newNFS(), newISCSI(root, objects)}
+	return []Driver{hostPath{}, localDriver{root}, newNFS(), newISCSI(root, objects)}
 }

@@ -58,9 +58,9 @@ func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	return u.Path, nil
 }
 
-// Where returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block volume
-// is its device. Where never blocks.
-func (k *Mounter) Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
+// MountPath returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block volume
+// is its device. MountPath never blocks.
+func (k *Mounter) MountPath(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
 		return "", false, false, err
@@ -111,8 +111,8 @@ func (k *Mounter) hasMounted(pod *v1.Pod, volume string) bool {
 	return false
 }
 
-// Has reports whether a volume of the pod is or may be mounted.
-func (k *Mounter) Has(uid types.UID) bool { return len(k.podVolumes(uid)) > 0 }
+// HasPod reports whether a volume of the pod is or may be mounted.
+func (k *Mounter) HasPod(uid types.UID) bool { return len(k.podVolumes(uid)) > 0 }
 
 // Pods returns the pods with volumes that are or may be mounted.
 func (k *Mounter) Pods() []types.UID {

@@ -55,7 +55,7 @@ func (d *labelDisk) Unstage(_ context.Context, _ Volume, path string) error {
 }
 
 func (d *labelDisk) Publish(_ context.Context, _ Volume, staged string, u Use) error {
-	if there, err := mounts.On(u.Path); err != nil || there != nil {
+	if there, err := mounts.FindTopmost(u.Path); err != nil || there != nil {
 		return err
 	}
 	if err := os.MkdirAll(u.Path, 0o755); err != nil {
@@ -101,7 +101,7 @@ func (n *labelNode) restart() {
 	n.Helper()
 	var err error
 	n.Mounter, err = New(n.Context(), n.cfg)
-	must(n.T, err)
+	requireNoError(n.T, err)
 }
 
 // The function labelled returns a pod that mounts the volume with a level in each container.
@@ -124,8 +124,8 @@ func (n *labelNode) setUp(p *v1.Pod) string {
 	if _, err := n.SetUp(n.Context(), p, vol, ""); err != nil {
 		return err.Error()
 	}
-	_, _, relabel, err := n.Where(p, vol)
-	must(n.T, err)
+	_, _, relabel, err := n.MountPath(p, vol)
+	requireNoError(n.T, err)
 	if n.disk.conflicted != nil {
 		n.Error(n.disk.conflicted)
 	}
@@ -137,7 +137,7 @@ func (n *labelNode) setUp(p *v1.Pod) string {
 
 func (n *labelNode) tearDown(name string) {
 	n.Helper()
-	must(n.T, n.TearDown(n.Context(), types.UID("uid-"+name)))
+	requireNoError(n.T, n.TearDown(n.Context(), types.UID("uid-"+name)))
 }
 
 // figures returns the metrics of SELinux labels that are not 0.
@@ -145,10 +145,10 @@ func (n *labelNode) figures() (all []string) {
 	n.Helper()
 	r := prometheus.NewRegistry()
 	for _, c := range n.labels.collectors() {
-		must(n.T, r.Register(c))
+		requireNoError(n.T, r.Register(c))
 	}
 	families, err := r.Gather()
-	must(n.T, err)
+	requireNoError(n.T, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
 			line := strings.TrimPrefix(f.GetName(), "volume_manager_selinux_")
@@ -286,8 +286,8 @@ func TestLabelOfAMountedVolume(t *testing.T) {
 		t.Errorf("then %s", got)
 	}
 	v, d, err := n.resolve(p, &p.Spec.Volumes[0])
-	must(t, err)
-	must(t, unix.Unmount(n.volumePath(p, v, d), 0)) // a reboot
+	requireNoError(t, err)
+	requireNoError(t, unix.Unmount(n.volumePath(p, v, d), 0)) // a reboot
 	n.disk.label = "-"
 	n.restart()
 	if got := n.setUp(p); got != "labelled" || n.disk.label != `"s0:c1"` {

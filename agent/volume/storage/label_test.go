@@ -87,7 +87,7 @@ func TestLabel(t *testing.T) {
 			c.change(pod, pv, &cfg, d)
 			cfg.Drivers = []Driver{d}
 			k, err := New(t.Context(), cfg)
-			must(t, err)
+			requireNoError(t, err)
 			v, _, err := k.resolve(pod, &pod.Spec.Volumes[0])
 			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Fatalf("%v, not %q", err, c.fails)

@@ -84,7 +84,7 @@ func (k *Mounter) isReady(key store.VolumeKey) bool {
 	if !ready || !point {
 		return ready
 	}
-	there, err := mounts.On(key.Path)
+	there, err := mounts.FindTopmost(key.Path)
 	return err == nil && there != nil
 }
 
@@ -96,12 +96,12 @@ func (k *Mounter) isUp(key store.VolumeKey) bool {
 	k.mu.Lock()
 	_, noted := k.rows[key]
 	k.mu.Unlock()
-	there, err := mounts.On(key.Path)
+	there, err := mounts.FindTopmost(key.Path)
 	return noted && err == nil && there != nil
 }
 
 func (k *Mounter) setReady(key store.VolumeKey, yes bool) {
-	there, err := mounts.On(key.Path)
+	there, err := mounts.FindTopmost(key.Path)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if yes {

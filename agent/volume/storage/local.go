@@ -18,7 +18,7 @@ type hostPath struct{}
 
 func (hostPath) Plugin() string                           { return "kubernetes.io/host-path" }
 func (hostPath) Serves(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil }
-func (hostPath) Place(v Volume, _ string) string          { return filepath.Clean(v.Source.HostPath.Path) }
+func (hostPath) PodPath(v Volume, _ string) string        { return filepath.Clean(v.Source.HostPath.Path) }
 
 func (hostPath) Publish(ctx context.Context, v Volume, _ string, _ Use) error {
 	return CallOrAbandon(ctx, "hostPath", v.Name, func() error { return checkHostPath(v) }) // the path may be on a file server
@@ -53,26 +53,26 @@ func checkHostPath(v Volume) error {
 // Unpublish does nothing, because the path belongs to the host.
 func (hostPath) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
 
-// local implements Driver for PersistentVolumes whose source is a disk, a partition or a directory on this node. A
+// localDriver implements Driver for PersistentVolumes whose source is a disk, a partition or a directory on this node. A
 // block device with a file system is first mounted for the node. Then the mount or the directory is bound into the
 // pod's directory.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
-type local struct{ root string }
+type localDriver struct{ root string }
 
-func (local) Plugin() string                           { return "kubernetes.io/local-volume" }
-func (local) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
-func (local) SetsGroup(Volume, Use) bool               { return true }
+func (localDriver) Plugin() string                           { return "kubernetes.io/local-volume" }
+func (localDriver) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
+func (localDriver) SetsGroup(Volume, Use) bool               { return true }
 
 // StagePath returns the path at which a block device is mounted for the node. It returns "" for a directory.
-func (l local) StagePath(v Volume) string {
+func (l localDriver) StagePath(v Volume) string {
 	if v.Block || checkBlock(v.Source.Local.Path) != nil {
 		return ""
 	}
 	return filepath.Join(l.root, "plugins", "kubernetes.io", "local-volume", "mounts", v.Name)
 }
 
-func (l local) Stage(ctx context.Context, v Volume, path string, _ Use) error {
+func (l localDriver) Stage(ctx context.Context, v Volume, path string, _ Use) error {
 	s := v.Source.Local
 	fsType := ""
 	if s.FSType != nil {
@@ -84,9 +84,9 @@ func (l local) Stage(ctx context.Context, v Volume, path string, _ Use) error {
 	return nil
 }
 
-func (local) Unstage(_ context.Context, _ Volume, path string) error { return unmount(path) }
+func (localDriver) Unstage(_ context.Context, _ Volume, path string) error { return unmount(path) }
 
-func (l local) Publish(ctx context.Context, v Volume, staged string, u Use) error {
+func (l localDriver) Publish(ctx context.Context, v Volume, staged string, u Use) error {
 	from := filepath.Clean(v.Source.Local.Path)
 	if !filepath.IsAbs(from) {
 		return fmt.Errorf("invalid path: %s is not absolute", from)
@@ -114,7 +114,7 @@ func checkDir(path string) error {
 	return nil
 }
 
-func (local) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
+func (localDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
 		return unlink(path)
 	}

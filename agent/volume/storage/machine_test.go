@@ -149,7 +149,7 @@ func (m *machine) tearDown(ctx context.Context, uid types.UID) {
 	m.kernel.mu.Lock()
 	delete(m.kernel.running, string(uid))
 	m.kernel.mu.Unlock()
-	if m.mounter.TearDown(ctx, uid) == nil && m.mounter.Has(uid) {
+	if m.mounter.TearDown(ctx, uid) == nil && m.mounter.HasPod(uid) {
 		m.Errorf("%s has volumes after it was torn down", uid)
 	}
 }

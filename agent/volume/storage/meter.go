@@ -168,7 +168,7 @@ func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, 
 		return deviceSize(path)
 	}
 	var st unix.Statfs_t
-	if err := mounts.Answers(path); err != nil {
+	if err := mounts.CheckResponding(path); err != nil {
 		return Usage{}, err
 	}
 	if err := unix.Statfs(path, &st); err != nil {

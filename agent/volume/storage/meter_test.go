@@ -18,7 +18,7 @@ import (
 
 // The type metered is a driver that measures its volumes, or hangs.
 type metered struct {
-	growing
+	growingDriver
 	mu    sync.Mutex
 	usage Usage
 	err   error
@@ -61,7 +61,7 @@ func TestStats(t *testing.T) {
 		k := newMounter(t, root, s, o, m)
 		var events []string
 		k.cfg.Period, k.cfg.Event = time.Minute, func(p *v1.Pod, kind, reason, message string) {
-			eventtest.Note(kind, reason, message)
+			eventtest.RecordEvent(kind, reason, message)
 			events = append(events, p.Name+" "+kind+" "+reason+" "+message)
 		}
 		p := podWith("p", "c", "unbound")
@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("statistics of a volume that is not mounted: %+v", got)
 		}
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 		time.Sleep(time.Hour)
 		if m.calls() != 0 {
 			t.Error("measured without a request")
@@ -117,7 +117,7 @@ func TestStats(t *testing.T) {
 		if m.calls() != 6 {
 			t.Error("calls", m.calls())
 		}
-		must(t, k.TearDown(t.Context(), p.UID))
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
 		close(hang)
 		synctest.Wait()
 		if got := k.Stats(t.Context(), nil); len(got) != 0 || len(k.measures) != 0 {
@@ -139,8 +139,8 @@ func TestStatsOfFileSystem(t *testing.T) {
 	k := newMounter(t, root, s, o)
 	p := podWith("p", "c")
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-	must(t, err)
-	defer func() { must(t, k.TearDown(context.Background(), p.UID)) }()
+	requireNoError(t, err)
+	defer func() { requireNoError(t, k.TearDown(context.Background(), p.UID)) }()
 	v := k.Stats(t.Context(), []*v1.Pod{p})[p.UID]
 	if len(v) != 1 || *v[0].CapacityBytes == 0 || *v[0].UsedBytes > *v[0].CapacityBytes ||
 		*v[0].AvailableBytes > *v[0].CapacityBytes {
@@ -158,15 +158,15 @@ func TestVolumeMetrics(t *testing.T) {
 	pods := []*v1.Pod{podWith("p", "c"), podWith("q", "c")}
 	for _, p := range pods {
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
-		must(t, err)
+		requireNoError(t, err)
 	}
-	must(t, k.TearDown(t.Context(), types.UID("uid-q")))
+	requireNoError(t, k.TearDown(t.Context(), types.UID("uid-q")))
 	r := prometheus.NewRegistry()
 	for _, c := range k.Collectors(func() []*v1.Pod { return pods }) {
-		must(t, r.Register(c))
+		requireNoError(t, r.Register(c))
 	}
 	all, err := r.Gather()
-	must(t, err)
+	requireNoError(t, err)
 	got := map[string]float64{}
 	for _, f := range all {
 		for _, one := range f.Metric {

@@ -32,7 +32,7 @@ const (
 
 // bind binds a directory to another path. options are options of the mount program.
 func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
-	if there, err := mounts.On(to); err != nil || there != nil {
+	if there, err := mounts.FindTopmost(to); err != nil || there != nil {
 		return err
 	}
 	if err := os.MkdirAll(to, dirMode); err != nil {
@@ -164,7 +164,7 @@ func removeEmpty(path string) error {
 // mounted elsewhere while it is still in use.
 func unmount(path string) error {
 	for {
-		there, err := mounts.On(path)
+		there, err := mounts.FindTopmost(path)
 		if err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func unmount(path string) error {
 // that releases the last reference may wait for the server in an uninterruptible state, even after the mount has
 // disappeared.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
-	there, err := mounts.On(path)
+	there, err := mounts.FindTopmost(path)
 	if err != nil {
 		return err
 	}
@@ -192,11 +192,11 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	soon, stop := context.WithTimeout(ctx, orderly)
 	defer stop()
 	failed := run(soon, "umount", path)
-	if there, err = mounts.On(path); err == nil && there != nil && ctx.Err() == nil {
+	if there, err = mounts.FindTopmost(path); err == nil && there != nil && ctx.Err() == nil {
 		soon, stop := context.WithTimeout(ctx, forceTime)
 		defer stop()
 		failed = errors.Join(failed, run(soon, "umount", "-i", "-f", "-l", path))
-		there, err = mounts.On(path)
+		there, err = mounts.FindTopmost(path)
 	}
 	if err != nil || there != nil {
 		return errors.Join(err, failed, fmt.Errorf("%s is still mounted", path))
@@ -207,7 +207,7 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 // mountDevice checks and mounts a block device. If the device has no file system and the volume is not read-only, it
 // formats the device first.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
-	there, err := mounts.On(path)
+	there, err := mounts.FindTopmost(path)
 	if err != nil || there != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 func stand(t *testing.T, name, script string) {
 	t.Helper()
 	real, err := exec.LookPath(name)
-	must(t, err)
+	requireNoError(t, err)
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nreal="+real+"\n"+script), 0o700))
+	requireNoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nreal="+real+"\n"+script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -34,23 +34,23 @@ func TestUnmountWithoutServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "server")
-			must(t, os.Mkdir(path, 0o755))
-			must(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
+			requireNoError(t, os.Mkdir(path, 0o755))
+			requireNoError(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
 			stand(t, "umount", script)
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // also limits the forced unmount after forceTime
 			defer stop()
-			must(t, unmountRemote(ctx, path, 300*time.Millisecond))
+			requireNoError(t, unmountRemote(ctx, path, 300*time.Millisecond))
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the mount point was not removed: %v", err)
 			}
 		})
 	}
 	path := filepath.Join(t.TempDir(), "server")
-	must(t, os.Mkdir(path, 0o755))
-	must(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
+	requireNoError(t, os.Mkdir(path, 0o755))
+	requireNoError(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
 	stand(t, "umount", "exit 1")
 	if err := unmountRemote(t.Context(), path, time.Second); err == nil {
 		t.Error("no error although the volume is still mounted")
 	}
-	must(t, unix.Unmount(path, 0))
+	requireNoError(t, unix.Unmount(path, 0))
 }

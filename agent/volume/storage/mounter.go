@@ -189,7 +189,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 		return err
 	}
 	if a, ok := d.(Attacher); ok {
-		if err := a.Attached(ctx, v, u); err != nil {
+		if err := a.WaitAttached(ctx, v, u); err != nil {
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
 	}

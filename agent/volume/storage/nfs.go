@@ -33,7 +33,7 @@ func (nfs) Plugin() string                           { return "kubernetes.io/nfs
 func (nfs) Serves(s *v1.PersistentVolumeSource) bool { return s.NFS != nil }
 
 func (n nfs) Publish(ctx context.Context, v Volume, _ string, u Use) error {
-	if there, err := mounts.On(u.Path); err != nil || there != nil {
+	if there, err := mounts.FindTopmost(u.Path); err != nil || there != nil {
 		return err
 	}
 	if err := os.MkdirAll(u.Path, dirMode); err != nil {

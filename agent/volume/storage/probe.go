@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Prober is a Driver that provides a better check than mounts.Answers. Probe returns when the volume responds. It
+// A Prober is a Driver that provides a better check than mounts.CheckResponding. Probe returns when the volume responds. It
 // may block.
 type Prober interface{ Probe(path string) error }
 
@@ -43,7 +43,7 @@ func (k *Mounter) probe(ctx context.Context, v Volume, d Driver, path string) er
 	if v.Block {
 		return nil
 	}
-	asks := mounts.Answers
+	asks := mounts.CheckResponding
 	if p, ok := d.(Prober); ok {
 		asks = p.Probe
 	}

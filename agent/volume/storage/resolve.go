@@ -174,8 +174,8 @@ func (k *Mounter) volumePath(pod *v1.Pod, v Volume, d Driver) string {
 		kind = "volumeDevices"
 	}
 	usual := filepath.Join(k.root, "pods", string(pod.UID), kind, strings.ReplaceAll(d.Plugin(), "/", "~"), v.Name)
-	if p, ok := d.(Placer); ok {
-		return p.Place(v, usual)
+	if p, ok := d.(PathProvider); ok {
+		return p.PodPath(v, usual)
 	}
 	return usual
 }

@@ -178,7 +178,7 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	if err := os.Remove(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Release(t.Context(), pod.UID); err != nil || n.keeper.Has(pod.UID) {
+	if err := n.Release(t.Context(), pod.UID); err != nil || n.keeper.HasPod(pod.UID) {
 		t.Error(err)
 	}
 }
@@ -192,7 +192,7 @@ func TestPodWithoutClaims(t *testing.T) {
 	if err := errors.Join(n.Prepare(t.Context(), pod), n.Ended(t.Context(), pod), n.Release(t.Context(), pod.UID)); err != nil {
 		t.Error(err)
 	}
-	if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 || n.keeper.Has(pod.UID) {
+	if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 || n.keeper.HasPod(pod.UID) {
 		t.Errorf("%v: %v", rows, err)
 	}
 	claim := storage.PodWith("q", "c")

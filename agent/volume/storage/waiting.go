@@ -11,9 +11,9 @@ import (
 // longCall is the duration after which a call that is still running is reported.
 const longCall = 5 * time.Second
 
-// Waiting describes the calls for a pod's volumes that have been running for longer than longCall, because a server
+// SlowCalls describes the calls for a pod's volumes that have been running for longer than longCall, because a server
 // or driver does not respond.
-func (k *Mounter) Waiting(uid types.UID) (out []string) {
+func (k *Mounter) SlowCalls(uid types.UID) (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for u, f := range k.inFlight {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "storage") }))
 }
 
-func must(t testing.TB, err error) {
+func requireNoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func podWith(name string, claims ...string) *v1.Pod {
 func openStore(t testing.TB, dir string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
-	must(t, err)
+	requireNoError(t, err)
 	return s
 }
 
@@ -103,7 +103,7 @@ func ephemeral(p *v1.Pod, volume string) string { return p.Name + "-" + volume }
 func newMounter(t testing.TB, root string, l Ledger, o Objects, drivers ...Driver) *Mounter {
 	t.Helper()
 	k, err := New(t.Context(), Config{Root: root, Drivers: drivers, Ledger: l, Objects: o, Claim: ephemeral})
-	must(t, err)
+	requireNoError(t, err)
 	return k
 }
 
@@ -128,8 +128,8 @@ type life struct {
 	until int  // number of remaining calls
 }
 
-// The method alive ends the calling goroutine if the agent has died, or dies at this call.
-func (l *life) alive() {
+// exitIfDead ends the calling goroutine if the agent has died, or dies at this call.
+func (l *life) exitIfDead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.until--; l.until == 0 {
@@ -144,16 +144,16 @@ func (l *life) alive() {
 func (l *life) Volumes(ctx context.Context) ([]store.Volume, error) { return l.ledger.Volumes(ctx) }
 
 func (l *life) PutVolume(ctx context.Context, v store.Volume) error {
-	l.alive()
+	l.exitIfDead()
 	if l.fails() {
 		return errors.New("the disk is full")
 	}
-	defer l.alive()
+	defer l.exitIfDead()
 	return l.ledger.PutVolume(ctx, v)
 }
 
 func (l *life) RemoveVolume(ctx context.Context, key store.VolumeKey) error {
-	l.alive()
+	l.exitIfDead()
 	l.mu.Lock()
 	if l.mounted[key.Path] != "" {
 		l.Errorf("%v is removed from the ledger while it is mounted", key)
@@ -162,7 +162,7 @@ func (l *life) RemoveVolume(ctx context.Context, key store.VolumeKey) error {
 	if l.fails() {
 		return errors.New("the disk is full")
 	}
-	defer l.alive()
+	defer l.exitIfDead()
 	return l.ledger.RemoveVolume(ctx, key)
 }
 
@@ -236,7 +236,7 @@ func (l *life) mount(id, pod, path string) {
 // The method act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be
 // the call at which the agent dies.
 func (l *life) act(ctx context.Context, id string, do func()) error {
-	l.alive()
+	l.exitIfDead()
 	l.mu.Lock()
 	if id != "" && l.busy[id] {
 		l.Errorf("two calls about %s at once", id)
@@ -270,7 +270,7 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 	}
 	do()
 	l.mu.Unlock()
-	l.alive()
+	l.exitIfDead()
 	if fault == 4 {
 		return errors.New("the driver fails although it has done it")
 	}
@@ -280,7 +280,7 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 // The function noting records events of pods, checks that docs/events.md lists them, and sends them to a channel.
 func noting(events chan<- string) func(*v1.Pod, string, string, string) {
 	return func(_ *v1.Pod, kind, reason, message string) {
-		eventtest.Note(kind, reason, message)
+		eventtest.RecordEvent(kind, reason, message)
 		events <- kind + " " + reason + ": " + message
 	}
 }

@@ -40,9 +40,9 @@ type Line struct {
 }
 
 const (
-	packet  = 1000 // maximum payload of a packet, in bytes
-	headers = 40   // bytes of the TCP and IP headers
-	window  = 32   // maximum number of packets in flight on a connection
+	packet     = 1000 // maximum payload of a packet, in bytes
+	headers    = 40   // bytes of the TCP and IP headers
+	maxPackets = 32   // maximum number of packets in flight on a connection
 )
 
 // A direction is one of the two directions of a Line.
@@ -83,14 +83,14 @@ func (w *direction) arrival(n int) time.Time {
 	return at
 }
 
-// Down makes the line drop all data. Connections stay open until Cut.
-func (l *Line) Down() { l.down.Store(true) }
+// Disconnect makes the line drop all data. Connections stay open until CloseConnections.
+func (l *Line) Disconnect() { l.down.Store(true) }
 
-// Up reverts Down.
-func (l *Line) Up() { l.down.Store(false) }
+// Reconnect reverts Disconnect.
+func (l *Line) Reconnect() { l.down.Store(false) }
 
-// Cut closes all connections.
-func (l *Line) Cut() {
+// CloseConnections closes all connections.
+func (l *Line) CloseConnections() {
 	l.prepare()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,21 +132,21 @@ func (l *Line) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return near, nil
 }
 
-type sent struct {
+type sentPacket struct {
 	data []byte
 	at   time.Time
 }
 
 // carry copies bytes from one end of a connection to the other.
 func (l *Line) carry(to, from net.Conn, w *direction) {
-	under := make(chan sent, window)
+	under := make(chan sentPacket, maxPackets)
 	go func() {
 		defer close(under)
 		for {
 			data := make([]byte, packet)
 			n, err := from.Read(data)
 			if n > 0 && !l.down.Load() {
-				under <- sent{data[:n], w.arrival(n)}
+				under <- sentPacket{data[:n], w.arrival(n)}
 			}
 			if err != nil {
 				return
@@ -155,7 +155,7 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	}()
 	for s := range under {
 		// Data in flight is lost if the connection was closed. Close cannot wait, because its caller may hold locks.
-		if !l.awaits(s.at) {
+		if !l.waitUntil(s.at) {
 			break
 		}
 		if _, err := to.Write(s.data); err != nil {
@@ -172,8 +172,8 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	delete(l.conns, to)
 }
 
-// awaits waits until the given time or the end of the line. It reports whether the line is still open.
-func (l *Line) awaits(at time.Time) bool {
+// waitUntil waits until the given time or the end of the line. It reports whether the line is still open.
+func (l *Line) waitUntil(at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
@@ -199,7 +199,7 @@ func (l *Line) Accept() (net.Conn, error) {
 func (l *Line) Close() error {
 	l.prepare()
 	l.end.Do(func() { close(l.closed) })
-	l.Cut()
+	l.CloseConnections()
 	l.all.Wait()
 	return nil
 }
@@ -207,8 +207,9 @@ func (l *Line) Close() error {
 // Addr returns an IP address, so that a certificate can be valid for it.
 func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
 
-// Bare returns the time that the line needs to transfer the given number of bytes to the dialing side, over an idle open connection.
-func (l *Line) Bare(bytes int) (time.Duration, error) {
+// TransferTime returns the time that the line needs to transfer the given number of bytes to the dialing side, over an idle open
+// connection.
+func (l *Line) TransferTime(bytes int) (time.Duration, error) {
 	other := &Line{Rate: l.Rate, Delay: l.Delay, Loss: l.Loss, Seed: l.Seed}
 	defer other.Close()
 	accepted := make(chan net.Conn, 1)

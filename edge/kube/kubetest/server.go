@@ -44,7 +44,7 @@ func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 	return start(t, nil, register)
 }
 
-// NewOn is like New, but the server listens on a Line. Rest returns a configuration that dials the Line.
+// NewOn is like New, but the server listens on a Line. RESTConfig returns a configuration that dials the Line.
 func NewOn(t testing.TB, line *Line, register ...func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	return start(t, line, register)
@@ -63,7 +63,7 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	s.Mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Authenticate != nil && !s.Authenticate(r) {
-			s.Fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			s.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
 		s.Mux.ServeHTTP(w, r)
@@ -92,8 +92,8 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	return s
 }
 
-// Rest returns a configuration that trusts the server. It has no credentials.
-func (s *Server) Rest() *rest.Config {
+// RESTConfig returns a configuration that trusts the server. It has no credentials.
+func (s *Server) RESTConfig() *rest.Config {
 	cfg := &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.PEM}}
 	if s.line != nil {
 		cfg.Dial = s.line.Dial
@@ -106,12 +106,12 @@ func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj r
 	info := s.wire(r.Header.Get("Accept"))
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(status)
-	obj = Shown(r, obj)
+	obj = AcceptedForm(r, obj)
 	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
 }
 
-// Shown returns an object in the form that the request accepts: the whole object, or only its metadata.
-func Shown(r *http.Request, obj runtime.Object) runtime.Object {
+// AcceptedForm returns an object in the form that the request accepts: the whole object, or only its metadata.
+func AcceptedForm(r *http.Request, obj runtime.Object) runtime.Object {
 	o, ok := obj.(metav1.Object)
 	if !ok || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1") {
 		return obj
@@ -121,8 +121,8 @@ func Shown(r *http.Request, obj runtime.Object) runtime.Object {
 	return out
 }
 
-// Fail answers a request with the status of an error.
-func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
+// WriteError answers a request with the status of an error.
+func (s *Server) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		status = apierrors.NewInternalError(err)
@@ -157,7 +157,7 @@ func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan wat
 			if !ok {
 				return
 			}
-			obj := Shown(r, e.Object)
+			obj := AcceptedForm(r, e.Object)
 			raw, err := runtime.Encode(s.codecs.EncoderForVersion(info.Serializer, s.version(obj)), obj)
 			if err != nil {
 				return

@@ -24,9 +24,9 @@ func shrinkBuffer(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// Cut simulates a cut link: the peer of the connection gets no more acknowledgements, not even of a
+// CutLink simulates a cut link: the peer of the connection gets no more acknowledgements, not even of a
 // FIN. A socket filter drops every packet that arrives.
-func Cut(c *net.TCPConn) error {
+func CutLink(c *net.TCPConn) error {
 	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	filter := unix.SockFprog{Len: 1, Filter: &none[0]}
 	raw, err := c.SyscallConn()

@@ -11,16 +11,16 @@ import (
 // New returns a codec that rejects a message whose decoded form takes more than limit bytes of
 // memory. Its errors are weight.ErrTooHeavy and weight.ErrTooDeep.
 func New(limit int64) encoding.CodecV2 {
-	return weighing{encoding.GetCodecV2(proto.Name), limit}
+	return limitedCodec{encoding.GetCodecV2(proto.Name), limit}
 }
 
-type weighing struct {
+type limitedCodec struct {
 	encoding.CodecV2
 	limit int64
 }
 
 // Unmarshal checks the weight of a message and decodes it.
-func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
+func (c limitedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for the check and the decoder
 	defer inUse.Free()
 	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.limit); err != nil {

@@ -20,12 +20,12 @@ var (
 	errIncomplete = errors.New("too many messages are incomplete")
 )
 
-// An Inflow limits the memory for messages from the peer of one gRPC client. The client receives a large message only
+// A ReceiveLimit limits the memory for messages from the peer of one gRPC client. The client receives a large message only
 // after the pool has granted a share. The message keeps its share until the call returns, or until the next message of
 // the stream is requested. It keeps the share for at most useTime, because the call may have ended before the message
 // arrived. If a peer sends a large message too slowly, its connection is closed. While other messages wait for the
 // pool, the time limit is shorter.
-type Inflow struct {
+type ReceiveLimit struct {
 	limit int // the largest message that the client accepts, in bytes
 	slow  int // number of times that the peer was slow; guarded by the pool's mutex
 
@@ -36,7 +36,7 @@ type Inflow struct {
 // Client returns the options of a gRPC client. The maximum size of a message is limit, and that of
 // a decoded message is memory, both in bytes. The function dial opens the connections.
 func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
-	in := &Inflow{limit: limit}
+	in := &ReceiveLimit{limit: limit}
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit), grpc.ForceCodecV2(New(memory))),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -63,7 +63,7 @@ func Client(limit int, memory int64, dial func(context.Context, string) (net.Con
 
 type stream struct {
 	grpc.ClientStream
-	in *Inflow
+	in *ReceiveLimit
 }
 
 // RecvMsg receives the next message. The caller does not use the previous message any more, so RecvMsg releases the
@@ -74,7 +74,7 @@ func (s stream) RecvMsg(m any) error {
 }
 
 // release frees the shares of received messages.
-func (in *Inflow) release() {
+func (in *ReceiveLimit) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, s := range in.inUse {
@@ -83,7 +83,7 @@ func (in *Inflow) release() {
 	in.inUse = nil
 }
 
-func (in *Inflow) conn(c net.Conn) net.Conn {
+func (in *ReceiveLimit) conn(c net.Conn) net.Conn {
 	out := &conn{Conn: c, in: in, incomplete: map[uint32]*message{}}
 	out.ctx, out.cancel = context.WithCancelCause(context.Background())
 	return out
@@ -92,7 +92,7 @@ func (in *Inflow) conn(c net.Conn) net.Conn {
 // A conn parses the HTTP/2 frames from a server to find the beginning and end of gRPC messages.
 type conn struct {
 	net.Conn
-	in     *Inflow
+	in     *ReceiveLimit
 	ctx    context.Context // ends with the connection
 	cancel context.CancelCauseFunc
 
@@ -274,7 +274,7 @@ func (c *conn) waitForShare(m *message, bytes int) error {
 }
 
 // keepShare keeps the share of a complete message.
-func (in *Inflow) keepShare(m *message) {
+func (in *ReceiveLimit) keepShare(m *message) {
 	if m.share == nil {
 		return
 	}

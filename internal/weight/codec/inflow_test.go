@@ -141,7 +141,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := largeMessages.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(t.Context(), &ReceiveLimit{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
 	largeMessages.mu.Lock()
@@ -154,7 +154,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 // does not increase the memory usage.
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		in := &Inflow{limit: most}
+		in := &ReceiveLimit{limit: most}
 		c := in.conn(&net.UnixConn{}).(*conn)
 		message := partOfMessage(1<<20, 1<<20)
 		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
@@ -196,7 +196,7 @@ func TestFollow(t *testing.T) {
 		frame(dataFrame, 0, 5, prefix) + frame(resetFrame, 0, 5, "1234") + frame(dataFrame, 0, 7, prefix) + frame(dataFrame, endsStream, 7, "") +
 		frame(dataFrame, 0, 11, prefix) + frame(headFrame, endsStream, 11, "trailers") + frame(dataFrame, hasPadding, 9, "\xff")
 	for _, size := range []int{1, 2, 7, 1000, len(text)} {
-		in := &Inflow{limit: most}
+		in := &ReceiveLimit{limit: most}
 		c := in.conn(&net.UnixConn{}).(*conn)
 		for rest := []byte(text); len(rest) > 0; {
 			part := rest[:min(size, len(rest))]
@@ -218,7 +218,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal("a share is not given back")
 		}
 	}
-	c := (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn)
+	c := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn)
 	for i := range uint32(2 * maxIncomplete) {
 		for rest := []byte(frame(dataFrame, 0, 2*i+1, "x")); len(rest) > 0; {
 			n, err := c.parse(rest)

@@ -64,7 +64,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	// The whole pool is free before receiveTime has passed.
 	ctx, cancel := context.WithTimeout(t.Context(), receiveTime/2)
 	defer cancel()
-	if err := largeMessages.acquire(ctx, &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(ctx, &ReceiveLimit{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
 	largeMessages.mu.Lock()
@@ -123,7 +123,7 @@ func TestResets(t *testing.T) {
 		"\x00\x00\x04\x03\x00\x00\x00") +
 		frame(resetFrame, 1, "1234") + frame(dataFrame, 3, "data") + frame(resetFrame, 3, "1234")
 	for size := 1; size <= len(text); size++ {
-		in := &Inflow{limit: most}
+		in := &ReceiveLimit{limit: most}
 		c := in.conn(nil).(*conn)
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))

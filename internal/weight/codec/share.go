@@ -47,7 +47,7 @@ type share struct {
 }
 
 // acquire blocks until the bytes are granted or ctx ends.
-func (p *pool) acquire(ctx context.Context, in *Inflow, size int64) error {
+func (p *pool) acquire(ctx context.Context, in *ReceiveLimit, size int64) error {
 	p.mu.Lock()
 	if len(p.queue) == 0 && p.free >= size {
 		p.free -= size

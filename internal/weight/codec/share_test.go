@@ -18,9 +18,9 @@ func (p *pool) idle() bool {
 // minimum time of one message. While no other message waits, a message has the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := make([]*Inflow, 4*poolSize/most)
+		slow := make([]*ReceiveLimit, 4*poolSize/most)
 		for i := range slow {
-			slow[i] = &Inflow{limit: most}
+			slow[i] = &ReceiveLimit{limit: most}
 		}
 		began := time.Now()
 		alone := slow[0].conn(&net.UnixConn{}).(*conn)
@@ -46,7 +46,7 @@ func TestSlowPeers(t *testing.T) {
 				continue
 			}
 			asked := time.Now()
-			c, m := (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
+			c, m := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
 			if err := c.waitForShare(m, maxSmall+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
@@ -64,7 +64,7 @@ func TestSlowPeers(t *testing.T) {
 // TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := func() *conn { return (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn) }
+		open := func() *conn { return (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
 		if err := first.waitForShare(m, poolSize-most); err != nil {

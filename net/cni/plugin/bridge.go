@@ -206,7 +206,7 @@ func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge
 }
 
 func (c *call) masquerade(t *nft.Table, addresses []netip.Prefix) {
-	t.Forget(c.isOwn)
+	t.RemoveOwners(c.isOwn)
 	for _, a := range addresses {
 		t.Masquerade = append(t.Masquerade, nft.Source{Owner: c.label(), Prefix: netip.PrefixFrom(a.Addr(), a.Addr().BitLen())})
 		t.Local = append(t.Local, a.Masked())
@@ -270,7 +270,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if !b.IPMasq {
 		return nil
 	}
-	return nft.Update(c.Host, table, func(t *nft.Table) { t.Forget(c.isOwn) })
+	return nft.Update(c.Host, table, func(t *nft.Table) { t.RemoveOwners(c.isOwn) })
 }
 
 func bridgeCheck(ctx context.Context, c *call) error {
@@ -278,7 +278,7 @@ func bridgeCheck(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	previous, err := c.previous()
+	previous, err := c.previousResult()
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func bridgeCheck(ctx context.Context, c *call) error {
 	if port.Bridge, err = bridge.Find(c.Host, b.Bridge); err != nil {
 		return err
 	}
-	right, err := bridge.Attached(c.Host, netns.At(c.Args.Netns), port)
+	right, err := bridge.IsAttached(c.Host, netns.At(c.Args.Netns), port)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func bridgeGC(ctx context.Context, c *call) error {
 			return err
 		}
 	}
-	return nft.Update(c.Host, table, func(t *nft.Table) { t.Forget(c.stale()) })
+	return nft.Update(c.Host, table, func(t *nft.Table) { t.RemoveOwners(c.staleLabels()) })
 }
 
 func bridgeStatus(ctx context.Context, c *call) error {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	maxOutput = 1 << 20           // maximum size of a plugin's result in bytes
-	maxMemory = 4 << 20           // maximum memory for the decoded result in bytes
-	maxError  = 4 << 10           // maximum number of bytes of stderr in an error message
-	patience  = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
-	builtin   = "islet-built-in:" // prefix of the paths that stand for built-in types
+	maxOutput   = 1 << 20           // maximum size of a plugin's result in bytes
+	maxMemory   = 4 << 20           // maximum memory for the decoded result in bytes
+	maxError    = 4 << 10           // maximum number of bytes of stderr in an error message
+	pipeTimeout = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
+	builtin     = "islet-built-in:" // prefix of the paths that stand for built-in types
 )
 
 // Exec runs plugins for libcni. Built-in types run in this process. Other types run as executables in the node's network namespace. It
@@ -37,7 +37,7 @@ type Exec struct {
 // FindInPath returns the path of a type for ExecPlugin. A built-in type has precedence over an
 // executable of the same name.
 func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
-	if Has(kind) {
+	if IsBuiltIn(kind) {
 		return builtin + kind, nil
 	}
 	if kind == "" || kind != filepath.Base(kind) || strings.Trim(kind, ".") == "" {
@@ -82,7 +82,7 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	out, stderr := &bounded{max: maxOutput}, &bounded{max: maxError}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, stderr
-	cmd.WaitDelay = patience
+	cmd.WaitDelay = pipeTimeout
 	err := e.Host.Do(cmd.Start)
 	if err == nil {
 		err = cmd.Wait()

@@ -19,11 +19,11 @@ func loopbackActions() actions {
 }
 
 func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
-	previous, err := c.previous()
+	previous, err := c.previousResult()
 	if err != nil {
 		return nil, err
 	}
-	if err := bridge.Loopback(netns.At(c.Args.Netns)); err != nil {
+	if err := bridge.SetLoopbackUp(netns.At(c.Args.Netns)); err != nil {
 		return nil, err
 	}
 	if previous != nil {

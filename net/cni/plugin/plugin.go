@@ -63,8 +63,8 @@ func actionsOf(kind string) (actions, bool) {
 // Types returns the names of the built-in types.
 func Types() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
 
-// Has reports whether a type is built in.
-func Has(kind string) bool { return slices.Contains(Types(), kind) }
+// IsBuiltIn reports whether a type is built in.
+func IsBuiltIn(kind string) bool { return slices.Contains(Types(), kind) }
 
 // versions returns the supported versions of the CNI specification.
 func versions() version.PluginInfo { return version.VersionsStartingFrom("0.3.0") }
@@ -158,8 +158,8 @@ func isEmpty(value json.RawMessage) bool {
 	return slices.Contains([]string{"null", "false", "0", `""`, "[]", "{}"}, string(value))
 }
 
-// previous returns the result of the previous plugin in the chain, or nil.
-func (c *call) previous() (*current.Result, error) {
+// previousResult returns the result of the previous plugin in the chain, or nil.
+func (c *call) previousResult() (*current.Result, error) {
 	if c.conf.RawPrevResult == nil {
 		return nil, nil
 	}
@@ -184,9 +184,9 @@ func (c *call) isOwn(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// stale returns a function that reports whether GC has to remove the entries with a label: the label belongs to this network, and its
+// staleLabels returns a function that reports whether GC has to remove the entries with a label: the label belongs to this network, and its
 // attachment is not valid any more.
-func (c *call) stale() func(l string) bool {
+func (c *call) staleLabels() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {
 		valid[label(c.conf.Name, a.ContainerID, a.IfName)] = true

@@ -269,7 +269,7 @@ func FuzzConfiguration(f *testing.F) {
 				}
 			}
 		}
-		if previous, err := c.previous(); err == nil && previous != nil {
+		if previous, err := c.previousResult(); err == nil && previous != nil {
 			_, _, _ = c.ports(previous)
 		}
 	})

@@ -64,7 +64,7 @@ func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip
 }
 
 func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
-	previous, err := c.previous()
+	previous, err := c.previousResult()
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	}
 	var taken error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
-		t.Forget(c.isOwn)
+		t.RemoveOwners(c.isOwn)
 		taken = portmap.Conflict(ports, t.Ports)
 		if taken == nil {
 			t.Ports = append(t.Ports, ports...)
@@ -182,7 +182,7 @@ func portmapDel(ctx context.Context, c *call) error {
 }
 
 func portmapCheck(ctx context.Context, c *call) error {
-	previous, err := c.previous()
+	previous, err := c.previousResult()
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func portmapCheck(ctx context.Context, c *call) error {
 }
 
 func portmapGC(ctx context.Context, c *call) error {
-	stale := c.stale()
+	stale := c.staleLabels()
 	return nft.Update(c.Host, table, func(t *nft.Table) {
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return stale(p.Owner) })
 	})

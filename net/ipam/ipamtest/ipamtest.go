@@ -26,25 +26,25 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 
 	t.Run("lease and release", func(t *testing.T) {
 		s := open(t, "a")
-		must(t, s.AddLease(ctx, one, "pod"))
-		must(t, s.AddLease(ctx, two, "pod"))
-		must(t, s.AddLease(ctx, one, "pod")) // adding the same lease again succeeds
+		requireNoError(t, s.AddLease(ctx, one, "pod"))
+		requireNoError(t, s.AddLease(ctx, two, "pod"))
+		requireNoError(t, s.AddLease(ctx, one, "pod")) // adding the same lease again succeeds
 		wantLeases(t, s, map[netip.Addr]string{one: "pod", two: "pod"})
-		must(t, s.ReleaseLeases(ctx, "pod"))
-		must(t, s.ReleaseLeases(ctx, "pod"))
+		requireNoError(t, s.ReleaseLeases(ctx, "pod"))
+		requireNoError(t, s.ReleaseLeases(ctx, "pod"))
 		wantLeases(t, s, map[netip.Addr]string{})
 	})
 	t.Run("one owner at a time", func(t *testing.T) {
 		s := open(t, "b")
-		must(t, s.AddLease(ctx, one, "pod"))
+		requireNoError(t, s.AddLease(ctx, one, "pod"))
 		if err := s.AddLease(ctx, one, "other"); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("second owner: %v, want an error that wraps fs.ErrExist", err)
 		}
-		must(t, s.ReleaseLeases(ctx, "other"))
+		requireNoError(t, s.ReleaseLeases(ctx, "other"))
 		wantLeases(t, s, map[netip.Addr]string{one: "pod"})
 	})
 	t.Run("durable", func(t *testing.T) {
-		must(t, open(t, "c").AddLease(ctx, two, "pod"))
+		requireNoError(t, open(t, "c").AddLease(ctx, two, "pod"))
 		wantLeases(t, open(t, "c"), map[netip.Addr]string{two: "pod"})
 	})
 	t.Run("concurrent", func(t *testing.T) {
@@ -82,7 +82,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 	})
 }
 
-func must(t *testing.T, err error) {
+func requireNoError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -14,13 +14,13 @@ import (
 // other processes. It skips the test if the user may not create namespaces.
 func New(t testing.TB) (netns.NS, string) {
 	t.Helper()
-	ns, path, end := Make(t)
+	ns, path, end := NewUntilEnd(t)
 	t.Cleanup(end)
 	return ns, path
 }
 
-// Make does the same as New without a cleanup at the end of the test. The namespace exists until the caller calls end.
-func Make(t testing.TB) (ns netns.NS, path string, end func()) {
+// NewUntilEnd does the same as New without a cleanup at the end of the test. The namespace exists until the caller calls end.
+func NewUntilEnd(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root to make network namespaces")
@@ -47,12 +47,12 @@ func Make(t testing.TB) (ns netns.NS, path string, end func()) {
 	case f := <-opened:
 		path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 		ns := netns.At(path)
-		up(t, ns)
+		setLoopbackUp(t, ns)
 		return ns, path, func() { f.Close() }
 	}
 }
 
-func up(t testing.TB, ns netns.NS) {
+func setLoopbackUp(t testing.TB, ns netns.NS) {
 	t.Helper()
 	h, err := ns.Netlink()
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"syscall"
 )
 
-// inside is the name of the environment variable that is set in the process in the new mount
+// insideVariable is the name of the environment variable that is set in the process in the new mount
 // namespace.
-const inside = "ISLET_TEST_MOUNT_NAMESPACE"
+const insideVariable = "ISLET_TEST_MOUNT_NAMESPACE"
 
 // Main runs the tests and returns the exit code for TestMain. It starts the test program again in a
 // new mount namespace, where Main calls run. If the user is not root, it also creates a user
 // namespace, in which the user is root.
 func Main(run func() int) int {
-	if os.Getenv(inside) != "" {
+	if os.Getenv(insideVariable) != "" {
 		return run()
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Env = append(os.Environ(), insideVariable+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if uid := os.Getuid(); uid != 0 {

@@ -22,17 +22,17 @@ type Options struct {
 	MaxBytes int64 // size at which the log is rotated; 0 disables rotation
 	MaxFiles int   // number of files to keep, including the current one
 	// Interval is the minimum time between two rotations. It should be long enough for a reader
-	// that follows the path to see every file. The log is rotated earlier only if it reaches Most
+	// that follows the path to see every file. The log is rotated earlier only if it reaches MaxSize
 	// or the disk is short of space.
 	Interval time.Duration
-	// Most is the maximum size of the current file in bytes. The default is MaxBytes times
-	// MaxFiles. The rotated files together have at most this default or Most bytes, whichever is
+	// MaxSize is the maximum size of the current file in bytes. The default is MaxBytes times
+	// MaxFiles. The rotated files together have at most this default or MaxSize bytes, whichever is
 	// larger. The newest rotated file is never removed.
-	Most int64
-	Now  func() time.Time // nil means time.Now
-	// Free returns the free and the total number of bytes of the disk of a log file. If it is nil,
+	MaxSize int64
+	Now     func() time.Time // nil means time.Now
+	// DiskSpace returns the free and the total number of bytes of the disk of a log file. If it is nil,
 	// statfs(2) is called.
-	Free func(*os.File) (free, total int64)
+	DiskSpace func(*os.File) (free, total int64)
 	// Compress, if not nil, is called after each rotation of the log at path. names are the rotated
 	// files below root to be compressed to <name>.gz. They do not include files that a reader may
 	// still follow. Only the host's root user can change the directory root. If the log was rotated
@@ -54,7 +54,7 @@ type Log struct {
 	f    *os.File
 	size int64
 	buf  []byte // buffer for one line, reused
-	pace pace
+	pace rotationPace
 }
 
 // Open opens the log for appending and creates its directory.
@@ -62,11 +62,11 @@ func Open(path string, o Options) (*Log, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Free == nil {
-		o.Free = diskSpace
+	if o.DiskSpace == nil {
+		o.DiskSpace = diskSpace
 	}
-	o.Most = max(cmp.Or(o.Most, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
-	l := &Log{path: path, o: o, pace: pace{last: o.Now()}}
+	o.MaxSize = max(cmp.Or(o.MaxSize, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
+	l := &Log{path: path, o: o, pace: rotationPace{last: o.Now()}}
 	l.root, l.rest = split(path)
 	if err := l.makeDir(); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
@@ -170,7 +170,7 @@ func (l *Log) writeLine(stream string, partial bool, text []byte) error {
 	switch {
 	case l.wasRemoved(now):
 		rotated = l.restore(now)
-	case l.due(now, int64(len(b))):
+	case l.isDue(now, int64(len(b))):
 		rotated = l.rotate(now)
 	}
 	n, err := l.f.Write(b)

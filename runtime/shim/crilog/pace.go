@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pace records past rotations and schedules the next one. Log.mu guards it.
-type pace struct {
+// A rotationPace records past rotations and schedules the next one. Log.mu guards it.
+type rotationPace struct {
 	last        time.Time     // time of the last rotation, or the time when the log was opened
 	failed      time.Time     // time of the last failed rotation
 	lastSeen    time.Time     // time of the last check whether the file exists
@@ -36,17 +36,17 @@ const (
 	shortPart = 20
 )
 
-// due reports whether to rotate the log before n bytes are written. If the log has reached its size
-// but Interval has not passed, due starts a timer, so that the log is rotated even if nothing more
+// isDue reports whether to rotate the log before n bytes are written. If the log has reached its size
+// but Interval has not passed, isDue starts a timer, so that the log is rotated even if nothing more
 // is written.
-func (l *Log) due(now time.Time, n int64) bool {
+func (l *Log) isDue(now time.Time, n int64) bool {
 	if l.o.MaxBytes <= 0 || l.size == 0 || l.size+n <= l.o.MaxBytes {
 		return false
 	}
 	if since := now.Sub(l.pace.failed); since >= 0 && since < retry {
 		return false
 	}
-	if l.intervalPassed(now) || l.size+n > l.o.Most || l.shortOfDisk() {
+	if l.intervalPassed(now) || l.size+n > l.o.MaxSize || l.shortOfDisk() {
 		return true
 	}
 	if l.pace.timer == nil {
@@ -69,7 +69,7 @@ func (l *Log) rotateLate() {
 	}
 }
 
-func (p *pace) stop() {
+func (p *rotationPace) stop() {
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
@@ -81,8 +81,8 @@ func (p *pace) stop() {
 func (l *Log) shortOfDisk() bool {
 	if p := &l.pace; p.checkedSize == 0 || l.size-p.checkedSize >= checkBytes {
 		p.checkedSize = l.size
-		free, total := l.o.Free(l.f)
-		p.short = free < max(total/shortPart, 2*l.o.Most)
+		free, total := l.o.DiskSpace(l.f)
+		p.short = free < max(total/shortPart, 2*l.o.MaxSize)
 	}
 	return l.pace.short
 }

@@ -87,7 +87,7 @@ func TestShipper(t *testing.T) {
 		t.Run(fmt.Sprint(c.lines, " ", c.before, " ", c.took), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "0.log")
-				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, Free: plenty,
+				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, DiskSpace: plenty,
 					Compress: func(_, root string, names []string) { // compresses immediately
 						for _, name := range names {
 							if err := os.Rename(filepath.Join(root, name), filepath.Join(root, name+".gz")); err != nil {
@@ -149,7 +149,7 @@ func TestPace(t *testing.T) {
 		var mu sync.Mutex
 		var compressed []string
 		begin := time.Now()
-		l, path := open(t, Options{MaxBytes: 1000, MaxFiles: 3, Most: 1 << 20, Interval: 10 * time.Second, Now: time.Now, Free: plenty,
+		l, path := open(t, Options{MaxBytes: 1000, MaxFiles: 3, MaxSize: 1 << 20, Interval: 10 * time.Second, Now: time.Now, DiskSpace: plenty,
 			Compress: func(_, _ string, names []string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -211,7 +211,7 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 50_000
 		var compressed []string
-		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 5, Interval: 10 * time.Second, Now: time.Now, Free: plenty,
+		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 5, Interval: 10 * time.Second, Now: time.Now, DiskSpace: plenty,
 			Compress: func(_, _ string, names []string) { compressed = append(compressed, names...) }})
 		s := l.Stream("stdout")
 		for i := range 5000 {
@@ -236,7 +236,7 @@ func TestFlood(t *testing.T) {
 // removed immediately.
 func TestShortDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, Free: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})
+		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, DiskSpace: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})
 		s := l.Stream("stdout")
 		for i := range 1000 {
 			if _, err := fmt.Fprintln(s, strings.Repeat("x", 99), i); err != nil {
@@ -252,7 +252,7 @@ func TestShortDisk(t *testing.T) {
 // TestRetry checks that a failed rotation is retried once per second, not with each line.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, Free: plenty})
+		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, DiskSpace: plenty})
 		away := filepath.Dir(path) + ".away"
 		if err := errors.Join(os.Rename(filepath.Dir(path), away), os.WriteFile(filepath.Dir(path), nil, 0o600)); err != nil {
 			t.Fatal(err)

@@ -105,12 +105,12 @@ func (l *Log) restore(now time.Time) error {
 }
 
 // mayBeFollowed reports whether a rotated file is so recent that a reader may still follow it.
-func (p *pace) mayBeFollowed(name string) bool {
+func (p *rotationPace) mayBeFollowed(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
 // prune removes the oldest rotated files until the number of all files is at most MaxFiles and the
-// total size of the rotated files is at most MaxFiles times MaxBytes, or Most if that is larger. It
+// total size of the rotated files is at most MaxFiles times MaxBytes, or MaxSize if that is larger. It
 // returns the remaining rotated files. A file that a reader may still follow is removed only if the
 // total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
@@ -126,14 +126,14 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		}
 		sizes, sum = append(sizes, st.Size), sum+st.Size
 	}
-	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.Most)
+	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.MaxSize)
 	for len(old) > 1 {
 		many := len(old) > max(l.o.MaxFiles-1, 1) && (short || !l.pace.mayBeFollowed(old[0]))
 		if !many && sum <= most {
 			break
 		}
 		// Also remove the unfinished result if the file is being compressed.
-		for _, name := range []string{old[0], old[0] + ".gz" + Half} {
+		for _, name := range []string{old[0], old[0] + ".gz" + UnfinishedSuffix} {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)
 			}
@@ -144,8 +144,8 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	return old, nil
 }
 
-// Half is the suffix after .gz of the unfinished result of a compression.
-const Half = ".tmp"
+// UnfinishedSuffix is the suffix after .gz of the unfinished result of a compression.
+const UnfinishedSuffix = ".tmp"
 
 // listRotated returns the names of the rotated files of a log, oldest first.
 func listRotated(dir *os.File, base string) ([]string, error) {

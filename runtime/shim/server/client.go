@@ -17,11 +17,11 @@ const (
 	// at the default fs.pipe-max-size, so that the shim can report the end of the container before
 	// the client has read everything.
 	queuedLast = 4 << 20
-	// patience is how long a client that reads nothing may block a container. After that the shim
+	// readTimeout is how long a client that reads nothing may block a container. After that the shim
 	// drops the client's output and sends an error with StreamEnd when the client reads again. The
 	// connection itself does not show whether kubectl has only paused or its machine is gone,
 	// because the API server keeps it open in both cases.
-	patience = 5 * time.Minute
+	readTimeout = 5 * time.Minute
 )
 
 // A client is attached to the streams of a container.
@@ -93,7 +93,7 @@ func (c *client) timeLeft(began time.Time) time.Duration {
 	if c.lastSent.After(began) {
 		began = c.lastSent
 	}
-	return time.Until(began.Add(patience))
+	return time.Until(began.Add(readTimeout))
 }
 
 // tryPut queues output. It returns false if the queue is full. If the client has disconnected, or
@@ -158,7 +158,7 @@ func (c *client) send() {
 			if _, err := c.conn.Write(frame); err != nil {
 				return
 			}
-			c.sent(len(frame))
+			c.recordSent(len(frame))
 		case finished:
 			if c.end {
 				c.conn.Write(wire.Frame(wire.StreamEnd, []byte(message)))
@@ -190,7 +190,7 @@ func (c *client) next() (frame []byte, finished bool, message string) {
 	return nil, c.finished || c.dropped > 0, message
 }
 
-func (c *client) sent(n int) {
+func (c *client) recordSent(n int) {
 	c.mu.Lock()
 	c.size -= n - frameHead
 	c.lastSent = time.Now()

@@ -56,7 +56,7 @@ func TestStoppingReader(t *testing.T) {
 			}
 			s.finish(time.Second)
 		}()
-		time.Sleep(patience - time.Second)
+		time.Sleep(readTimeout - time.Second)
 		if n := written.Load(); n > queued+16<<10 {
 			t.Errorf("%d bytes are queued", n)
 		}
@@ -97,7 +97,7 @@ func TestLostReader(t *testing.T) {
 		for chunk := range chunks(want) {
 			s.broadcast(wire.StreamStdout, chunk)
 		}
-		if took := time.Since(began); took != patience {
+		if took := time.Since(began); took != readTimeout {
 			t.Errorf("the container was blocked for %v", took)
 		}
 		out, end, hasEnd := received(t, theirs)

@@ -41,12 +41,12 @@ func (c *compressor) enqueue(log, root string, names []string) {
 	}
 	if len(c.waiting) > 0 && !c.active {
 		c.active = true
-		go c.work()
+		go c.compressNext()
 	}
 }
 
-// work compresses the first queued file, and schedules its next call after a pause.
-func (c *compressor) work() {
+// compressNext compresses the first queued file, and schedules its next call after a pause.
+func (c *compressor) compressNext() {
 	c.mu.Lock()
 	if len(c.waiting) == 0 {
 		c.active, c.waiting = false, nil
@@ -62,7 +62,7 @@ func (c *compressor) work() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current = job{}
-	time.AfterFunc(pauseFactor*time.Since(begin), c.work)
+	time.AfterFunc(pauseFactor*time.Since(begin), c.compressNext)
 }
 
 // compress compresses a rotated log in a separate process with the lowest priority. A separate

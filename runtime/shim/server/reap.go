@@ -101,7 +101,7 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 		r.mu.Unlock()
 		return err
 	}
-	ch := r.expect(cmd.Process.Pid)
+	ch := r.addChild(cmd.Process.Pid)
 	if began != nil {
 		defer began(cmd.Process.Pid)()
 	}
@@ -137,7 +137,7 @@ func (r *reaper) adoptLater() (done func()) {
 func (r *reaper) adopt(pid int) <-chan unix.WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ch := r.expect(pid)
+	ch := r.addChild(pid)
 	if st, ok := r.early[pid]; ok {
 		delete(r.early, pid)
 		delete(r.wait, pid)
@@ -146,7 +146,7 @@ func (r *reaper) adopt(pid int) <-chan unix.WaitStatus {
 	return ch
 }
 
-func (r *reaper) expect(pid int) chan unix.WaitStatus {
+func (r *reaper) addChild(pid int) chan unix.WaitStatus {
 	ch := make(chan unix.WaitStatus, 1)
 	r.wait[pid] = ch
 	return ch

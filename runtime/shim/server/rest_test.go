@@ -32,16 +32,16 @@ func TestRest(t *testing.T) {
 				t.Errorf("memory was returned %d times, want %d", got, want)
 			}
 		}
-		after(quiet-time.Second, 0)
+		after(quietTime-time.Second, 0)
 		s.noteChange()
-		after(quiet-time.Second, 0)
+		after(quietTime-time.Second, 0)
 		after(2*time.Second, 1)
-		after(quiet+time.Second, 1)
+		after(quietTime+time.Second, 1)
 		s.noteChange()
 		last := time.Now()
-		after(quiet+time.Second, 2)
-		after(idle, 2)
-		if ended.Sub(last) != idle {
+		after(quietTime+time.Second, 2)
+		after(idleTimeout, 2)
+		if ended.Sub(last) != idleTimeout {
 			t.Errorf("the shim ended %v after the last change", ended.Sub(last))
 		}
 	})

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// idle is how long a shim without containers and connections continues to run.
-	idle = time.Minute
-	// quiet is the time without a change of containers and connections after which the shim returns
+	// idleTimeout is how long a shim without containers and connections continues to run.
+	idleTimeout = time.Minute
+	// quietTime is the time without a change of containers and connections after which the shim returns
 	// free memory to the kernel. This takes a millisecond.
-	quiet = 10 * time.Second
+	quietTime = 10 * time.Second
 )
 
 var (
@@ -107,14 +107,14 @@ func (s *Server) expire(ctx context.Context) {
 		s.mu.Lock()
 		end := s.stopWhenIdle && !s.running() || s.closing && s.readers == 0
 		if len(s.containers) == 0 && len(s.conns) == 0 && s.readers == 0 {
-			due = time.After(idle)
+			due = time.After(idleTimeout)
 		}
 		s.mu.Unlock()
 		if end {
 			s.stop()
 			return
 		}
-		rest := time.After(quiet)
+		rest := time.After(quietTime)
 		for changed := false; !changed; {
 			select {
 			case <-ctx.Done():

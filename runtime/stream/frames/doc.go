@@ -1,6 +1,6 @@
 // Package frames limits the control frames of a client's SPDY session.
 //
-//	connection --frame--> Bound: complete, short, and small once decoded --> SPDY library
+//	connection --frame--> LimitControlFrames: complete, short, and small once decoded --> SPDY library
 //	                        |
 //	                        '--> an error, which ends the session
 //

@@ -20,9 +20,9 @@ const (
 	maxHeaderText = 512     // length of a name or a value, in bytes
 )
 
-// Bound returns a ResponseWriter for the SPDY library. Hijack returns a connection that limits the
+// LimitControlFrames returns a ResponseWriter for the SPDY library. Hijack returns a connection that limits the
 // control frames of the client.
-func Bound(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
+func LimitControlFrames(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
 
 type framed struct{ http.ResponseWriter }
 

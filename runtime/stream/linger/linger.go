@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// patience is how long the peer may take to close the connection after it has received all
+	// closeTimeout is how long the peer may take to close the connection after it has received all
 	// data.
-	patience = 10 * time.Second
+	closeTimeout = 10 * time.Second
 	// checkInterval is the interval at which the number of unsent bytes is checked.
 	checkInterval = time.Second
 )
@@ -29,12 +29,12 @@ func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pu
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
 	if closeWrite(c) {
-		wait(ctx, c, silence)
+		waitForClose(ctx, c, silence)
 	}
 	return c.Close()
 }
 
-func wait(ctx context.Context, c net.Conn, silence time.Duration) {
+func waitForClose(ctx context.Context, c net.Conn, silence time.Duration) {
 	disconnected := make(chan struct{})
 	go func() { // ends when c is closed
 		io.Copy(io.Discard, c)
@@ -42,7 +42,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 	}()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
-	for waited := time.Duration(0); waited < patience; {
+	for waited := time.Duration(0); waited < closeTimeout; {
 		select {
 		case <-disconnected:
 			return
@@ -54,7 +54,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 			return
 		case <-tick.C:
 			waited += checkInterval
-			if unsent(c) > 0 {
+			if unacknowledgedBytes(c) > 0 {
 				waited = 0
 			}
 			if pulse.IsLost(c, silence) {
@@ -72,21 +72,21 @@ func closeWrite(c net.Conn) (ok bool) {
 			h.CloseWrite() // fails if the peer has disconnected
 			ok = true
 		}
-		c = inner(c)
+		c = innerConn(c)
 	}
 	return ok
 }
 
-func inner(c net.Conn) net.Conn {
+func innerConn(c net.Conn) net.Conn {
 	if w, ok := c.(interface{ NetConn() net.Conn }); ok {
 		return w.NetConn()
 	}
 	return nil
 }
 
-// unsent returns the number of bytes that the peer has not acknowledged.
-func unsent(c net.Conn) (n int) {
-	for ; c != nil; c = inner(c) {
+// unacknowledgedBytes returns the number of bytes that the peer has not acknowledged.
+func unacknowledgedBytes(c net.Conn) (n int) {
+	for ; c != nil; c = innerConn(c) {
 		s, ok := c.(syscall.Conn)
 		if !ok {
 			continue

@@ -25,7 +25,7 @@ func TestVanished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pulsetest.Cut(theirs); err != nil {
+	if err := pulsetest.CutLink(theirs); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ours.Write([]byte("the end")); err != nil {

@@ -16,34 +16,34 @@ import (
 // client. The connection is closed when the Reader returns.
 type Reader func(client, server net.Conn)
 
-// begun is the number of bytes that every Reader forwards first.
-const begun = 16 << 10
+// beginBytes is the number of bytes that every Reader forwards first.
+const beginBytes = 16 << 10
 
-// Slow forwards 300 KiB per second.
-func Slow(client, server net.Conn) {
+// ForwardSlowly forwards 300 KiB per second.
+func ForwardSlowly(client, server net.Conn) {
 	for {
-		if _, err := io.CopyN(client, server, begun); err != nil {
+		if _, err := io.CopyN(client, server, beginBytes); err != nil {
 			return
 		}
-		<-time.After(begun * time.Second / (300 << 10))
+		<-time.After(beginBytes * time.Second / (300 << 10))
 	}
 }
 
-// Stops forwards begun bytes, pauses for three seconds, and then forwards the rest.
-func Stops(client, server net.Conn) {
-	io.CopyN(client, server, begun)
+// ForwardWithPause forwards begun bytes, pauses for three seconds, and then forwards the rest.
+func ForwardWithPause(client, server net.Conn) {
+	io.CopyN(client, server, beginBytes)
 	<-time.After(3 * time.Second)
 	io.Copy(client, server)
 }
 
-// Closes forwards begun bytes and closes the connection.
-func Closes(client, server net.Conn) { io.CopyN(client, server, begun) }
+// ForwardThenClose forwards begun bytes and closes the connection.
+func ForwardThenClose(client, server net.Conn) { io.CopyN(client, server, beginBytes) }
 
-// Vanishes forwards begun bytes. Then it drops every packet of the TCP connection to the server
+// ForwardThenVanish forwards begun bytes. Then it drops every packet of the TCP connection to the server
 // without closing the connection.
-func Vanishes(client, server net.Conn) {
-	io.CopyN(client, server, begun)
-	pulsetest.Cut(server.(*net.TCPConn))
+func ForwardThenVanish(client, server net.Conn) {
+	io.CopyN(client, server, beginBytes)
+	pulsetest.CutLink(server.(*net.TCPConn))
 	io.Copy(client, server)
 }
 
@@ -52,8 +52,8 @@ func Vanishes(client, server net.Conn) {
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
-		n, _ := io.CopyN(client, server, begun)
-		if n < begun || !closed.CompareAndSwap(false, true) {
+		n, _ := io.CopyN(client, server, beginBytes)
+		if n < beginBytes || !closed.CompareAndSwap(false, true) {
 			io.Copy(client, server)
 		}
 	}
@@ -65,14 +65,14 @@ func CloseOnce() Reader {
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln := listen(t, "tcp", "127.0.0.1:0")
-	go pass(ctx, ln, read, func() (net.Conn, error) { return pulsetest.Dial(to) })
+	go forward(ctx, ln, read, func() (net.Conn, error) { return pulsetest.Dial(to) })
 	return ln.Addr().String()
 }
 
 // LinkUnix is like Link, but forwards from the unix socket at to the unix socket to.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
-	go pass(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
+	go forward(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
 }
 
 func listen(t testing.TB, network, at string) net.Listener {
@@ -85,7 +85,7 @@ func listen(t testing.TB, network, at string) net.Listener {
 	return ln
 }
 
-func pass(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Conn, error)) {
+func forward(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Conn, error)) {
 	for {
 		client, err := ln.Accept()
 		if err != nil {

@@ -25,8 +25,8 @@ const (
 	closeTime     = time.Second
 )
 
-// Is reports whether r requests a tunnel.
-func Is(r *http.Request) bool {
+// IsTunnel reports whether r requests a tunnel.
+func IsTunnel(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 

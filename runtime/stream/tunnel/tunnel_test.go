@@ -19,7 +19,7 @@ import (
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Is(r) {
+		if !IsTunnel(r) {
 			t.Error("not a tunnel")
 		}
 		Serve(w, r, next)
@@ -123,11 +123,11 @@ func TestIs(t *testing.T) {
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
 		r.Header.Set("Sec-WebSocket-Protocol", protocol)
-		if Is(r) != want {
-			t.Errorf("%q: %t", protocol, Is(r))
+		if IsTunnel(r) != want {
+			t.Errorf("%q: %t", protocol, IsTunnel(r))
 		}
 		r.Header.Del("Upgrade")
-		if Is(r) {
+		if IsTunnel(r) {
 			t.Errorf("%q, no WebSocket: the request is for a tunnel", protocol)
 		}
 	}

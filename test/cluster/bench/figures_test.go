@@ -92,21 +92,21 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	for i := range count {
 		names = append(names, fmt.Sprintf("p%03d", i))
 	}
-	cpu, written := b.n.CPU(), b.n.Written()
+	cpu, written := b.n.CPU(), b.n.WrittenBytes()
 	b.table.Add(name("created to all Ready"), seconds(b.create(t, names)), readyGoal[count], "")
 	cpu = b.n.CPU() - cpu
 	b.table.Add(name("CPU to start"), seconds(cpu), "", fmt.Sprintf("%.1f ms a pod", cpu.Seconds()*1000/float64(count)))
-	b.table.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(b.n.Written()-written)/(1<<20)), "", "")
+	b.table.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(b.n.WrittenBytes()-written)/(1<<20)), "", "")
 
 	cluster.Pass(20 * time.Second) // the agent sends its last updates and collects garbage
 	b.table.Add(name("memory of the node stack, PSS"), fmt.Sprintf("%.1f MiB", b.n.TotalPSS()), memoryGoal[count], "")
-	cpu, written = b.n.CPU(), b.n.Written()
+	cpu, written = b.n.CPU(), b.n.WrittenBytes()
 	in, out := b.n.Bytes(t)
 	cluster.Pass(idle)
 	in2, out2 := b.n.Bytes(t)
 	over := fmt.Sprintf("over %v", idle)
 	b.table.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*(b.n.CPU()-cpu).Seconds()/idle.Seconds()), cpuGoal[count], over)
-	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.Written()-written)/1024*3600/idle.Seconds()),
+	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.WrittenBytes()-written)/1024*3600/idle.Seconds()),
 		diskGoal[count], over)
 	b.table.Add(name("received when idle"), fmt.Sprintf("%.0f B/s", float64(in2-in)/idle.Seconds()), idleGoal[count], over)
 	b.table.Add(name("sent when idle"), fmt.Sprintf("%.0f B/s", float64(out2-out)/idle.Seconds()), idleGoal[count], over)
@@ -193,7 +193,7 @@ func (b *bench) remove(t *testing.T, names []string) time.Duration {
 
 func (b *bench) watch(t *testing.T, names []string, act func(context.Context, string) error, done func(watch.Event) bool) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience+time.Duration(len(names))*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout+time.Duration(len(names))*time.Second)
 	defer cancel()
 	list, err := b.pods.List(ctx, metav1.ListOptions{})
 	if err != nil {

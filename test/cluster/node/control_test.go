@@ -107,7 +107,7 @@ func TestLink(t *testing.T) {
 		return m.Command("bash", "-c", "exec 3<>/dev/tcp/10.97.0.1/6443").Run() == nil
 	}
 	waitReach := func(what string) {
-		late := time.After(machine.Patience)
+		late := time.After(machine.WaitTimeout)
 		for !reach() {
 			select {
 			case <-late:

@@ -15,22 +15,22 @@ func TestIdle(t *testing.T) {
 	cluster.Pass(20 * time.Second) // the agent sends the updates after the start
 	const span = 40 * time.Second
 	in, out := n.Bytes(t)
-	written := n.Written()
+	written := n.WrittenBytes()
 	cluster.Pass(span)
 	in2, out2 := n.Bytes(t)
 	received, sent := float64(in2-in)/span.Seconds(), float64(out2-out)/span.Seconds()
-	t.Logf("idle: %.0f B/s received, %.0f B/s sent, %d bytes written in %v", received, sent, n.Written()-written, span)
+	t.Logf("idle: %.0f B/s received, %.0f B/s sent, %d bytes written in %v", received, sent, n.WrittenBytes()-written, span)
 	if received > 120 || sent > 120 { // the goal of make bench is 60 over ten minutes
 		t.Errorf("too many bytes on the wire")
 	}
-	few(t, n.Written()-written)
+	few(t, n.WrittenBytes()-written)
 
 	n.Cut(t)
 	cluster.Pass(10 * time.Second) // the agent detects the outage
-	written = n.Written()
+	written = n.WrittenBytes()
 	cluster.Pass(span)
-	t.Logf("cut off: %d bytes written in %v", n.Written()-written, span)
-	few(t, n.Written()-written)
+	t.Logf("cut off: %d bytes written in %v", n.WrittenBytes()-written, span)
+	few(t, n.WrittenBytes()-written)
 	n.Restore(t)
 	soon(t, c, ns, "back", 4*time.Second)
 	unchanged(t, c, before)

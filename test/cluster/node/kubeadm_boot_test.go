@@ -45,7 +45,7 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	requireBoot(t)
 	c := start(t)
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // runs after the machine is off
-	cable := vm.Translated(c.Guest(t))
+	cable := vm.NATCable(c.Guest(t))
 	b := bootPackaged(t, cluster.Name(t), func(v *vm.VM) { v.Cable = cable }, nil)
 	b.c = c
 	return b

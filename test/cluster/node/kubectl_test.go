@@ -206,7 +206,7 @@ func (k kubectl) start(t *testing.T, tty *terminal, args ...string) *session {
 	if s.Process, err = machine.StartProcess(s.cmd); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	s.ctx = ctx
 	context.AfterFunc(ctx, s.kill)
 	t.Cleanup(cancel)

@@ -26,7 +26,7 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	name, join := cluster.Name(t), c.JoinCommand(t)
 	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "kubeadm": join[0]})
 	v.Diagnose = "islet status; islet pods -A -o wide; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -60"
-	v.Cable = vm.Translated(c.Guest(t))
+	v.Cable = vm.NATCable(c.Guest(t))
 	v.Boot()
 	v.SetAddress()
 	v.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+v.Cable.Address+" "+name+"\n")

@@ -325,7 +325,7 @@ func TestSealed(t *testing.T) {
 	if key, err := os.Stat(filepath.Join(n.Disk, "state/store.key")); err != nil || key.Mode().Perm() != 0o600 {
 		t.Errorf("the key file: %v, %v", key, err)
 	}
-	for _, e := range n.Exposed() {
+	for _, e := range n.ExposedFiles() {
 		t.Error(e)
 	}
 }

@@ -94,14 +94,14 @@ func TestTwoSources(t *testing.T) {
 		return fmt.Sprintf("update: {keys: [%s], archive: %s/islet.tar.gz, every: 24h}\n", r.Public, n.Disk)
 	})
 	n := &newer{configured: f, r: r, archive: f.Disk + "/islet.tar.gz", pods: before}
-	next := n.prepare("9.1.0", r.Version("9.1.0"))
+	next := n.prepare("9.1.0", r.BuildVersion("9.1.0"))
 	n.send("", "maxPods: 37\n")
 	n.c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map="+n.Name+"-config")
 	n.onTrial()
 	next() // the agent that starts after the trial reads it
 	n.both("a version during the trial of a ConfigMap", "9.1.0", "maxPods: 37", "configuration", "9.1.0")
 
-	n.release("9.2.0", append(r.Bad(), "\n9.2.0 hang"...))
+	n.release("9.2.0", append(r.BuildFailing(), "\n9.2.0 hang"...))
 	n.restart()
 	n.tries("9.2.0")
 	n.send("", "maxPods: 38\n")

@@ -18,7 +18,7 @@ import (
 // init container, and the running container.
 func TestSteps(t *testing.T) {
 	c, _, ns := join(t)
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
 	defer cancel()
 	w, err := c.Admin().CoreV1().Pods(ns).Watch(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestUpdate(t *testing.T) {
 		c.AwaitNode(t, n.Name, "to be ready after "+what, cluster.NodeReady)
 		unchanged(t, c, before)
 	}
-	r.Release(file, "9.1.0", r.Version("9.1.0"))
+	r.Release(file, "9.1.0", r.BuildVersion("9.1.0"))
 	interrupted := followAgain(t, c, ns, "talks")
 	if out := n.Islet("update", file); !strings.Contains(out, "version 9.1.0 is installed and runs") {
 		t.Error(out)
@@ -50,7 +50,7 @@ func TestUpdate(t *testing.T) {
 	}
 
 	n.Run("cp", n.Binary(), n.Disk+"/lonely")
-	r.Release(file, "9.2.0", append(r.Bad(), "\n9.2.0 network "+n.Disk+"/lonely"...))
+	r.Release(file, "9.2.0", append(r.BuildFailing(), "\n9.2.0 network "+n.Disk+"/lonely"...))
 	if out, code := n.Try("update", file); code != 1 || !strings.Contains(out, "API server") {
 		t.Errorf("a version without a link: code %d, %s", code, out)
 	}
@@ -91,7 +91,7 @@ func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() 
 		for range 2 { // the first value may be old
 			select {
 			case <-said:
-			case <-time.After(machine.Patience):
+			case <-time.After(machine.WaitTimeout):
 				t.Error("the log has stopped")
 			}
 		}

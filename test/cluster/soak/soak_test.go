@@ -243,7 +243,7 @@ func (s *soak) sample() {
 				return nil
 			})
 	}
-	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // the writes of pods are counted with their shim
+	v["written"] = float64(s.n.WrittenBytes())/mib - float64(s.filled) // the writes of pods are counted with their shim
 	for line := range strings.Lines(s.c.Kubectl(s.T, "get", "--raw", "/api/v1/nodes/"+s.n.Name+"/proxy/metrics")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		f, _ := strconv.ParseFloat(value, 64)

@@ -37,7 +37,7 @@ type Answer struct {
 }
 
 func main() {
-	f, err := open()
+	f, err := openConsole()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)
@@ -76,7 +76,7 @@ func runAndAnswer(to io.Writer, line string) error {
 	}
 }
 
-func open() (*os.File, error) {
+func openConsole() (*os.File, error) {
 	found, err := filepath.Glob(ports)
 	if err != nil || len(found) != 1 {
 		return nil, fmt.Errorf("want one %s, have %q", ports, found)

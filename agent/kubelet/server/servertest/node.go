@@ -44,7 +44,7 @@ type Node struct {
 	Restart  func(uid types.UID, container, id string, grace time.Duration)
 	Events   func() []api.Event
 	// Devices are the devices that containers can request. Others are the devices that belong to no resource.
-	Devices, Others []api.Device
+	Devices, OtherDevices []api.Device
 
 	// Time is the state of the clock.
 	Time api.Clock
@@ -64,7 +64,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	}
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
-	cfg := server.Config{Ignored: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+	cfg := server.Config{IgnoredFields: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode,
 		Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"),
@@ -102,7 +102,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 		Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false },
 		Meta: meta{}, Now: time.Now, Log: log,
 	})
-	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.look, Started: time.Now()})
+	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.forEachPod, Started: time.Now()})
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -173,7 +173,7 @@ func (n *Node) List() []*v1.Pod {
 	return slices.Clone(n.pods)
 }
 
-func (n *Node) look(f func(*v1.Pod, *v1.PodStatus)) {
+func (n *Node) forEachPod(f func(*v1.Pod, *v1.PodStatus)) {
 	for _, p := range n.List() {
 		f(p, &p.Status)
 	}
@@ -309,7 +309,7 @@ func (n *Node) ResetClock(context.Context) error {
 func (n *Node) devices(all bool) ([]api.Device, error) {
 	out := append([]api.Device{}, n.Devices...)
 	if all {
-		out = append(out, n.Others...)
+		out = append(out, n.OtherDevices...)
 	}
 	return out, nil
 }

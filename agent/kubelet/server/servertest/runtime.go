@@ -59,8 +59,8 @@ func (r *Runtime) Exit(id string) {
 	r.containers[id].State = api.ContainerState_CONTAINER_EXITED
 }
 
-// Knows reports whether the runtime has a container.
-func (r *Runtime) Knows(id string) bool {
+// HasContainer reports whether the runtime has a container.
+func (r *Runtime) HasContainer(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.containers[id] != nil
@@ -179,7 +179,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	case strings.HasSuffix(id, "-flood"):
 		o.Command = []string{"flood"}
 	case o.Stdin == nil:
-		o.Command = []string{"give", fmt.Sprint(Given), "7"}
+		o.Command = []string{"give", fmt.Sprint(OutputBytes), "7"}
 	default:
 		o.Command = []string{"cat"}
 	}
@@ -261,16 +261,16 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// Given is the number of bytes that a container writes to a client that attaches without standard input, and that PortGives
+// OutputBytes is the number of bytes that a container writes to a client that attaches without standard input, and that PortGives
 // sends.
-const Given = 512 << 10
+const OutputBytes = 512 << 10
 
 // Bytes returns the first n bytes of the output of give. n must be a multiple of 16.
 func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
 // Ports of a sandbox that do not echo.
 const (
-	PortGives  = 97 // sends Given bytes
+	PortGives  = 97 // sends OutputBytes bytes
 	PortFloods = 98 // sends bytes until the connection ends
 )
 
@@ -279,7 +279,7 @@ func (r *Runtime) Forward(_ context.Context, _ string, port int32, s io.ReadWrit
 	defer s.Close()
 	switch port {
 	case PortGives:
-		_, err = s.Write(Bytes(Given))
+		_, err = s.Write(Bytes(OutputBytes))
 	case PortFloods:
 		for err == nil {
 			_, err = s.Write(Bytes(64 << 10))

@@ -37,9 +37,9 @@ type Handlers struct {
 	Classes Classes
 }
 
-// Of returns the name of a pod's handler and the features of that handler. It calls the runtime each time, because a
+// ForPod returns the name of a pod's handler and the features of that handler. It calls the runtime each time, because a
 // handler's program may have been replaced. The features are nil if the runtime lists no handlers.
-func (h Handlers) Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error) {
+func (h Handlers) ForPod(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error) {
 	if handler, err = h.Classes.RuntimeHandler(pod); err != nil {
 		return "", nil, err
 	}
@@ -65,6 +65,6 @@ const statusTimeout = 10 * time.Second
 func (h Handlers) ReadOnlyTrees(pod *v1.Pod) bool {
 	ctx, stop := context.WithTimeout(context.Background(), statusTimeout)
 	defer stop()
-	_, can, err := h.Of(ctx, pod)
+	_, can, err := h.ForPod(ctx, pod)
 	return err == nil && can.GetRecursiveReadOnlyMounts()
 }

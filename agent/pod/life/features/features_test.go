@@ -35,7 +35,7 @@ func TestOf(t *testing.T) {
 		"a runtime that is broken": {runtime{err: errors.New("broken")}, &v1.Pod{}, false, true},
 	} {
 		h := Handlers{Runtime: c.r, Classes: ClassIsHandler{}}
-		if _, _, err := h.Of(t.Context(), c.pod); (err != nil) != c.fails {
+		if _, _, err := h.ForPod(t.Context(), c.pod); (err != nil) != c.fails {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := h.ReadOnlyTrees(c.pod); got != c.trees {

@@ -41,9 +41,9 @@ type Config struct {
 	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	// Relisted is called after each Relist with its duration, and with the time at which the previous one ended. That
-	// time is zero for the first Relist. Relisted may be nil.
-	Relisted func(took time.Duration, before time.Time)
+	// OnRelist is called after each Relist with its duration, and with the time at which the previous one ended. That
+	// time is zero for the first Relist. OnRelist may be nil.
+	OnRelist func(took time.Duration, before time.Time)
 	Relist   time.Duration // period of Relist; 0 means five minutes with events and two seconds without
 	// Sync is the syncFrequency of a kubelet's configuration; 0 means one minute. With events, the default period of
 	// Relist is five times Sync.
@@ -94,8 +94,8 @@ func (o *Observer) UIDs() []types.UID {
 	return slices.Collect(maps.Keys(o.pods))
 }
 
-// Has reports whether a view contains the container with the given ID.
-func (o *Observer) Has(id string) bool {
+// HasContainer reports whether a view contains the container with the given ID.
+func (o *Observer) HasContainer(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, seen := range o.pods {
@@ -114,17 +114,17 @@ func (o *Observer) Run(ctx context.Context) error {
 	tick := time.NewTicker(o.cfg.Relist)
 	defer tick.Stop()
 	for {
-		o.began(time.Time{})
+		o.setCallStart(time.Time{})
 		select {
 		case <-o.dirty.Wake():
-			o.began(time.Now())
-			for _, uid := range o.dirty.Take() {
+			o.setCallStart(time.Now())
+			for _, uid := range o.dirty.TakeAll() {
 				if err := o.Refresh(ctx, uid); err != nil && ctx.Err() == nil {
 					o.cfg.Log.Warn("cannot read a pod from the runtime", "uid", uid, "error", err)
 				}
 			}
 		case <-tick.C:
-			o.began(time.Now())
+			o.setCallStart(time.Now())
 			if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
 				o.cfg.Log.Warn("cannot list the runtime's pods", "error", err)
 			}
@@ -134,14 +134,14 @@ func (o *Observer) Run(ctx context.Context) error {
 	}
 }
 
-func (o *Observer) began(t time.Time) {
+func (o *Observer) setCallStart(t time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.since = t
 }
 
-// Busy returns how long Run has been waiting for responses of the runtime. It is 0 if Run does not wait.
-func (o *Observer) Busy() time.Duration {
+// CallDuration returns how long Run has been waiting for responses of the runtime. It is 0 if Run does not wait.
+func (o *Observer) CallDuration() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
@@ -209,8 +209,8 @@ func (o *Observer) Relist(ctx context.Context) error {
 		before := o.relisted
 		o.relisted = time.Now()
 		o.mu.Unlock()
-		if o.cfg.Relisted != nil {
-			o.cfg.Relisted(time.Since(begin), before)
+		if o.cfg.OnRelist != nil {
+			o.cfg.OnRelist(time.Since(begin), before)
 		}
 	}()
 	found, err := o.list(ctx, nil)
@@ -219,7 +219,7 @@ func (o *Observer) Relist(ctx context.Context) error {
 	}
 	var errs []error
 	for _, uid := range append(o.UIDs(), slices.Collect(maps.Keys(found))...) {
-		if l := found[uid]; l == nil || !l.same(o.Pod(uid)) {
+		if l := found[uid]; l == nil || !l.equalsView(o.Pod(uid)) {
 			if err := o.Refresh(ctx, uid); err != nil {
 				errs = append(errs, err)
 			}
@@ -260,10 +260,10 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	if !reflect.DeepEqual(before, after) {
 		o.cfg.Changed(uid)
 	}
-	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return unsettled(c) && !ended(before, c.ID) }) {
+	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return mayChange(c) && !ended(before, c.ID) }) {
 		for _, delay := range rereadAfter {
 			time.AfterFunc(delay, func() {
-				if slices.ContainsFunc(o.Pod(uid).Containers, unsettled) {
+				if slices.ContainsFunc(o.Pod(uid).Containers, mayChange) {
 					o.dirty.Add(uid)
 				}
 			})
@@ -272,8 +272,8 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	return nil
 }
 
-// unsettled reports whether the runtime may still report another reason for the container's end.
-func unsettled(c plan.Container) bool {
+// mayChange reports whether the runtime may still report another reason for the container's end.
+func mayChange(c plan.Container) bool {
 	age := time.Since(c.FinishedAt)
 	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
 }

@@ -384,7 +384,7 @@ func TestFacts(t *testing.T) {
 	if c[1].Streak != 0 || c[1].Round != 0 || c[1].PostStart || c[1].StopSignal != "" {
 		t.Errorf("b: %+v", c[1])
 	}
-	if !o.Has("a") || o.Has("c") {
+	if !o.HasContainer("a") || o.HasContainer("c") {
 		t.Error("the known containers differ from those of the runtime")
 	}
 }

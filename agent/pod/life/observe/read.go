@@ -57,13 +57,13 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 	return found, nil
 }
 
-// same reports whether the view has the same sandboxes and containers as the listing, in the same states.
-func (l *listing) same(seen plan.Observed) bool {
+// equalsView reports whether the view has the same sandboxes and containers as the listing, in the same states.
+func (l *listing) equalsView(seen plan.Observed) bool {
 	if len(l.sandboxes) != len(seen.Sandboxes) || len(l.containers) != len(seen.Containers) {
 		return false
 	}
 	for _, sb := range l.sandboxes {
-		if !slices.ContainsFunc(seen.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == ready(sb.State) }) {
+		if !slices.ContainsFunc(seen.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == isReady(sb.State) }) {
 			return false
 		}
 	}
@@ -87,7 +87,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 	}
 	var seen plan.Observed
 	for _, sb := range l.sandboxes {
-		i := slices.IndexFunc(before.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == ready(sb.State) })
+		i := slices.IndexFunc(before.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == isReady(sb.State) })
 		if i >= 0 {
 			seen.Sandboxes = append(seen.Sandboxes, before.Sandboxes[i])
 			continue
@@ -101,7 +101,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 		}
 	}
 	for _, c := range l.containers {
-		if old := find(before, c.Id); old != nil && old.State == state(c.State) && !unsettled(*old) {
+		if old := find(before, c.Id); old != nil && old.State == state(c.State) && !mayChange(*old) {
 			seen.Containers = append(seen.Containers, *old)
 			continue
 		}
@@ -110,7 +110,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && unsettled(*old) { // only the reason is new: the file of the message may be gone
+			if old := find(before, c.Id); old != nil && mayChange(*old) { // only the reason is new: the file of the message may be gone
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -144,7 +144,7 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 	}
 	st := r.GetStatus()
 	s := &plan.Sandbox{
-		ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource],
+		ID: st.GetId(), Ready: isReady(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource],
 	}
 	if m := st.GetMetadata(); m != nil {
 		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name
@@ -179,7 +179,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(), LogPath: st.GetLogPath(),
 		Image:   cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()),
 		ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()),
-		Hash:    st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
+		Hash:    st.GetAnnotations()[keys.ContainerHash], RestartResources: st.GetAnnotations()[keys.RestartResources],
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
 		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
@@ -210,7 +210,7 @@ func count(st *api.ContainerStatus, key string) uint32 {
 	return uint32(n)
 }
 
-func ready(s api.PodSandboxState) bool { return s == api.PodSandboxState_SANDBOX_READY }
+func isReady(s api.PodSandboxState) bool { return s == api.PodSandboxState_SANDBOX_READY }
 
 func state(s api.ContainerState) plan.State {
 	switch s {

@@ -27,7 +27,7 @@ func crowd(t testing.TB, size int) *world {
 		}
 		pods = append(pods, pod)
 	}
-	w.want(t, desired.File, pods...)
+	w.setPods(t, desired.File, pods...)
 	for i := range size {
 		if err := w.Admit(t.Context(), types.UID(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func BenchmarkAdmit(b *testing.B) {
 // TestDecisionsAreCounted checks that each admission and each rejection is counted once.
 func TestDecisionsAreCounted(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
 	for range 2 {
 		w.admit(t, "a", "admitted")
 		w.admit(t, "b", "OutOfcpu")

@@ -30,17 +30,17 @@ const (
 
 // Resizes records the resizes of running pods for metrics. *figures.Figures implements it.
 type Resizes interface {
-	Requested(resource, requirement, operation string)
-	Infeasible(detail string)
-	Accepted(trigger string) // the resize was deferred before
-	// Resolved is called when a resize is no longer deferred: it was accepted, reverted, or terminated by the end of the
+	CountRequested(resource, requirement, operation string)
+	CountInfeasible(detail string)
+	CountAccepted(trigger string) // the resize was deferred before
+	// ObserveResolved is called when a resize is no longer deferred: it was accepted, reverted, or terminated by the end of the
 	// pod.
-	Resolved(resolution, priorityBucket string, after time.Duration)
+	ObserveResolved(resolution, priorityBucket string, after time.Duration)
 }
 
 // An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
 type allocation struct {
-	given      *v1.PodSpec // see allocate.Of
+	given      *v1.PodSpec // see allocate.AllocatedPart
 	generation int64       // of the pod that requested it
 	granting   *v1.PodSpec // replaces given once it is stored; nil if no grant is being stored
 
@@ -69,11 +69,11 @@ func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	return a.pod
 }
 
-// undecided reports whether the node has to decide about a resize. It has to if it has not decided about this version of
+// mustDecideResize reports whether the node has to decide about a resize. It has to if it has not decided about this version of
 // the pod, or if it deferred the resize and resources were released since. The caller holds mu.
-func (p *Pods) undecided(d desired.Pod, v verdict) bool {
+func (p *Pods) mustDecideResize(d desired.Pod, v verdict) bool {
 	a := v.alloc
-	if a == nil || v.end != nil || d.Deleting || d.Waiting != "" || terminal(p.states[d.Pod.UID].status.Phase) {
+	if a == nil || v.end != nil || d.Deleting || d.Predecessor != "" || terminal(p.states[d.Pod.UID].status.Phase) {
 		return false
 	}
 	if a.allocated(d.Pod) == d.Pod {
@@ -82,8 +82,8 @@ func (p *Pods) undecided(d desired.Pod, v verdict) bool {
 	return a.asked != d.Pod || a.refusal != nil && a.refusal.Reason == v1.PodReasonDeferred && a.tried < p.freed
 }
 
-// pending returns the part of a pod's status about a resize that has not been granted. The caller holds mu.
-func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
+// pendingResize returns the part of a pod's status about a resize that has not been granted. The caller holds mu.
+func (p *Pods) pendingResize(d desired.Pod, a *allocation) plan.Pending {
 	out := plan.Pending{Generation: d.Pod.Generation}
 	if a == nil {
 		return out
@@ -100,7 +100,7 @@ func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
 func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 	pod := v.alloc.allocated(wanted)
 	if v.held == nil || v.held.Pod != pod {
-		v.held = admit.Hold(pod)
+		v.held = admit.NewHolder(pod)
 		if v.alloc != nil && v.alloc.moving {
 			v.held.AtLeast(v.alloc.least)
 		}
@@ -119,13 +119,13 @@ type grant struct {
 
 type uncounted struct{}
 
-func (uncounted) Requested(string, string, string)       {}
-func (uncounted) Infeasible(string)                      {}
-func (uncounted) Accepted(string)                        {}
-func (uncounted) Admitted(*v1.Pod)                       {}
-func (uncounted) Rejected(string)                        {}
-func (uncounted) Preempted(string)                       {}
-func (uncounted) Resolved(string, string, time.Duration) {}
+func (uncounted) CountRequested(string, string, string)         {}
+func (uncounted) CountInfeasible(string)                        {}
+func (uncounted) CountAccepted(string)                          {}
+func (uncounted) Admitted(*v1.Pod)                              {}
+func (uncounted) CountRejection(string)                         {}
+func (uncounted) CountPreemption(string)                        {}
+func (uncounted) ObserveResolved(string, string, time.Duration) {}
 
 // Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. The UID is
 // therefore not used. A grant is stored before it takes effect. Other pods are preempted for a critical pod, as at its
@@ -143,7 +143,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	p.mu.Unlock()
 	var err error
 	if room.critical != nil {
-		if err = p.preemptAll(ctx, room.Sacrifice, room.critical); err != nil {
+		if err = p.preemptAll(ctx, room.Victims, room.critical); err != nil {
 			p.release(podUpdated) // decide again: if no pod ends, nothing else would cause it
 		}
 	}
@@ -170,7 +170,7 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 		p.c.Events.Pod(pod, "", v1.EventTypeNormal, allocate.Started, allocate.Message("Pod resize started", pod, pod.Generation, ""))
 		p.c.Log.Info("resizing a pod", "pod", nameOf(pod), "uid", pod.UID)
 		if g.trigger != "" {
-			p.c.Resizes.Accepted(g.trigger)
+			p.c.Resizes.CountAccepted(g.trigger)
 		}
 		p.c.Workers.Poke(pod.UID)
 	}
@@ -179,7 +179,7 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 
 // A clearance lists the pods that have to end so that a critical pod can get more resources.
 type clearance struct {
-	admit.Sacrifice
+	admit.Victims
 	critical *v1.Pod // nil if no pod has to end
 }
 
@@ -188,12 +188,12 @@ type clearance struct {
 // of them. All critical pods without a grant keep their present resources until the preempted pods have ended. The caller
 // holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
-	var waiting []allocate.Waiter
+	var waiting []allocate.WaitingResize
 	wanted := map[types.UID]desired.Pod{}
 	for uid, v := range p.verdicts {
-		if d, ok := p.c.Desired.Get(uid); ok && p.undecided(d, v) {
+		if d, ok := p.c.Desired.Get(uid); ok && p.mustDecideResize(d, v) {
 			wanted[uid] = d
-			waiting = append(waiting, allocate.Waiter{Wanted: d.Pod, Allocated: v.alloc.allocated(d.Pod), Since: v.alloc.since})
+			waiting = append(waiting, allocate.WaitingResize{Wanted: d.Pod, Allocated: v.alloc.allocated(d.Pod), Since: v.alloc.since})
 		}
 	}
 	allocate.Sort(waiting)
@@ -211,16 +211,16 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 		}
 		a.asked, a.tried = w.Wanted, p.freed
 		h := p.holders(uid)
-		a.refusal = allocate.Decide(w.Wanted, w.Allocated, h.all(), node)
+		a.refusal = allocate.Decide(w.Wanted, w.Allocated, h.listHolders(), node)
 		if a.refusal != nil {
 			p.refuseResize(w.Wanted, a, before)
-			if s, ok := admit.Preempt(admit.Hold(w.Wanted), h.staying, h.coming, node); ok && a.refusal.Lacks && room.critical == nil {
+			if s, ok := admit.Preempt(admit.NewHolder(w.Wanted), h.staying, h.coming, node); ok && a.refusal.LacksResources && room.critical == nil {
 				room = clearance{s, w.Wanted}
 			}
 			continue
 		}
 		a.since = time.Time{}
-		a.granting, v.held = allocate.Of(&w.Wanted.Spec), nil
+		a.granting, v.held = allocate.AllocatedPart(&w.Wanted.Spec), nil
 		p.verdicts[uid] = v
 		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.granting}
 		granted = append(granted, grant{wanted[uid], trigger})
@@ -241,7 +241,7 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 		}
 	}
 	if r.Reason == v1.PodReasonInfeasible && (before == nil || before.Reason != r.Reason) {
-		p.c.Resizes.Infeasible(r.Detail)
+		p.c.Resizes.CountInfeasible(r.Detail)
 	}
 	if shown != nil && shown.Reason == r.Reason && shown.ObservedGeneration == pod.Generation {
 		return
@@ -269,16 +269,16 @@ func (p *Pods) give(g grant, stored bool) {
 		a.asked = nil
 	} else {
 		had := demand.Requests(allocate.Apply(g.d.Pod, a.given))
-		a.least, a.moving = larger(a.least, had), true
+		a.least, a.moving = maxOfEach(a.least, had), true
 		a.given, a.generation, a.pod, a.madeFrom = a.granting, g.d.Pod.Generation, nil, nil
 	}
 	a.granting, v.held = nil, nil
 	p.verdicts[g.d.Pod.UID] = v
 }
 
-// moved records the events about a failed or completed resize, given the status of the pod before and now. It reports
+// recordResizeEvents records the events about a failed or completed resize, given the status of the pod before and now. It reports
 // whether the resize was completed, which may have released resources. The caller holds mu.
-func (p *Pods) moved(in plan.Input, v verdict, before, now *v1.PodStatus) (freed bool) {
+func (p *Pods) recordResizeEvents(in plan.Input, v verdict, before, now *v1.PodStatus) (freed bool) {
 	a := v.alloc
 	if a == nil || in.Want != a.pod {
 		return false // in has another version of the pod, or is older than the last grant
@@ -323,7 +323,7 @@ func (p *Pods) resolved(in plan.Input, before, now *v1.PodStatus) {
 	if in.Want != nil {
 		spec = &in.Want.Spec
 	}
-	p.c.Resizes.Resolved(how, priorityBucket(spec), time.Since(was.LastTransitionTime.Time))
+	p.c.Resizes.ObserveResolved(how, priorityBucket(spec), time.Since(was.LastTransitionTime.Time))
 }
 
 // load returns the allocation of a pod that ran before the agent restarted. If none is stored, the pod has the resources
@@ -333,11 +333,11 @@ func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocat
 	if !ok {
 		return nil
 	}
-	a := &allocation{given: allocate.Of(&d.Pod.Spec), generation: d.Pod.Generation}
+	a := &allocation{given: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}
 	if row, ok := rows[uid]; ok {
 		a.given, a.generation = row.Resources, row.Generation
-	} else if made := p.c.Made(d.Pod); made != nil {
-		a.given, a.generation = allocate.Of(&made.Spec), made.Generation
+	} else if made := p.c.SandboxVersion(d.Pod); made != nil {
+		a.given, a.generation = allocate.AllocatedPart(&made.Spec), made.Generation
 	}
 	return a
 }
@@ -410,8 +410,8 @@ func resizeCondition(s *v1.PodStatus, t v1.PodConditionType) (*v1.PodCondition, 
 	return nil, false
 }
 
-// larger returns the larger quantity of each resource.
-func larger(a, b v1.ResourceList) v1.ResourceList {
+// maxOfEach returns the maxOfEach quantity of each resource.
+func maxOfEach(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(b)
 	for name, q := range a {
 		if other, ok := out[name]; !ok || q.Cmp(other) > 0 {

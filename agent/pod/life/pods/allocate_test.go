@@ -21,12 +21,12 @@ func (w *world) count(format string, args ...any) {
 	w.counts = append(w.counts, fmt.Sprintf(format, args...))
 }
 
-func (w *world) Requested(resource, requirement, operation string) {
+func (w *world) CountRequested(resource, requirement, operation string) {
 	w.count("%s %s %s", operation, resource, requirement)
 }
-func (w *world) Infeasible(detail string) { w.count("infeasible %s", detail) }
-func (w *world) Accepted(trigger string)  { w.count("accepted %s", trigger) }
-func (w *world) Resolved(how, priority string, after time.Duration) {
+func (w *world) CountInfeasible(detail string) { w.count("infeasible %s", detail) }
+func (w *world) CountAccepted(trigger string)  { w.count("accepted %s", trigger) }
+func (w *world) ObserveResolved(how, priority string, after time.Duration) {
 	if after < 0 || after > time.Hour {
 		priority = after.String()
 	}
@@ -35,7 +35,7 @@ func (w *world) Resolved(how, priority string, after time.Duration) {
 	w.resolutions = append(w.resolutions, how+" "+priority)
 }
 
-func (w *world) counted(t *testing.T, want ...string) {
+func (w *world) checkCounts(t *testing.T, want ...string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,14 +73,14 @@ func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 		}
 		w.mu.Lock()
 		w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: true, Pending: got.Pending, Now: time.Now(), Sizes: map[string]plan.Size{"c": {Resources: plan.Resources{Shares: shares}}},
-			Seen: plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}, Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running, Resources: has}}}}
+			Observed: plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}, Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running, Resources: has}}}}
 		w.mu.Unlock()
 		w.refresh(uid)
 	}
 }
 
-// The method has returns the allocated CPU of a pod, with the reason of its pending resize.
-func (w *world) has(uid types.UID) string {
+// allocatedTo returns the allocated CPU of a pod, with the reason of its pending resize.
+func (w *world) allocatedTo(uid types.UID) string {
 	got, _ := w.Get(uid)
 	cpu := got.Pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]
 	if got.Pending.Reason == "" {
@@ -91,7 +91,7 @@ func (w *world) has(uid types.UID) string {
 
 func (w *world) give(t *testing.T, uid types.UID, want string) {
 	t.Helper()
-	if got := w.has(uid); got != want {
+	if got := w.allocatedTo(uid); got != want {
 		t.Errorf("%s has %q, not %q", uid, got, want)
 	}
 }
@@ -100,28 +100,28 @@ func (w *world) give(t *testing.T, uid types.UID, want string) {
 // deferred otherwise. The state survives a restart of the agent, and each event is sent once.
 func TestResizeIsAllocated(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", "admitted")
 	w.sync(t, false, "a", "b")
-	w.told(t)
+	w.checkEvents(t)
 
-	w.want(t, desired.API, generation(2, "a", "2"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(2, "a", "2"), generation(1, "b", "2"))
 	w.give(t, "a", "1") // a read makes no decision
 	w.sync(t, true, "a")
 	w.give(t, "a", "2")
-	w.told(t, "Normal a ResizeStarted")
+	w.checkEvents(t, "Normal a ResizeStarted")
 	w.sync(t, false, "a")
-	w.told(t, "Normal a ResizeCompleted")
-	w.counted(t, "increase cpu requests")
+	w.checkEvents(t, "Normal a ResizeCompleted")
+	w.checkCounts(t, "increase cpu requests")
 
-	w.want(t, desired.API, generation(3, "a", "3"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(3, "a", "3"), generation(1, "b", "2"))
 	w.sync(t, false, "a")
 	w.give(t, "a", "2 Deferred")
-	w.told(t, "Warning a ResizeDeferred")
+	w.checkEvents(t, "Warning a ResizeDeferred")
 	w.NodeChanged()
 	w.sync(t, false, "a")
-	w.told(t)
+	w.checkEvents(t)
 	if c, ok := resizeCondition(new(w.Status("a")), v1.PodResizePending); !ok || c.ObservedGeneration != 3 ||
 		c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
 		t.Errorf("condition %+v", c)
@@ -133,7 +133,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.give(t, "a", "2")
 	w.sync(t, false, "a", "b")
 	w.give(t, "a", "2 Deferred")
-	w.told(t)
+	w.checkEvents(t)
 
 	w.inputs["b"] = plan.Input{Want: w.inputs["b"].Want, Admitted: true, End: &plan.End{Reason: "Evicted"}} // the pod is evicted
 	w.refresh("b")
@@ -142,8 +142,8 @@ func TestResizeIsAllocated(t *testing.T) {
 	}
 	w.sync(t, false, "a")
 	w.give(t, "a", "3")
-	w.told(t, "Normal a ResizeStarted", "Normal a ResizeCompleted")
-	w.counted(t, "increase cpu requests", "accepted pod_terminated")
+	w.checkEvents(t, "Normal a ResizeStarted", "Normal a ResizeCompleted")
+	w.checkCounts(t, "increase cpu requests", "accepted pod_terminated")
 	if pending, _ := w.Resizing(); len(pending) > 0 {
 		t.Errorf("%v pending", pending)
 	}
@@ -153,10 +153,10 @@ func TestResizeIsAllocated(t *testing.T) {
 // after a restart.
 func TestResizeHoldsWhatItHad(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
 	w.admit(t, "a", "admitted")
 	w.sync(t, false, "a")
-	w.want(t, desired.API, generation(2, "a", "1"), generation(1, "b", "2"), generation(1, "c", "2"))
+	w.setPods(t, desired.API, generation(2, "a", "1"), generation(1, "b", "2"), generation(1, "c", "2"))
 	w.sync(t, true, "a")
 	w.give(t, "a", "1")
 	w.admit(t, "b", "OutOfcpu")
@@ -170,11 +170,11 @@ func TestResizeHoldsWhatItHad(t *testing.T) {
 // before the agent ended.
 func TestResizeUnseen(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, generation(1, "a", "1"))
+	w.setPods(t, desired.API, generation(1, "a", "1"))
 	w.admit(t, "a", "admitted")
 	w.sync(t, false, "a")
 	was := generation(1, "a", "1")
-	w.want(t, desired.API, generation(2, "a", "5"))
+	w.setPods(t, desired.API, generation(2, "a", "5"))
 	w.made = map[types.UID]*v1.Pod{"a": was}
 	w.restart(t, "a")
 	w.give(t, "a", "1")
@@ -191,16 +191,16 @@ func TestResizeOrder(t *testing.T) {
 		p.Spec.Priority = new(int32(7))
 		return p
 	}
-	w.want(t, desired.API, generation(1, "low", "1"), high(1, "1"))
+	w.setPods(t, desired.API, generation(1, "low", "1"), high(1, "1"))
 	w.admit(t, "low", "admitted")
 	w.admit(t, "high", "admitted")
-	w.want(t, desired.API, generation(2, "low", "2"), high(2, "3"))
+	w.setPods(t, desired.API, generation(2, "low", "2"), high(2, "3"))
 	w.broken = true
 	if err := w.Allocate(t.Context(), "low"); !errors.Is(err, errDisk) {
 		t.Errorf("got %v", err)
 	}
 	w.give(t, "high", "1")
-	w.told(t, "Warning low ResizeDeferred")
+	w.checkEvents(t, "Warning low ResizeDeferred")
 	w.broken = false
 	var wg sync.WaitGroup
 	for range 8 {
@@ -213,36 +213,36 @@ func TestResizeOrder(t *testing.T) {
 	wg.Wait()
 	w.give(t, "high", "3")
 	w.give(t, "low", "1 Deferred")
-	w.told(t, "Normal high ResizeStarted")
+	w.checkEvents(t, "Normal high ResizeStarted")
 	w.sync(t, false, "high", "low")
-	w.told(t, "Normal high ResizeCompleted")
+	w.checkEvents(t, "Normal high ResizeCompleted")
 
 	guaranteed := generation(3, "low", "1")
 	guaranteed.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: guaranteed.Spec.Containers[0].Resources.Requests[v1.ResourceCPU], v1.ResourceMemory: guaranteed.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]}
-	w.want(t, desired.API, guaranteed, high(2, "3"))
+	w.setPods(t, desired.API, guaranteed, high(2, "3"))
 	w.sync(t, false, "low")
 	w.give(t, "low", "1 Infeasible")
-	w.told(t, "Warning low ResizeInfeasible")
+	w.checkEvents(t, "Warning low ResizeInfeasible")
 	w.NodeChanged()
 	if got, _ := w.Get("low"); got.Undecided {
 		t.Error("an infeasible resize is tried again")
 	}
-	w.want(t, desired.API, generation(4, "low", "1"), high(2, "3"))
+	w.setPods(t, desired.API, generation(4, "low", "1"), high(2, "3"))
 	w.sync(t, false, "low")
 	w.give(t, "low", "1")
-	w.counted(t, "infeasible qos_class", "add memory limits", "decrease cpu requests", "add cpu limits", "remove memory limits",
+	w.checkCounts(t, "infeasible qos_class", "add memory limits", "decrease cpu requests", "add cpu limits", "remove memory limits",
 		"remove cpu limits")
 }
 
 // TestResizeError checks that the error of a resize is an event once for each reason.
 func TestResizeError(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, generation(1, "a", "1"))
+	w.setPods(t, desired.API, generation(1, "a", "1"))
 	w.admit(t, "a", "admitted")
 	w.sync(t, false, "a")
-	w.want(t, desired.API, generation(2, "a", "2"))
+	w.setPods(t, desired.API, generation(2, "a", "2"))
 	w.sync(t, true, "a")
-	w.told(t, "Normal a ResizeStarted")
+	w.checkEvents(t, "Normal a ResizeStarted")
 	for _, why := range []string{"cannot", "cannot", "cannot either"} {
 		in := w.Input("a")
 		in.Failed = map[plan.Key]plan.Failure{{Op: plan.Resize}: {Message: why}}
@@ -251,9 +251,9 @@ func TestResizeError(t *testing.T) {
 		w.mu.Unlock()
 		w.refresh("a")
 	}
-	w.told(t, "Warning a ResizeError", "Warning a ResizeError")
+	w.checkEvents(t, "Warning a ResizeError", "Warning a ResizeError")
 	w.sync(t, false, "a")
-	w.told(t, "Normal a ResizeCompleted")
+	w.checkEvents(t, "Normal a ResizeCompleted")
 }
 
 // TestResizePreempts checks that pods are preempted for the resize of a critical pod, as for its admission. The
@@ -266,24 +266,24 @@ func TestResizePreempts(t *testing.T) {
 		return p
 	}
 	rest := []*v1.Pod{generation(1, "victim", "2"), generation(1, "small", "1")}
-	w.want(t, desired.API, append(rest, system(1, "1"))...)
+	w.setPods(t, desired.API, append(rest, system(1, "1"))...)
 	for _, uid := range []types.UID{"victim", "small", "system"} {
 		w.admit(t, uid, "admitted")
-		w.runs(t, uid, plan.Running)
+		w.showState(t, uid, plan.Running)
 	}
 	w.events = nil
-	w.want(t, desired.API, append(rest, system(2, "2500m"))...)
+	w.setPods(t, desired.API, append(rest, system(2, "2500m"))...)
 	w.broken = true
 	if err := w.Allocate(t.Context(), "system"); !errors.Is(err, errDisk) {
 		t.Errorf("got %v", err)
 	}
-	w.expect(t, "victim", "admitted")
+	w.checkDecision(t, "victim", "admitted")
 	w.broken = false
 	w.sync(t, false, "system")
-	w.expect(t, "victim", "Preempting")
-	w.expect(t, "small", "admitted")
+	w.checkDecision(t, "victim", "Preempting")
+	w.checkDecision(t, "small", "admitted")
 	w.give(t, "system", "1 Deferred")
-	w.told(t, "Warning system ResizeDeferred", "Warning victim Preempting")
+	w.checkEvents(t, "Warning system ResizeDeferred", "Warning victim Preempting")
 	if len(w.preempted) != 1 || w.preempted[0] != "cpu" {
 		t.Errorf("counted %q", w.preempted)
 	}
@@ -292,18 +292,18 @@ func TestResizePreempts(t *testing.T) {
 	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // the spec of its sandbox
 	w.restart(t, "victim", "small", "system")
 	w.sync(t, false, "system")
-	w.expect(t, "victim", "Preempting")
-	w.expect(t, "small", "admitted")
+	w.checkDecision(t, "victim", "Preempting")
+	w.checkDecision(t, "small", "admitted")
 	w.give(t, "system", "1 Deferred")
-	w.runs(t, "victim", plan.Exited)
+	w.showState(t, "victim", plan.Exited)
 	w.sync(t, false, "system")
 	w.give(t, "system", "2500m")
-	w.expect(t, "small", "admitted")
+	w.checkDecision(t, "small", "admitted")
 
-	w.want(t, desired.API, append(rest, system(3, "5"))...)
+	w.setPods(t, desired.API, append(rest, system(3, "5"))...)
 	w.sync(t, false, "system")
 	w.give(t, "system", "2500m Deferred")
-	w.expect(t, "small", "admitted") // its resources would not suffice
+	w.checkDecision(t, "small", "admitted") // its resources would not suffice
 }
 
 // TestDeferredResizeResolved checks that a deferred resize is counted once, with its result.
@@ -318,32 +318,32 @@ func TestDeferredResizeResolved(t *testing.T) {
 		}
 		w.resolutions = nil
 	}
-	w.want(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", "admitted")
 	w.sync(t, false, "a", "b")
 	resolved()
 
-	w.want(t, desired.API, generation(2, "a", "3"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(2, "a", "3"), generation(1, "b", "2"))
 	w.sync(t, false, "a")
 	w.give(t, "a", "1 Deferred")
 	w.sync(t, false, "a")
 	resolved()
-	w.want(t, desired.API, generation(3, "a", "1"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(3, "a", "1"), generation(1, "b", "2"))
 	w.sync(t, false, "a")
 	w.give(t, "a", "1")
 	resolved("reverted normal")
 
-	w.want(t, desired.API, generation(4, "a", "3"), generation(1, "b", "2"))
+	w.setPods(t, desired.API, generation(4, "a", "3"), generation(1, "b", "2"))
 	w.sync(t, false, "a")
 	w.give(t, "a", "1 Deferred")
-	w.want(t, desired.API, generation(4, "a", "3"), generation(2, "b", "1"))
+	w.setPods(t, desired.API, generation(4, "a", "3"), generation(2, "b", "1"))
 	w.sync(t, false, "b")
 	w.sync(t, false, "a")
 	w.give(t, "a", "3")
 	resolved("accepted normal")
 
-	w.want(t, desired.API, generation(4, "a", "3"), generation(3, "b", "2"))
+	w.setPods(t, desired.API, generation(4, "a", "3"), generation(3, "b", "2"))
 	w.sync(t, false, "b")
 	w.give(t, "b", "1 Deferred")
 	resolved()

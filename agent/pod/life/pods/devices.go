@@ -11,8 +11,8 @@ import (
 
 // Devices allocates devices, and exclusive CPUs and memory, to pods when they are admitted. *device.Devices implements it.
 type Devices interface {
-	// Wants reports whether a pod requests devices that it does not have.
-	Wants(*v1.Pod) bool
+	// NeedsAllocation reports whether a pod requests devices that it does not have.
+	NeedsAllocation(*v1.Pod) bool
 	// Admit allocates the devices. If it refuses the pod, it returns the reason and the message that a kubelet has for
 	// this. After an error nothing is decided.
 	Admit(context.Context, *v1.Pod) (reason, refusal string, err error)
@@ -20,7 +20,7 @@ type Devices interface {
 
 type noDevices struct{}
 
-func (noDevices) Wants(*v1.Pod) bool { return false }
+func (noDevices) NeedsAllocation(*v1.Pod) bool { return false }
 func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
 	return "", "", nil
 }

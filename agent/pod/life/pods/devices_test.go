@@ -17,7 +17,7 @@ type counter struct {
 	asks int
 }
 
-func (*counter) Wants(*v1.Pod) bool { return true }
+func (*counter) NeedsAllocation(*v1.Pod) bool { return true }
 
 func (c *counter) Admit(context.Context, *v1.Pod) (string, string, error) {
 	if c.asks++; c.fail != nil {
@@ -37,8 +37,8 @@ const unexpected = "UnexpectedAdmissionError"
 func TestDevices(t *testing.T) {
 	w, c := newWorld(t), &counter{left: 1}
 	w.c.Devices = c
-	w.want(t, desired.API, aPod("a", "1", 0), aPod("b", "1", 0))
-	w.want(t, desired.File, aPod("static", "1", 0))
+	w.setPods(t, desired.API, aPod("a", "1", 0), aPod("b", "1", 0))
+	w.setPods(t, desired.File, aPod("static", "1", 0))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", unexpected)
 	w.admit(t, "static", unexpected)

@@ -71,7 +71,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	var err error
 	if v.end == nil {
-		err = p.c.Store.Admit(ctx, pod.UID)
+		err = p.c.Store.RemoveRejection(ctx, pod.UID)
 	} else {
 		err = p.c.Store.Reject(ctx, pod.UID, admission(*v.end))
 	}
@@ -108,12 +108,12 @@ func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	return &out
 }
 
-// Cleared reports whether an evicted pod has released all its resources: it has no processes and no files. It returns
+// ResourcesReleased reports whether an evicted pod has released all its resources: it has no processes and no files. It returns
 // true for a pod that is not wanted, or was not evicted.
-func (p *Pods) Cleared(uid types.UID) bool {
+func (p *Pods) ResourcesReleased(uid types.UID) bool {
 	if now, ok := p.Get(uid); !ok || now.End == nil {
 		return true
 	}
 	in := p.c.Workers.Input(uid) // it may be older than the eviction, so its End is tested
-	return in.End != nil && in.End.Phase != "" && in.Ended && len(in.Busy)+len(in.Seen.Containers) == 0
+	return in.End != nil && in.End.Phase != "" && in.Ended && len(in.InFlight)+len(in.Observed.Containers) == 0
 }

@@ -15,17 +15,17 @@ var memory = plan.End{Reason: plan.Evicted, Message: "The node was low on resour
 // The function evicted returns a node whose running pod p is evicted.
 func evicted(t *testing.T, source string) *world {
 	w := newWorld(t)
-	w.want(t, source, aPod("p", "1", 0))
+	w.setPods(t, source, aPod("p", "1", 0))
 	w.admit(t, "p", "admitted")
-	w.runs(t, "p", plan.Running)
+	w.showState(t, "p", plan.Running)
 	if !w.Evict(t.Context(), "p", memory) {
 		t.Fatal("not evicted")
 	}
 	return w
 }
 
-// The method shown checks that the pod's status is that of an evicted pod.
-func (w *world) shown(t *testing.T) {
+// checkEvicted checks that the pod's status is that of an evicted pod.
+func (w *world) checkEvicted(t *testing.T) {
 	t.Helper()
 	if s := w.Status("p"); s.Phase != v1.PodFailed || s.Reason != plan.Evicted || s.Message != memory.Message || !disrupted(s) {
 		t.Errorf("shown as %+v", s)
@@ -42,26 +42,26 @@ func TestEvicts(t *testing.T) {
 	if len(w.Active()) > 0 || w.Evict(t.Context(), "p", memory) {
 		t.Error("evicted twice")
 	}
-	w.runs(t, "p", plan.Running)
+	w.showState(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase == v1.PodFailed || !disrupted(s) {
 		t.Errorf("while the pod ends: %+v", s)
 	}
 	w.poked["p"] = 0
-	w.runs(t, "p", plan.Exited)
-	w.shown(t)
+	w.showState(t, "p", plan.Exited)
+	w.checkEvicted(t)
 	if got, _ := w.Get("p"); got.End.Phase != v1.PodFailed || got.End.Reason != plan.Evicted || w.poked["p"] == 0 {
 		t.Errorf("%+v, poked %v", got.End, w.poked)
 	}
 	in := w.Input("p")
 	got, _ := w.Get("p")
-	in.Seen.Containers, in.End, in.Ended = nil, got.End, true
-	if w.Cleared("p") {
+	in.Observed.Containers, in.End, in.Ended = nil, got.End, true
+	if w.ResourcesReleased("p") {
 		t.Error("cleared while containers exist")
 	}
 	w.inputs["p"] = in
 	w.refresh("p")
-	w.shown(t)
-	if s := w.Status("p"); !w.Cleared("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
+	w.checkEvicted(t)
+	if s := w.Status("p"); !w.ResourcesReleased("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
 		s.ContainerStatuses[0].State.Terminated.ExitCode != 137 {
 		t.Errorf("without its containers: %+v", s)
 	}
@@ -80,15 +80,15 @@ func TestEvictedSurvives(t *testing.T) {
 			if w.Evict(t.Context(), "p", memory) || len(w.Active()) > 0 {
 				t.Error("evicted twice")
 			}
-			w.runs(t, "p", state)
-			w.runs(t, "p", plan.Exited)
-			w.shown(t)
+			w.showState(t, "p", state)
+			w.showState(t, "p", plan.Exited)
+			w.checkEvicted(t)
 			w.restart(t, "p")
 			if got, _ := w.Get("p"); got.End == nil || got.End.Phase != v1.PodFailed {
 				t.Errorf("%+v", got.End)
 			}
-			w.runs(t, "p", plan.Exited)
-			w.shown(t)
+			w.showState(t, "p", plan.Exited)
+			w.checkEvicted(t)
 		})
 	}
 }
@@ -98,54 +98,54 @@ func TestEvictedSurvives(t *testing.T) {
 func TestEvictedComesBack(t *testing.T) {
 	w := evicted(t, desired.File)
 	w.barred = true
-	w.runs(t, "p", plan.Exited)
-	w.shown(t)
+	w.showState(t, "p", plan.Exited)
+	w.checkEvicted(t)
 	w.NodeChanged()
-	w.expect(t, "p", "Evicted")
+	w.checkDecision(t, "p", "Evicted")
 	w.barred = false
 	w.NodeChanged()
-	w.expect(t, "p", "Evicted?")
+	w.checkDecision(t, "p", "Evicted?")
 	w.admit(t, "p", "admitted")
-	w.runs(t, "p", plan.Running)
+	w.showState(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase != v1.PodRunning || s.Reason != "" || disrupted(s) {
 		t.Errorf("the status of the next run is %+v", s)
 	}
 	w.restart(t, "p")
-	w.expect(t, "p", "admitted")
+	w.checkDecision(t, "p", "admitted")
 	api := evicted(t, desired.API)
-	api.runs(t, "p", plan.Exited)
+	api.showState(t, "p", plan.Exited)
 	api.NodeChanged()
-	api.expect(t, "p", "Evicted")
+	api.checkDecision(t, "p", "Evicted")
 }
 
 // TestEvictsOnAFullDisk checks that a pod is evicted although the store cannot be written, and that the eviction is
 // stored when there is space again.
 func TestEvictsOnAFullDisk(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("p", "1", 0))
+	w.setPods(t, desired.File, aPod("p", "1", 0))
 	w.admit(t, "p", "admitted")
-	w.runs(t, "p", plan.Running)
+	w.showState(t, "p", plan.Running)
 	w.broken = true
 	if !w.Evict(t.Context(), "p", memory) {
 		t.Fatal("not evicted")
 	}
 	w.broken = false
-	w.runs(t, "p", plan.Exited)
-	w.shown(t)
+	w.showState(t, "p", plan.Exited)
+	w.checkEvicted(t)
 	w.barred = true
 	w.restart(t)
-	w.expect(t, "p", "Evicted")
+	w.checkDecision(t, "p", "Evicted")
 }
 
 // TestEvictsWhatRuns checks that a pod that is undecided, rejected, finished or deleted is not evicted.
 func TestEvictsWhatRuns(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, aPod("new", "1", 0), aPod("refused", "9", 0), aPod("over", "1", 0))
+	w.setPods(t, desired.API, aPod("new", "1", 0), aPod("refused", "9", 0), aPod("over", "1", 0))
 	w.admit(t, "refused", "OutOfcpu")
 	w.admit(t, "over", "admitted")
 	pod, _ := w.desired.Get("over")
 	pod.Pod.Spec.RestartPolicy = v1.RestartPolicyNever
-	w.runs(t, "over", plan.Exited)
+	w.showState(t, "over", plan.Exited)
 	for _, name := range []string{"new", "refused", "over", "gone"} {
 		if w.Evict(t.Context(), aPod(name, "1", 0).UID, memory) {
 			t.Errorf("%s is evicted", name)
@@ -155,5 +155,5 @@ func TestEvictsWhatRuns(t *testing.T) {
 		t.Errorf("%d are active", n)
 	}
 	w.restart(t, "over")
-	w.expect(t, "refused", "OutOfcpu")
+	w.checkDecision(t, "refused", "OutOfcpu")
 }

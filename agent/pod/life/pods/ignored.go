@@ -31,12 +31,12 @@ func (p *Pods) note(uid types.UID, in plan.Input) {
 	fields := admit.IgnoredFields(d.Pod, p.c.Node())
 	if before != nil {
 		known := admit.IgnoredFields(before, p.c.Node())
-		fields = slices.DeleteFunc(fields, func(f admit.Ignored) bool { return slices.Contains(known, f) })
+		fields = slices.DeleteFunc(fields, func(f admit.IgnoredField) bool { return slices.Contains(known, f) })
 		for _, r := range allocate.Requests(&before.Spec, &d.Pod.Spec) {
-			p.c.Resizes.Requested(r.Resource, r.Requirement, r.Operation)
+			p.c.Resizes.CountRequested(r.Resource, r.Requirement, r.Operation)
 		}
 	}
 	if len(fields) > 0 {
-		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, eventFieldIgnored, admit.Sentence(fields))
+		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, eventFieldIgnored, admit.DescribeIgnored(fields))
 	}
 }

@@ -19,29 +19,29 @@ func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
 	shown := func(pod *v1.Pod, admitted bool) {
 		t.Helper()
-		w.want(t, desired.API, pod, aPod("plain", "1", 0))
+		w.setPods(t, desired.API, pod, aPod("plain", "1", 0))
 		for _, p := range w.desired.List() {
-			w.inputs[p.Pod.UID] = plan.Input{Want: p.Pod, Admitted: admitted, Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Running}}}}
+			w.inputs[p.Pod.UID] = plan.Input{Want: p.Pod, Admitted: admitted, Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Running}}}}
 			w.refresh(p.Pod.UID)
 			w.refresh(p.Pod.UID)
 		}
 	}
 	shown(pod, false)
-	w.told(t)
+	w.checkEvents(t)
 	shown(pod, true)
-	w.told(t, "Warning web FieldIgnored")
+	w.checkEvents(t, "Warning web FieldIgnored")
 	w.restart(t, "web", "plain")
 	shown(pod, true)
-	w.told(t)
+	w.checkEvents(t)
 
 	labelled := pod.DeepCopy()
 	labelled.Labels = map[string]string{"new": "1"}
 	shown(labelled, true)
-	w.told(t)
+	w.checkEvents(t)
 
 	resized := labelled.DeepCopy()
 	resized.Generation = 2
 	resized.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2")
 	shown(resized, true)
-	w.told(t)
+	w.checkEvents(t)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Complete reports whether Newer and Find have the pods of all sources, and the state of these pods in the runtime is
+// Complete reports whether ChangedSince and Find have the pods of all sources, and the state of these pods in the runtime is
 // known. A source counts if it has listed its pods, or if the store has pods of it: a set of pods is stored as a whole.
 // So after a restart without a network, the last set of the API server is complete.
 func (p *Pods) Complete() bool {
@@ -20,18 +20,18 @@ func (p *Pods) Complete() bool {
 		return false
 	}
 	stored := map[string]bool{}
-	if !p.Spoken("") {
-		p.c.Desired.Each(func(d desired.Pod) { stored[d.Source] = true })
+	if !p.HasReported("") {
+		p.c.Desired.ForEach(func(d desired.Pod) { stored[d.Source] = true })
 	}
-	return !slices.ContainsFunc(p.c.Sources, func(s string) bool { return !stored[s] && !p.c.Spoken(s) })
+	return !slices.ContainsFunc(p.c.Sources, func(s string) bool { return !stored[s] && !p.c.HasReported(s) })
 }
 
-// Newer returns the pods that have changed since Newer returned the given version, with their newest statuses, and the
+// ChangedSince returns the pods that have changed since ChangedSince returned the given version, with their newest statuses, and the
 // present version. If the given version is 0, it returns all pods. It does not report removed pods.
-func (p *Pods) Newer(than uint64) (changed []*v1.Pod, version uint64) {
+func (p *Pods) ChangedSince(than uint64) (changed []*v1.Pod, version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.c.Desired.Each(func(d desired.Pod) {
+	p.c.Desired.ForEach(func(d desired.Pod) {
 		if s := p.states[d.Pod.UID]; than == 0 || s.version > than {
 			changed = append(changed, withVerifiedStatus(d, s))
 		}

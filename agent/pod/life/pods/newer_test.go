@@ -15,7 +15,7 @@ import (
 func (w *world) inspect(uid types.UID) {
 	got, _ := w.Get(uid)
 	w.mu.Lock()
-	w.inputs[got.Pod.UID] = plan.Input{UID: got.Pod.UID, Want: got.Pod, Admitted: true, Now: time.Now(), Seen: plan.Observed{
+	w.inputs[got.Pod.UID] = plan.Input{UID: got.Pod.UID, Want: got.Pod, Admitted: true, Now: time.Now(), Observed: plan.Observed{
 		Sandboxes:  []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
 		Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running}},
 	}, Health: map[string]plan.Health{"1": {Started: true, Ready: true}}}
@@ -35,17 +35,17 @@ func isReady(pod *v1.Pod) v1.ConditionStatus {
 // TestNewer checks that Newer returns each change once, including a change of labels, and nothing else.
 func TestNewer(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "1", 0), aPod("b", "1", 0))
+	w.setPods(t, desired.File, aPod("a", "1", 0), aPod("b", "1", 0))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", "admitted")
-	all, version := w.Newer(0)
+	all, version := w.ChangedSince(0)
 	if len(all) != 2 || all[0].Status.Phase != v1.PodPending {
 		t.Fatalf("at first %+v", all)
 	}
 	expect := func(what string, want ...string) {
 		t.Helper()
 		var changed []*v1.Pod
-		changed, version = w.Newer(version)
+		changed, version = w.ChangedSince(version)
 		if len(changed) != len(want) || len(want) == 1 && string(changed[0].UID) != want[0] {
 			t.Errorf("%s: %d pods have changed, not %q", what, len(changed), want)
 		}
@@ -64,7 +64,7 @@ func TestNewer(t *testing.T) {
 
 	labelled := aPod("a", "1", 0)
 	labelled.Labels = map[string]string{"x": "y"}
-	w.want(t, desired.File, labelled, aPod("b", "1", 0))
+	w.setPods(t, desired.File, labelled, aPod("b", "1", 0))
 	changed = w.Changed()
 	w.inspect("a")
 	select {
@@ -85,14 +85,14 @@ func TestNewer(t *testing.T) {
 // even if the stored status is ready.
 func TestUnverifiedIsNotReady(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "1", 0))
+	w.setPods(t, desired.File, aPod("a", "1", 0))
 	w.admit(t, "a", "admitted")
 	w.inspect("a")
 	if got := isReady(w.Find("a")); got != v1.ConditionTrue {
 		t.Fatalf("the pod is not ready: %s", got)
 	}
 	w.restart(t, "a")
-	all, version := w.Newer(0)
+	all, version := w.ChangedSince(0)
 	if len(all) != 1 || isReady(all[0]) != v1.ConditionFalse || isReady(w.Find("a")) != v1.ConditionFalse {
 		t.Errorf("after the restart: %+v", all)
 	}
@@ -100,7 +100,7 @@ func TestUnverifiedIsNotReady(t *testing.T) {
 		t.Errorf("other readers lose the stored status: %+v", listed[0].Status)
 	}
 	w.inspect("a")
-	if changed, _ := w.Newer(version); len(changed) != 1 || isReady(changed[0]) != v1.ConditionTrue {
+	if changed, _ := w.ChangedSince(version); len(changed) != 1 || isReady(changed[0]) != v1.ConditionTrue {
 		t.Errorf("after its first round: %+v", changed)
 	}
 }
@@ -112,11 +112,11 @@ func TestComplete(t *testing.T) {
 	if w.Complete() {
 		t.Error("complete before a source has listed its pods")
 	}
-	w.want(t, desired.File, aPod("a", "1", 0))
+	w.setPods(t, desired.File, aPod("a", "1", 0))
 	if w.Complete() {
 		t.Error("complete without the pods of the API server")
 	}
-	w.want(t, desired.API, aPod("b", "1", 0))
+	w.setPods(t, desired.API, aPod("b", "1", 0))
 	if !w.Complete() {
 		t.Error("not complete, although all sources have listed their pods")
 	}

@@ -25,15 +25,15 @@ import (
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
 	List() []desired.Pod // sorted
-	Each(func(desired.Pod))
+	ForEach(func(desired.Pod))
 	Forget(context.Context, types.UID) error
 }
 
 // Store stores refusals, allocated resources and statuses. *store.Store implements it.
 type Store interface {
-	Rejected(context.Context) (map[types.UID]store.Admission, error)
+	Rejections(context.Context) (map[types.UID]store.Admission, error)
 	Reject(context.Context, types.UID, store.Admission) error
-	Admit(context.Context, types.UID) error
+	RemoveRejection(context.Context, types.UID) error
 	Allocations(context.Context) (map[types.UID]store.Allocation, error)
 	Allocate(context.Context, map[types.UID]store.Allocation) error
 	Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
@@ -58,31 +58,31 @@ type Outbox interface {
 // Admissions records decisions about pods for metrics. *figures.Figures implements it.
 type Admissions interface {
 	Admitted(*v1.Pod)
-	Rejected(reason string)
-	Preempted(signal string) // the pod was ended for a critical pod, which lacked this resource
+	CountRejection(reason string)
+	CountPreemption(signal string) // the pod was ended for a critical pod, which lacked this resource
 }
 
-// Config configures Pods. Running, Made, Devices, Resizes, Admissions, Off and Barred may be nil.
+// Config configures Pods. OnStatus, SandboxVersion, Devices, Resizes, Admissions, ShuttingDown and IsBarred may be nil.
 type Config struct {
-	Desired Desired
-	Store   Store
-	Workers Workers
-	Spoken  func(source string) bool                       // reports whether the source has listed its pods
-	Sources []string                                       // the names of all sources
-	Node    func() admit.Node                              // returns the present state of the node
-	Host    func() status.Host                             // returns the node's part of statuses
-	Running func(in plan.Input, before, now *v1.PodStatus) // called with each new status
-	// Made returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
+	Desired     Desired
+	Store       Store
+	Workers     Workers
+	HasReported func(source string) bool                       // reports whether the source has listed its pods
+	Sources     []string                                       // the names of all sources
+	Node        func() admit.Node                              // returns the present state of the node
+	Host        func() status.Host                             // returns the node's part of statuses
+	OnStatus    func(in plan.Input, before, now *v1.PodStatus) // called with each new status
+	// SandboxVersion returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
 	// same, or if the version is unknown.
-	Made       func(wanted *v1.Pod) *v1.Pod
-	Devices    Devices
-	Resizes    Resizes
-	Events     event.Sink
-	Off        func() bool // reports whether the machine is about to shut down
-	Admissions Admissions
-	// Barred reports whether an evicted pod must not run again yet.
-	Barred func(types.UID) bool
-	Log    *slog.Logger
+	SandboxVersion func(wanted *v1.Pod) *v1.Pod
+	Devices        Devices
+	Resizes        Resizes
+	Events         event.Sink
+	ShuttingDown   func() bool // reports whether the machine is about to shut down
+	Admissions     Admissions
+	// IsBarred reports whether an evicted pod must not run again yet.
+	IsBarred func(types.UID) bool
+	Log      *slog.Logger
 }
 
 // Pods has the decisions about all pods and their statuses. It is safe for concurrent use.
@@ -115,20 +115,20 @@ type state struct {
 
 // New returns Pods without decisions or statuses.
 func New(c Config) *Pods {
-	if c.Running == nil {
-		c.Running = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
+	if c.OnStatus == nil {
+		c.OnStatus = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
 	}
 	if c.Admissions == nil {
 		c.Admissions = uncounted{}
 	}
-	if c.Off == nil {
-		c.Off = func() bool { return false }
+	if c.ShuttingDown == nil {
+		c.ShuttingDown = func() bool { return false }
 	}
-	if c.Barred == nil {
-		c.Barred = func(types.UID) bool { return false }
+	if c.IsBarred == nil {
+		c.IsBarred = func(types.UID) bool { return false }
 	}
-	if c.Made == nil {
-		c.Made = func(*v1.Pod) *v1.Pod { return nil }
+	if c.SandboxVersion == nil {
+		c.SandboxVersion = func(*v1.Pod) *v1.Pod { return nil }
 	}
 	if c.Devices == nil {
 		c.Devices = noDevices{}
@@ -150,7 +150,7 @@ func (p *Pods) Connect(o Outbox) { p.outbox = o }
 // Load reads the decisions and statuses that were stored before the agent restarted. running are the UIDs of the pods in
 // the runtime. They were admitted, unless a refusal is stored.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
-	rejected, err := p.c.Store.Rejected(ctx)
+	rejected, err := p.c.Store.Rejections(ctx)
 	if err != nil {
 		return err
 	}
@@ -195,30 +195,30 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	if !ok {
 		return worker.Wanted{}, false
 	}
-	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Waiting: d.Waiting}
+	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Predecessor: d.Predecessor}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.End = p.ended(d); w.End == nil {
 		v, known := p.verdicts[uid]
-		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, p.shownEnd(uid, v.end), p.reconsiders(d, v)
-		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pending(d, v.alloc), p.undecided(d, v)
+		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)
+		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pendingResize(d, v.alloc), p.mustDecideResize(d, v)
 	}
 	return w, true
 }
 
-// Wanted reports whether a source wants the pod, or the pod is being deleted.
-func (p *Pods) Wanted(uid types.UID) bool {
+// IsWanted reports whether a source wants the pod, or the pod is being deleted.
+func (p *Pods) IsWanted(uid types.UID) bool {
 	_, ok := p.c.Desired.Get(uid)
 	return ok
 }
 
-// Spoken reports whether a source has listed its pods. If source is empty, it reports whether all sources have.
-func (p *Pods) Spoken(source string) bool {
+// HasReported reports whether a source has listed its pods. If source is empty, it reports whether all sources have.
+func (p *Pods) HasReported(source string) bool {
 	if source != "" {
-		return p.c.Spoken(source)
+		return p.c.HasReported(source)
 	}
 	for _, s := range p.c.Sources { // a pod without a known source may be from any of them
-		if !p.c.Spoken(s) {
+		if !p.c.HasReported(s) {
 			return false
 		}
 	}
@@ -302,13 +302,13 @@ func withStatus(d desired.Pod, s state) *v1.Pod {
 	return &pod
 }
 
-// Look calls f with each wanted pod and its newest status, in no particular order. It makes no copies, because it is
+// ForEach calls f with each wanted pod and its newest status, in no particular order. It makes no copies, because it is
 // called often. f must not keep a pointer to the status, must return soon, and must not call a method of p.
-func (p *Pods) Look(f func(pod *v1.Pod, status *v1.PodStatus)) {
+func (p *Pods) ForEach(f func(pod *v1.Pod, status *v1.PodStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var status v1.PodStatus
-	p.c.Desired.Each(func(d desired.Pod) {
+	p.c.Desired.ForEach(func(d desired.Pod) {
 		status = p.states[d.Pod.UID].status
 		status.Phase = cmp.Or(status.Phase, v1.PodPending)
 		f(d.Pod, &status)

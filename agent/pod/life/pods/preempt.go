@@ -19,7 +19,7 @@ const preempted = "Preempted in order to admit critical pod"
 // makeRoom ends the pods that a critical pod preempts, waits until they have ended, and admits the critical pod. The
 // decision to end them is stored first, so that an agent that restarts meanwhile continues.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
-func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, node admit.Node, before verdict, known bool) error {
+func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Victims, node admit.Node, before verdict, known bool) error {
 	uid := d.Pod.UID
 	if err := p.preemptAll(ctx, s, d.Pod); err != nil {
 		p.cancelAdmission(uid, before, known)
@@ -39,7 +39,7 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 }
 
 // preemptAll ends the pods of s, so that the critical pod can run.
-func (p *Pods) preemptAll(ctx context.Context, s admit.Sacrifice, critical *v1.Pod) error {
+func (p *Pods) preemptAll(ctx context.Context, s admit.Victims, critical *v1.Pod) error {
 	for _, victim := range s.Pods {
 		if err := p.preempt(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
 	p.c.Log.Warn("preempting a pod for a critical pod",
 		"pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
-	p.c.Admissions.Preempted(signal)
+	p.c.Admissions.CountPreemption(signal)
 	p.c.Workers.Poke(pod.UID)
 	return nil
 }
@@ -85,11 +85,11 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 		p.mu.Lock()
 		me, news, h := p.verdicts[d.Pod.UID], p.news, p.holders(d.Pod.UID)
 		p.mu.Unlock()
-		if !me.coming || admit.Admit(me.held, h.all(), node) == nil {
+		if !me.coming || admit.Admit(me.held, h.listHolders(), node) == nil {
 			return nil
 		}
 		if late == nil {
-			late = time.NewTimer(patience(h.leaving))
+			late = time.NewTimer(preemptionTimeout(h.leaving))
 			defer late.Stop()
 		}
 		select {
@@ -104,8 +104,8 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 	}
 }
 
-// patience returns how long a kubelet waits for the preempted pods in leaving to end.
-func patience(leaving []*admit.Holder) time.Duration {
+// preemptionTimeout returns how long a kubelet waits for the preempted pods in leaving to end.
+func preemptionTimeout(leaving []*admit.Holder) time.Duration {
 	most := 10 * time.Second
 	for _, h := range leaving {
 		grace := int64(v1.DefaultTerminationGracePeriodSeconds)

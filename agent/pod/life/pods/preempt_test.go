@@ -27,8 +27,8 @@ func critical(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// The method runs sets the state of the pod's container, as its worker would observe it.
-func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
+// showState sets the state of the pod's container, as its worker would observe it.
+func (w *world) showState(t *testing.T, uid types.UID, state plan.State) {
 	t.Helper()
 	got, ok := w.Get(uid)
 	if !ok {
@@ -36,7 +36,7 @@ func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
 	}
 	w.mu.Lock()
 	w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: got.Admitted, End: got.End, Now: time.Now(),
-		Seen: plan.Observed{Containers: []plan.Container{{ID: "1", Name: "c", State: state, ExitCode: 137}}}}
+		Observed: plan.Observed{Containers: []plan.Container{{ID: "1", Name: "c", State: state, ExitCode: 137}}}}
 	w.mu.Unlock()
 	w.refresh(uid)
 }
@@ -48,14 +48,14 @@ func (w *world) asks(ctx context.Context, uid types.UID) <-chan error {
 	return answer
 }
 
-// The function full returns a node with a running pod of the API server, and a critical pod that waits for its
+// startFullNode returns a node with a running pod of the API server, and a critical pod that waits for its
 // resources.
-func full(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
+func startFullNode(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 	w := newWorld(t)
-	w.want(t, desired.API, victim)
+	w.setPods(t, desired.API, victim)
 	w.admit(t, victim.UID, "admitted")
-	w.runs(t, victim.UID, plan.Running)
-	w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+	w.showState(t, victim.UID, plan.Running)
+	w.setPods(t, desired.File, critical(aPod("critical", "2", 0)))
 	w.events = nil
 	return w, w.asks(t.Context(), "critical")
 }
@@ -66,27 +66,27 @@ func (w *world) phase(uid types.UID) v1.PodPhase { s := w.Status(uid); return s.
 // the resources meanwhile.
 func TestPreempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, answer := full(t, aPod("victim", "3", 0))
+		w, answer := startFullNode(t, aPod("victim", "3", 0))
 		synctest.Wait()
-		w.expect(t, "victim", "Preempting")
-		w.expect(t, "critical", "")
-		w.told(t, "Warning victim Preempting")
+		w.checkDecision(t, "victim", "Preempting")
+		w.checkDecision(t, "critical", "")
+		w.checkEvents(t, "Warning victim Preempting")
 		if w.poked["victim"] == 0 || len(w.preempted) != 1 || w.preempted[0] != "cpu" {
 			t.Errorf("poked %v, counted %q", w.poked, w.preempted)
 		}
-		w.want(t, desired.API, aPod("victim", "3", 0), aPod("thief", "2", 0))
+		w.setPods(t, desired.API, aPod("victim", "3", 0), aPod("thief", "2", 0))
 		w.admit(t, "thief", "OutOfcpu")
-		w.runs(t, "victim", plan.Running)
+		w.showState(t, "victim", plan.Running)
 		synctest.Wait()
-		w.expect(t, "critical", "")
+		w.checkDecision(t, "critical", "")
 		if s := w.Status("victim"); s.Phase == v1.PodFailed || s.Reason != "" || !disrupted(s) {
 			t.Errorf("while the pod ends: %+v", s)
 		}
-		w.runs(t, "victim", plan.Exited)
+		w.showState(t, "victim", plan.Exited)
 		if err := <-answer; err != nil {
 			t.Fatal(err)
 		}
-		w.expect(t, "critical", "admitted")
+		w.checkDecision(t, "critical", "admitted")
 		s := w.Status("victim")
 		if s.Phase != v1.PodFailed || s.Reason != "Preempting" || s.Message != "Preempted in order to admit critical pod" || !disrupted(s) {
 			t.Errorf("%+v", s)
@@ -107,28 +107,28 @@ func TestPreemptedComesBack(t *testing.T) {
 		w := newWorld(t)
 		low, high := critical(aPod("low", "3", 0)), critical(aPod("high", "2", 0))
 		low.Spec.Priority, high.Spec.Priority = new(int32(1)), new(int32(2))
-		w.want(t, desired.File, low)
+		w.setPods(t, desired.File, low)
 		w.admit(t, "low", "admitted")
-		w.runs(t, "low", plan.Running)
-		w.want(t, desired.File, low, high)
+		w.showState(t, "low", plan.Running)
+		w.setPods(t, desired.File, low, high)
 		answer := w.asks(t.Context(), "high")
 		synctest.Wait()
-		w.runs(t, "low", plan.Exited)
+		w.showState(t, "low", plan.Exited)
 		if err := <-answer; err != nil {
 			t.Fatal(err)
 		}
-		w.told(t, "Warning low Preempting")
-		w.expect(t, "low", "Preempting?")
+		w.checkEvents(t, "Warning low Preempting")
+		w.checkDecision(t, "low", "Preempting?")
 		w.admit(t, "low", "Preempting")
-		w.told(t) // no further event
-		w.want(t, desired.File, low)
+		w.checkEvents(t) // no further event
+		w.setPods(t, desired.File, low)
 		if err := w.Forget(t.Context(), "high"); err != nil {
 			t.Fatal(err)
 		}
 		w.admit(t, "low", "admitted")
-		w.want(t, desired.File, low, aPod("late", "2", 0))
+		w.setPods(t, desired.File, low, aPod("late", "2", 0))
 		w.admit(t, "late", "OutOfcpu") // although the status of low is still that of its former end
-		w.runs(t, "low", plan.Running)
+		w.showState(t, "low", plan.Running)
 		if s := w.Status("low"); s.Phase != v1.PodRunning || disrupted(s) {
 			t.Errorf("%+v", s)
 		}
@@ -139,10 +139,10 @@ func TestPreemptedComesBack(t *testing.T) {
 func TestKilledWhilePreempting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.want(t, desired.API, aPod("victim", "3", 0))
+		w.setPods(t, desired.API, aPod("victim", "3", 0))
 		w.admit(t, "victim", "admitted")
-		w.runs(t, "victim", plan.Running)
-		w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+		w.showState(t, "victim", plan.Running)
+		w.setPods(t, desired.File, critical(aPod("critical", "2", 0)))
 		ctx, kill := context.WithCancel(t.Context())
 		answer := w.asks(ctx, "critical")
 		synctest.Wait()
@@ -150,17 +150,17 @@ func TestKilledWhilePreempting(t *testing.T) {
 		<-answer
 		w.restart(t, "victim")
 		w.events = nil
-		w.expect(t, "victim", "Preempting")
-		w.runs(t, "victim", plan.Running)
+		w.checkDecision(t, "victim", "Preempting")
+		w.showState(t, "victim", plan.Running)
 		answer = w.asks(t.Context(), "critical")
 		synctest.Wait()
-		w.expect(t, "critical", "")
-		w.runs(t, "victim", plan.Exited)
+		w.checkDecision(t, "critical", "")
+		w.showState(t, "victim", plan.Exited)
 		if err := <-answer; err != nil {
 			t.Fatal(err)
 		}
-		w.expect(t, "critical", "admitted")
-		w.told(t)
+		w.checkDecision(t, "critical", "admitted")
+		w.checkEvents(t)
 	})
 }
 
@@ -169,7 +169,7 @@ func TestPreemptsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim := aPod("victim", "3", 0)
 		victim.Spec.TerminationGracePeriodSeconds = new(int64(20))
-		w, answer := full(t, victim)
+		w, answer := startFullNode(t, victim)
 		begin := time.Now()
 		if err := <-answer; err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestPreemptsLate(t *testing.T) {
 		if took := time.Since(begin); took != 30*time.Second {
 			t.Errorf("waited %v", took)
 		}
-		w.expect(t, "critical", "admitted")
+		w.checkDecision(t, "critical", "admitted")
 	})
 }
 
@@ -185,10 +185,10 @@ func TestPreemptsLate(t *testing.T) {
 func TestPreemptorGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.want(t, desired.API, aPod("victim", "3", 0))
+		w.setPods(t, desired.API, aPod("victim", "3", 0))
 		w.admit(t, "victim", "admitted")
-		w.runs(t, "victim", plan.Running)
-		w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+		w.showState(t, "victim", plan.Running)
+		w.setPods(t, desired.File, critical(aPod("critical", "2", 0)))
 		ctx, stop := context.WithCancel(t.Context())
 		answer := w.asks(ctx, "critical")
 		synctest.Wait()
@@ -196,9 +196,9 @@ func TestPreemptorGoes(t *testing.T) {
 		if err := <-answer; !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v", err)
 		}
-		w.expect(t, "critical", "")
-		w.runs(t, "victim", plan.Exited)
-		w.want(t, desired.API, aPod("victim", "3", 0), aPod("next", "4", 0))
+		w.checkDecision(t, "critical", "")
+		w.showState(t, "victim", plan.Exited)
+		w.setPods(t, desired.API, aPod("victim", "3", 0), aPod("next", "4", 0))
 		w.admit(t, "next", "admitted")
 	})
 }
@@ -210,17 +210,17 @@ func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.Cancel
 	w = newWorld(t)
 	a, b := critical(aPod("low", "2", 0)), critical(aPod("high", "3", 0))
 	a.Spec.Priority, b.Spec.Priority = new(int32(1)), new(int32(2))
-	w.want(t, desired.API, aPod("victim", "3", 0))
+	w.setPods(t, desired.API, aPod("victim", "3", 0))
 	w.admit(t, "victim", "admitted")
-	w.runs(t, "victim", plan.Running)
-	w.want(t, desired.File, a, b)
+	w.showState(t, "victim", plan.Running)
+	w.setPods(t, desired.File, a, b)
 	low = w.asks(t.Context(), "low")
 	synctest.Wait()
 	ctx, gone := context.WithCancel(t.Context())
 	high = w.asks(ctx, "high")
 	synctest.Wait()
-	w.expect(t, "low", "")
-	w.expect(t, "high", "") // not rejected, because low would be preempted for it
+	w.checkDecision(t, "low", "")
+	w.checkDecision(t, "high", "") // not rejected, because low would be preempted for it
 	return w, low, high, gone
 }
 
@@ -229,21 +229,21 @@ func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.Cancel
 func TestTwoCritical(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, low, high, _ := inTurn(t)
-		w.runs(t, "victim", plan.Exited)
+		w.showState(t, "victim", plan.Exited)
 		if err := <-low; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.expect(t, "low", "Preempting")
-		w.expect(t, "high", "")
-		w.told(t, "Warning victim Preempting", "Warning low Preempting")
-		w.runs(t, "low", plan.Exited)
+		w.checkDecision(t, "low", "Preempting")
+		w.checkDecision(t, "high", "")
+		w.checkEvents(t, "Warning victim Preempting", "Warning low Preempting")
+		w.showState(t, "low", plan.Exited)
 		if err := <-high; err != nil {
 			t.Fatal(err)
 		}
-		w.expect(t, "high", "admitted")
+		w.checkDecision(t, "high", "admitted")
 		w.admit(t, "low", "Preempting") // low runs again when the node has enough resources
-		w.told(t)
+		w.checkEvents(t)
 	})
 }
 
@@ -258,44 +258,44 @@ func TestFirstCriticalGoes(t *testing.T) {
 		}
 		high = w.asks(t.Context(), "high")
 		synctest.Wait()
-		w.want(t, desired.File, critical(aPod("high", "3", 0)))
+		w.setPods(t, desired.File, critical(aPod("high", "3", 0)))
 		if err := w.Drop(t.Context(), "low"); err != nil {
 			t.Fatal(err)
 		}
-		w.runs(t, "victim", plan.Exited)
+		w.showState(t, "victim", plan.Exited)
 		if err := <-low; err != nil {
 			t.Error(err)
 		}
 		if err := <-high; err != nil {
 			t.Fatal(err)
 		}
-		w.expect(t, "high", "admitted")
+		w.checkDecision(t, "high", "admitted")
 	})
 }
 
 // TestPortsDoNotPreempt checks that only a lack of resources, not a conflict of ports, causes a preemption.
 func TestPortsDoNotPreempt(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, aPod("holder", "1", 80))
+	w.setPods(t, desired.API, aPod("holder", "1", 80))
 	w.admit(t, "holder", "admitted")
-	w.want(t, desired.File, critical(aPod("critical", "4", 80)))
+	w.setPods(t, desired.File, critical(aPod("critical", "4", 80)))
 	w.admit(t, "critical", "NodePorts")
-	w.expect(t, "holder", "admitted")
+	w.checkDecision(t, "holder", "admitted")
 }
 
 // TestPreemptsOnceStored checks that no pod is preempted for a decision that could not be stored.
 func TestPreemptsOnceStored(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, aPod("victim", "3", 0))
+	w.setPods(t, desired.API, aPod("victim", "3", 0))
 	w.admit(t, "victim", "admitted")
-	w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+	w.setPods(t, desired.File, critical(aPod("critical", "2", 0)))
 	w.broken = true
 	if err := w.Admit(t.Context(), "critical"); !errors.Is(err, errDisk) {
 		t.Errorf("got %v", err)
 	}
-	w.expect(t, "victim", "admitted")
-	w.expect(t, "critical", "")
-	w.told(t)
+	w.checkDecision(t, "victim", "admitted")
+	w.checkDecision(t, "critical", "")
+	w.checkEvents(t)
 }
 
 // TestManyPreempt checks that the node is never overcommitted, that each admission is answered, and that no critical
@@ -317,8 +317,8 @@ func TestManyPreempt(t *testing.T) {
 					others = append(others, p)
 				}
 			}
-			w.want(t, desired.API, others...)
-			w.want(t, desired.File, own...)
+			w.setPods(t, desired.API, others...)
+			w.setPods(t, desired.File, own...)
 			answers, asked := 0, slices.Sorted(maps.Keys(byUID))
 			r.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
 			done := make(chan error, len(asked))
@@ -331,9 +331,9 @@ func TestManyPreempt(t *testing.T) {
 				for uid := range byUID {
 					switch v := w.verdict(uid); {
 					case v == "admitted" && w.phase(uid) != v1.PodRunning:
-						w.runs(t, uid, plan.Running)
+						w.showState(t, uid, plan.Running)
 					case strings.HasPrefix(v, "Preempting") && w.phase(uid) != v1.PodFailed && r.IntN(3) == 0:
-						w.runs(t, uid, plan.Exited)
+						w.showState(t, uid, plan.Exited)
 					}
 				}
 				synctest.Wait()

@@ -23,7 +23,7 @@ func (p *Pods) Run(ctx context.Context) error {
 			return nil
 		case <-p.dirty.Wake():
 		}
-		for _, uid := range p.dirty.Take() {
+		for _, uid := range p.dirty.TakeAll() {
 			p.refresh(uid)
 		}
 	}
@@ -65,19 +65,19 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	if !current(in, d) {
 		return "" // the worker calls StatusChanged again in its next round
 	}
-	p.readmitted(uid, in)
-	if !known && unadmitted(in) {
+	p.clearReadmission(uid, in)
+	if !known && isUndecided(in) {
 		return "" // a status would be Pending now, and Failed a moment later if the node refuses the pod
 	}
 	if !known && in.End != nil {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
-	now := state{status: status.Make(in, before.status, host), seen: in.Want, version: p.version + 1}
+	now := state{status: status.Compute(in, before.status, host), seen: in.Want, version: p.version + 1}
 	if in.Deleting {
 		now.stopping = in.Stopping
 	}
 	v, decided := p.verdicts[uid]
-	if decided && p.moved(in, v, &before.status, &now.status) {
+	if decided && p.recordResizeEvents(in, v, &before.status, &now.status) {
 		freed = podResized
 	}
 	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
@@ -86,7 +86,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		}
 		return freed
 	}
-	p.c.Running(in, &before.status, &now.status)
+	p.c.OnStatus(in, &before.status, &now.status)
 	p.resolved(in, &before.status, &now.status)
 	p.setState(uid, now)
 	p.send(uid, &now.status)
@@ -106,18 +106,18 @@ func (p *Pods) setState(uid types.UID, s state) {
 	p.wakeWatchers()
 }
 
-// readmitted clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The
+// clearReadmission clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The
 // caller holds mu.
-func (p *Pods) readmitted(uid types.UID, in plan.Input) {
+func (p *Pods) clearReadmission(uid types.UID, in plan.Input) {
 	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
 		v.again = false
 		p.verdicts[uid] = v
 	}
 }
 
-// unadmitted reports whether the node has not decided about a new pod yet.
-func unadmitted(in plan.Input) bool {
-	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
+// isUndecided reports whether the node has not decided about a new pod yet.
+func isUndecided(in plan.Input) bool {
+	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Observed.Sandboxes)+len(in.Observed.Containers) == 0
 }
 
 // send puts the status of a pod into the outbox. The caller holds mu.
@@ -125,7 +125,7 @@ func (p *Pods) send(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {
 		return
 	}
-	if d, ok := p.c.Desired.Get(uid); ok && d.Waiting == "" {
+	if d, ok := p.c.Desired.Get(uid); ok && d.Predecessor == "" {
 		p.outbox.Put(d.Pod, s)
 	}
 }

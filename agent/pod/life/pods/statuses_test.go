@@ -15,9 +15,9 @@ import (
 func TestInputOfAnotherLife(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "1", 0)
-	w.want(t, desired.File, p)
+	w.setPods(t, desired.File, p)
 	w.admit(t, "a", "admitted")
-	ended := plan.Input{UID: "a", Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{
+	ended := plan.Input{UID: "a", Want: p, Admitted: true, Now: time.Now(), Observed: plan.Observed{
 		Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Exited}},
 	}}
 	w.inputs["a"] = ended
@@ -27,8 +27,8 @@ func TestInputOfAnotherLife(t *testing.T) {
 	}
 
 	// The pod is deleted, created again and forgotten, so its next life begins.
-	w.want(t, desired.File)
-	w.want(t, desired.File, p)
+	w.setPods(t, desired.File)
+	w.setPods(t, desired.File, p)
 	if err := w.Drop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 		t.Errorf("the status of its former life: %+v", s)
 	}
 	again := ended
-	again.Lives, again.Seen = 1, plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}}
+	again.Lives, again.Observed = 1, plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}}
 	w.inputs["a"] = again
 	w.refresh("a")
 	if s := w.Status("a"); s.Phase != v1.PodPending {
@@ -48,7 +48,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 	}
 
 	// The pod is deleted and not created again.
-	w.want(t, desired.File)
+	w.setPods(t, desired.File)
 	if err := w.Drop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 // resizes, compare versions by pointer.
 func TestSameVersionSamePointer(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "1", 0))
+	w.setPods(t, desired.File, aPod("a", "1", 0))
 	w.admit(t, "a", "admitted")
 	first, _ := w.Get("a")
 	w.NodeChanged()
@@ -71,7 +71,7 @@ func TestSameVersionSamePointer(t *testing.T) {
 	}
 	changed := aPod("a", "1", 0)
 	changed.Labels = map[string]string{"of": "another version"}
-	w.want(t, desired.File, changed)
+	w.setPods(t, desired.File, changed)
 	if third, _ := w.Get("a"); third.Pod == first.Pod || third.Pod.Labels["of"] == "" {
 		t.Error("the same object, although the pod has changed")
 	}

@@ -31,7 +31,7 @@ type verdict struct {
 
 // admitted returns the verdict that a pod may run with the resources that it requests.
 func admitted(d desired.Pod, made uint64) verdict {
-	return verdict{made: made, alloc: &allocation{given: allocate.Of(&d.Pod.Spec), generation: d.Pod.Generation}}
+	return verdict{made: made, alloc: &allocation{given: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
 // Admit decides whether the pod may run on this node. A decision that is in effect is kept, unless it has to be
@@ -61,17 +61,17 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 		return nil, nil
 	}
 	node := p.c.Node()
-	node.Off = p.c.Off()
+	node.ShuttingDown = p.c.ShuttingDown()
 	p.mu.Lock()
 	before, known := p.verdicts[uid]
-	if known && !p.reconsiders(d, before) {
+	if known && !p.mustDecideAgain(d, before) {
 		p.mu.Unlock()
 		return nil, nil
 	}
-	pod, made := admit.Hold(d.Pod), p.freed
+	pod, made := admit.NewHolder(d.Pod), p.freed
 	h := p.holders(uid)
-	refusal := admit.Admit(pod, h.all(), node)
-	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
+	refusal := admit.Admit(pod, h.listHolders(), node)
+	if refusal == nil && !known && !p.c.Devices.NeedsAllocation(d.Pod) {
 		p.verdicts[uid] = admitted(d, made) // after a restart of the agent, the running pod shows this decision
 		p.mu.Unlock()
 		p.c.Admissions.Admitted(d.Pod)
@@ -119,7 +119,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	p.wakeWatchers()
 	p.mu.Unlock()
 	if news {
-		p.c.Admissions.Rejected(v.end.Reason)
+		p.c.Admissions.CountRejection(v.end.Reason)
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
 		p.c.Log.Warn("refused a pod", "pod", nameOf(d.Pod), "uid", d.Pod.UID, "reason", v.end.Reason, "message", message)
 	}
@@ -129,7 +129,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 // readmit admits a pod that was refused before. The pod does not run until the admission is stored, because an agent that
 // restarts meanwhile would end it. The resources that it requests are reserved during this time.
 func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
-	if err := p.c.Store.Admit(ctx, d.Pod.UID); err != nil {
+	if err := p.c.Store.RemoveRejection(ctx, d.Pod.UID); err != nil {
 		p.cancelAdmission(d.Pod.UID, before, true)
 		return err
 	}
@@ -158,14 +158,14 @@ func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.release(podTerminated)
 }
 
-// reconsiders reports whether the node has to decide again about a refused pod, because a change after the refusal may
+// mustDecideAgain reports whether the node has to decide again about a refused pod, because a change after the refusal may
 // have made room for it. A refused pod of the API server stays Failed, and its controller replaces it. The caller holds
 // mu.
-func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
-	if v.end == nil || d.Source == desired.API || v.made >= p.freed || p.c.Off() {
+func (p *Pods) mustDecideAgain(d desired.Pod, v verdict) bool {
+	if v.end == nil || d.Source == desired.API || v.made >= p.freed || p.c.ShuttingDown() {
 		return false
 	}
-	return v.end.Reason != plan.Evicted || !p.c.Barred(d.Pod.UID)
+	return v.end.Reason != plan.Evicted || !p.c.IsBarred(d.Pod.UID)
 }
 
 // holders has the pods for which resources are reserved.
@@ -175,7 +175,7 @@ type holders struct {
 	leaving []*admit.Holder // pods that are being ended
 }
 
-func (h holders) all() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
+func (h holders) listHolders() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
 // holders returns the pods for which resources are reserved. It leaves out the pod except. The caller holds mu.
 func (p *Pods) holders(except types.UID) (out holders) {
@@ -214,7 +214,7 @@ func (p *Pods) release(trigger string) {
 	var again []types.UID
 	for uid, v := range p.verdicts {
 		d, ok := p.c.Desired.Get(uid)
-		if ok && (v.end != nil && d.Source != desired.API || v.end == nil && p.undecided(d, v)) {
+		if ok && (v.end != nil && d.Source != desired.API || v.end == nil && p.mustDecideResize(d, v)) {
 			again = append(again, uid)
 		}
 	}

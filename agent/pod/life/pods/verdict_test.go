@@ -23,8 +23,8 @@ func TestOnePort(t *testing.T) {
 	for i := range 20 {
 		all = append(all, aPod(fmt.Sprint("p", i), "1m", 80))
 	}
-	w.want(t, desired.API, all...)
-	w.expect(t, "p0", "")
+	w.setPods(t, desired.API, all...)
+	w.checkDecision(t, "p0", "")
 	var wg sync.WaitGroup
 	for _, p := range all {
 		wg.Go(func() {
@@ -53,27 +53,27 @@ func TestOnePort(t *testing.T) {
 // event is sent once.
 func TestRefusalIsStored(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.API, aPod("big", "5", 0))
+	w.setPods(t, desired.API, aPod("big", "5", 0))
 	w.broken = true
 	if err := w.Admit(t.Context(), "big"); !errors.Is(err, errDisk) {
 		t.Errorf("got %v", err)
 	}
-	w.expect(t, "big", "")
-	w.told(t)
+	w.checkDecision(t, "big", "")
+	w.checkEvents(t)
 	w.broken = false
 	w.admit(t, "big", "OutOfcpu")
-	w.told(t, "Warning big OutOfcpu")
+	w.checkEvents(t, "Warning big OutOfcpu")
 	w.restart(t)
 	w.cpu = "8"
 	w.NodeChanged()
 	w.admit(t, "big", "OutOfcpu") // its controller creates another pod
-	w.told(t)
+	w.checkEvents(t)
 }
 
 // TestWhatRunsWasAdmitted checks that a running pod counts as admitted, even if the node is too small now.
 func TestWhatRunsWasAdmitted(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "3", 0))
+	w.setPods(t, desired.File, aPod("a", "3", 0))
 	w.admit(t, "a", "admitted")
 	w.cpu = "1"
 	w.restart(t, "a")
@@ -94,11 +94,11 @@ func TestReconsidered(t *testing.T) {
 		{"another one ended", func(t *testing.T, w *world) {
 			p := aPod("a", "3", 0)
 			p.Spec.RestartPolicy = v1.RestartPolicyNever
-			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
+			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
 			w.refresh("a")
 		}},
 		{"another one was deleted", func(t *testing.T, w *world) {
-			w.want(t, desired.API)
+			w.setPods(t, desired.API)
 			if err := w.Forget(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
@@ -115,8 +115,8 @@ func TestReconsidered(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.want(t, desired.API, aPod("a", "3", 0), aPod("b", "2", 0))
-			w.want(t, desired.File, aPod("static", "2", 0))
+			w.setPods(t, desired.API, aPod("a", "3", 0), aPod("b", "2", 0))
+			w.setPods(t, desired.File, aPod("static", "2", 0))
 			w.admit(t, "a", "admitted")
 			w.admit(t, "b", "OutOfcpu")
 			w.admit(t, "static", "OutOfcpu")
@@ -125,18 +125,18 @@ func TestReconsidered(t *testing.T) {
 			if tt.happen(t, w); w.poked["static"] != 1 || w.poked["b"] > 0 {
 				t.Errorf("poked %v", w.poked)
 			}
-			w.expect(t, "b", "OutOfcpu")
-			w.expect(t, "static", "OutOfcpu?")
+			w.checkDecision(t, "b", "OutOfcpu")
+			w.checkDecision(t, "static", "OutOfcpu?")
 			w.broken = true
 			if err := w.Admit(t.Context(), "static"); !errors.Is(err, errDisk) {
 				t.Errorf("got %v", err)
 			}
-			w.expect(t, "static", "OutOfcpu?")
+			w.checkDecision(t, "static", "OutOfcpu?")
 			w.broken = false
 			w.admit(t, "static", "admitted")
-			w.told(t)
+			w.checkEvents(t)
 			w.restart(t, "static")
-			w.expect(t, "static", "admitted")
+			w.checkDecision(t, "static", "admitted")
 		})
 	}
 }
@@ -145,21 +145,21 @@ func TestReconsidered(t *testing.T) {
 // A rejection with another reason is stored and reported.
 func TestRefusedAgain(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
+	w.setPods(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", "NodePorts")
-	w.told(t, "Warning b NodePorts")
+	w.checkEvents(t, "Warning b NodePorts")
 	w.NodeChanged()
 	w.broken = true // so that a write to the store would fail
 	w.admit(t, "b", "NodePorts")
-	w.told(t)
+	w.checkEvents(t)
 	w.broken = false
 	if err := w.Drop(t.Context(), "a"); err != nil { // the pod is still desired, so it is decided again
 		t.Fatal(err)
 	}
 	w.cpu = "1"
 	w.admit(t, "b", "OutOfcpu")
-	w.told(t, "Warning b OutOfcpu")
+	w.checkEvents(t, "Warning b OutOfcpu")
 }
 
 // TestUnconfined checks that a pod that requests SELinux options on a host without SELinux is rejected with an event.
@@ -168,19 +168,19 @@ func TestUnconfined(t *testing.T) {
 	w.unlabelled = errors.New("SELinux is not enabled on the host")
 	p := aPod("a", "1", 80)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Type: "container_t"}}
-	w.want(t, desired.File, p)
+	w.setPods(t, desired.File, p)
 	w.admit(t, "a", "SELinux")
-	w.told(t, "Warning a SELinux")
+	w.checkEvents(t, "Warning a SELinux")
 }
 
 // TestReservationIsGivenBack checks that the resources of a pod are free for others if its admission could not be
 // stored.
 func TestReservationIsGivenBack(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, desired.File, aPod("a", "3", 0), aPod("b", "3", 0), aPod("c", "3", 0))
+	w.setPods(t, desired.File, aPod("a", "3", 0), aPod("b", "3", 0), aPod("c", "3", 0))
 	w.admit(t, "a", "admitted")
 	w.admit(t, "b", "OutOfcpu")
-	w.want(t, desired.File, aPod("b", "3", 0), aPod("c", "3", 0))
+	w.setPods(t, desired.File, aPod("b", "3", 0), aPod("c", "3", 0))
 	if err := w.Forget(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 func TestUndecidedShowsNothing(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "5", 0)
-	w.want(t, desired.API, p)
+	w.setPods(t, desired.API, p)
 	w.inputs["a"] = plan.Input{Want: p, Now: time.Now()}
 	w.refresh("a")
 	if s, err := w.store.Statuses(t.Context()); err != nil || len(w.states) > 0 || len(s) > 0 {
@@ -210,9 +210,9 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	if s := w.List()[0].Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
 		t.Errorf("%+v", s)
 	}
-	w.want(t, desired.API, p, aPod("b", "1", 0))
+	w.setPods(t, desired.API, p, aPod("b", "1", 0))
 	told := map[string]v1.PodPhase{}
-	w.Look(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
+	w.ForEach(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
 	if want := map[string]v1.PodPhase{"a": v1.PodFailed, "b": v1.PodPending}; !maps.Equal(told, want) {
 		t.Errorf("events %v, want %v", told, want)
 	}

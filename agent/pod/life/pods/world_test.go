@@ -50,13 +50,13 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{path: filepath.Join(t.TempDir(), "islet.db"), cpu: "4", poked: map[types.UID]int{}, inputs: map[types.UID]plan.Input{}}
-	w.open(t)
+	w.startAgent(t)
 	t.Cleanup(func() { w.store.Close() })
 	return w
 }
 
-// open starts an agent with the state that the last one stored.
-func (w *world) open(t testing.TB, running ...types.UID) {
+// startAgent starts an agent with the state that the last one stored.
+func (w *world) startAgent(t testing.TB, running ...types.UID) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	var err error
@@ -67,12 +67,12 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 		t.Fatal(err)
 	}
 	w.Pods = New(Config{
-		Desired: w.desired, Store: shaky{w.store, w}, Workers: w, Spoken: w.desired.Spoken, Sources: []string{desired.File, desired.API},
+		Desired: w.desired, Store: shaky{w.store, w}, Workers: w, HasReported: w.desired.HasReported, Sources: []string{desired.File, desired.API},
 		Node: func() admit.Node {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
-		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
-		Barred:     func(types.UID) bool { return w.barred },
+		Host: func() status.Host { return status.Host{} }, SandboxVersion: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
+		IsBarred:   func(types.UID) bool { return w.barred },
 		Admissions: admissions{w},
 	})
 	if err := w.Load(t.Context(), running); err != nil {
@@ -89,16 +89,16 @@ func (a admissions) note(to *[]string, text string) {
 	*to = append(*to, text)
 }
 
-func (a admissions) Admitted(pod *v1.Pod)    { a.note(&a.w.decided, "admitted "+pod.Name) }
-func (a admissions) Rejected(reason string)  { a.note(&a.w.decided, "rejected "+reason) }
-func (a admissions) Preempted(signal string) { a.note(&a.w.preempted, signal) }
+func (a admissions) Admitted(pod *v1.Pod)          { a.note(&a.w.decided, "admitted "+pod.Name) }
+func (a admissions) CountRejection(reason string)  { a.note(&a.w.decided, "rejected "+reason) }
+func (a admissions) CountPreemption(signal string) { a.note(&a.w.preempted, signal) }
 
 func (w *world) restart(t *testing.T, running ...types.UID) {
 	t.Helper()
 	if err := w.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.open(t, running...)
+	w.startAgent(t, running...)
 }
 
 // The type shaky is a store whose writes can fail.
@@ -116,11 +116,11 @@ func (s shaky) Reject(ctx context.Context, uid types.UID, a store.Admission) err
 	return s.Store.Reject(ctx, uid, a)
 }
 
-func (s shaky) Admit(ctx context.Context, uid types.UID) error {
+func (s shaky) RemoveRejection(ctx context.Context, uid types.UID) error {
 	if s.w.broken {
 		return errDisk
 	}
-	return s.Store.Admit(ctx, uid)
+	return s.Store.RemoveRejection(ctx, uid)
 }
 
 func (s shaky) Allocate(ctx context.Context, given map[types.UID]store.Allocation) error {
@@ -163,7 +163,7 @@ func aPod(name, cpu string, port int32) *v1.Pod {
 	return p
 }
 
-func (w *world) want(t testing.TB, source string, pods ...*v1.Pod) {
+func (w *world) setPods(t testing.TB, source string, pods ...*v1.Pod) {
 	t.Helper()
 	var claims []desired.Claim
 	for _, p := range pods {
@@ -187,7 +187,7 @@ func (w *world) verdict(uid types.UID) string {
 	return ""
 }
 
-func (w *world) expect(t *testing.T, uid types.UID, want string) {
+func (w *world) checkDecision(t *testing.T, uid types.UID, want string) {
 	t.Helper()
 	if got := w.verdict(uid); got != want {
 		t.Errorf("%s: %q, not %q", uid, got, want)
@@ -199,10 +199,10 @@ func (w *world) admit(t *testing.T, uid types.UID, want string) {
 	if err := w.Admit(t.Context(), uid); err != nil {
 		t.Errorf("admit %s: %v", uid, err)
 	}
-	w.expect(t, uid, want)
+	w.checkDecision(t, uid, want)
 }
 
-func (w *world) told(t *testing.T, want ...string) {
+func (w *world) checkEvents(t *testing.T, want ...string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()

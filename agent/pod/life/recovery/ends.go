@@ -14,9 +14,9 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Ends stores the final statuses of API server pods that ended while no agent ran. Use it before their containers are
+// FinalStatuses stores the final statuses of API server pods that ended while no agent ran. Use it before their containers are
 // removed. A terminal phase is final (KEP-3329), but without the stored status such a pod would run a second time.
-type Ends struct {
+type FinalStatuses struct {
 	Pods []desired.Pod
 	View interface {
 		Pod(types.UID) plan.Observed
@@ -30,8 +30,8 @@ type Ends struct {
 	Log  *slog.Logger
 }
 
-// Keep stores the statuses. If it returns an error, the caller must not remove any container.
-func (e Ends) Keep(ctx context.Context) error {
+// StoreAll stores the statuses. If it returns an error, the caller must not remove any container.
+func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
 	if err != nil {
 		return err
@@ -43,14 +43,14 @@ func (e Ends) Keep(ctx context.Context) error {
 		if s := before[uid]; s != nil {
 			was = *s
 		}
-		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Seen: e.View.Pod(uid), Now: e.Now}
-		if d.Source != desired.API || terminal(was.Phase) || d.Deleting || !plan.Finished(in) {
+		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Observed: e.View.Pod(uid), Now: e.Now}
+		if d.Source != desired.API || terminal(was.Phase) || d.Deleting || !plan.IsFinished(in) {
 			continue
 		}
-		if sb, ok := in.Seen.Sandbox(); ok {
+		if sb, ok := in.Observed.Sandbox(); ok {
 			in.Started = sb.Started
 		}
-		now := status.Make(in, was, e.Host)
+		now := status.Compute(in, was, e.Host)
 		if !terminal(now.Phase) {
 			continue
 		}

@@ -44,7 +44,7 @@ func TestEndsAreKept(t *testing.T) {
 			Containers: []plan.Container{{ID: "c1", Name: "c", SandboxID: "s", State: state, ExitCode: code, CreatedAt: began, StartedAt: began, FinishedAt: began.Add(time.Minute)}},
 		}
 	}
-	seen, known, ends := views{}, map[types.UID]*v1.PodStatus{}, Ends{Host: status.Host{}, Now: began.Add(time.Hour), Log: slog.New(slog.DiscardHandler)}
+	seen, known, ends := views{}, map[types.UID]*v1.PodStatus{}, FinalStatuses{Host: status.Host{}, Now: began.Add(time.Hour), Log: slog.New(slog.DiscardHandler)}
 	add := func(uid types.UID, source string, policy v1.RestartPolicy, o plan.Observed, phase v1.PodPhase) *desired.Pod {
 		p := &v1.Pod{}
 		p.Namespace, p.Name, p.UID = "default", string(uid), uid
@@ -67,7 +67,7 @@ func TestEndsAreKept(t *testing.T) {
 
 	store := &statuses{known: known}
 	ends.View, ends.Store = seen, store
-	if err := ends.Keep(t.Context()); err != nil {
+	if err := ends.StoreAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[types.UID]struct {
@@ -86,7 +86,7 @@ func TestEndsAreKept(t *testing.T) {
 	}
 
 	store.err = errors.New("disk full")
-	if err := ends.Keep(t.Context()); !errors.Is(err, store.err) {
+	if err := ends.StoreAll(t.Context()); !errors.Is(err, store.err) {
 		t.Errorf("a store that fails: %v", err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Made reads the versions of pods for which their sandboxes were created. If a wanted pod changed just before the agent
+// SandboxVersions reads the versions of pods for which their sandboxes were created. If a wanted pod changed just before the agent
 // ended, only the sandbox has the former version.
-type Made struct {
+type SandboxVersions struct {
 	Runtime interface {
 		PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
 	}
@@ -27,7 +27,7 @@ type Made struct {
 
 // Pod returns the version of a wanted pod for which its newest sandbox was created. It returns nil if the spec was the
 // same, or if the version is unknown.
-func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
+func (m SandboxVersions) Pod(wanted *v1.Pod) *v1.Pod {
 	sb, ok := m.View.Pod(wanted.UID).Sandbox()
 	if !ok || sb.Hash == "" || sb.Hash == plan.SpecHash(&wanted.Spec) {
 		return nil

@@ -72,10 +72,10 @@ type Desired interface {
 // Store receives the addresses in use, and reports when it was created again. *store.Store implements it.
 type Store interface {
 	Rebuilt() (aside string, broken bool)
-	// Empty reports whether nothing is stored yet. After Filled it returns false.
-	Empty(context.Context) (bool, error)
-	Filled(context.Context) error
-	Repaired() <-chan struct{}
+	// IsNew reports whether nothing is stored yet. After MarkFilled it returns false.
+	IsNew(context.Context) (bool, error)
+	MarkFilled(context.Context) error
+	WatchRepairs() <-chan struct{}
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
@@ -84,7 +84,7 @@ type Store interface {
 // store does not count as deleted.
 func Begin(ctx context.Context, c Config) {
 	aside, broken := c.Store.Rebuilt()
-	empty, err := c.Store.Empty(ctx)
+	empty, err := c.Store.IsNew(ctx)
 	switch {
 	case err != nil:
 		c.Log.Error("cannot find out whether the database was deleted", "error", err)
@@ -102,7 +102,7 @@ func Begin(ctx context.Context, c Config) {
 		c.Log.Error("cannot recover all data from the running pods", "error", err)
 		return
 	}
-	if err := c.Store.Filled(ctx); err != nil {
+	if err := c.Store.MarkFilled(ctx); err != nil {
 		c.Log.Error("cannot record that the database is complete: the next start rebuilds it again", "error", err)
 	}
 }
@@ -154,12 +154,12 @@ func (r *Refill) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.c.Store.Repaired():
+		case <-r.c.Store.WatchRepairs():
 		}
 		err := r.c.Desired.Rewrite(ctx)
 		_, missed := Rebuild(ctx, r.c)
 		if err = errors.Join(err, missed); err == nil {
-			err = r.c.Store.Filled(ctx)
+			err = r.c.Store.MarkFilled(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.c.Log.Error("cannot restore all data that the database lost", "error", err)

@@ -23,7 +23,7 @@ func TestAge(t *testing.T) {
 		"started before the clock was set": {time.Unix(100, 0), true, 0},
 	} {
 		in := plan.Input{Now: now}
-		in.Seen.Sandboxes = []plan.Sandbox{{Ready: c.ready, Started: c.started}}
+		in.Observed.Sandboxes = []plan.Sandbox{{Ready: c.ready, Started: c.started}}
 		if got := age(in, up).Round(time.Minute); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}

@@ -14,8 +14,8 @@ import (
 type Lifecycle interface {
 	// Run runs a hook until it or ctx has ended. It has no timeout of its own.
 	Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, h *v1.LifecycleHandler) error
-	// Returned records that the postStart hook of a container has returned.
-	Returned(id string) error
+	// MarkReturned records that the postStart hook of a container has returned.
+	MarkReturned(id string) error
 	// Forget removes the record of a container.
 	Forget(id string) error
 }
@@ -26,18 +26,18 @@ type noLifecycle struct{}
 func (noLifecycle) Run(context.Context, *v1.Pod, *v1.Container, string, *v1.LifecycleHandler) error {
 	return nil
 }
-func (noLifecycle) Returned(string) error { return nil }
-func (noLifecycle) Forget(string) error   { return nil }
+func (noLifecycle) MarkReturned(string) error { return nil }
+func (noLifecycle) Forget(string) error       { return nil }
 
 // postStart runs the postStart hook of a container. If the hook fails, the plan stops the container.
 func (e *Executor) postStart(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
 	if l := ctr.Lifecycle; l != nil && l.PostStart != nil {
-		if err := e.cfg.Hooking.Run(ctx, pod, ctr, a.ID, l.PostStart); err != nil {
+		if err := e.cfg.Lifecycle.Run(ctx, pod, ctr, a.ID, l.PostStart); err != nil {
 			return problem(plan.PostStartHookError, "%w", err)
 		}
 	}
-	if err := e.cfg.Hooking.Returned(a.ID); err != nil {
+	if err := e.cfg.Lifecycle.MarkReturned(a.ID); err != nil {
 		e.cfg.Log.Warn("cannot record that a postStart hook returned: it runs again when the agent restarts",
 			"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 	}
@@ -50,5 +50,5 @@ func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Contai
 	if ctr == nil {
 		ctr = &v1.Container{Name: a.Container}
 	}
-	return withAddresses(in.Want, in.Seen, e.cfg.Node()), ctr
+	return withAddresses(in.Want, in.Observed, e.cfg.Node()), ctr
 }

@@ -19,8 +19,8 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); ignoreNotFound(err) != nil {
 		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, err)
 	}
-	errs := []error{e.cfg.Hooking.Forget(a.ID)}
-	for _, c := range in.Seen.Containers {
+	errs := []error{e.cfg.Lifecycle.Forget(a.ID)}
+	for _, c := range in.Observed.Containers {
 		if c.ID != a.ID || c.LogPath == "" {
 			continue
 		}

@@ -19,7 +19,7 @@ import (
 // acquires a slot only after the pull and the hooks.
 func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
-	sb, _ := in.Seen.Sandbox()
+	sb, _ := in.Observed.Sandbox()
 	if ctr == nil {
 		return fmt.Errorf("the pod has no container %q", a.Container)
 	}
@@ -31,7 +31,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		return err
 	}
 	n := e.cfg.Node()
-	pod := withAddresses(in.Want, in.Seen, n)
+	pod := withAddresses(in.Want, in.Observed, n)
 	if err := e.prepare(ctx, pod, ctr); err != nil {
 		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
 	}
@@ -53,7 +53,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	}
 	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
 		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,
-		Before: e.environmentBefore(pod, ctr.Name),
+		PreviousEnv: e.environmentBefore(pod, ctr.Name),
 	})
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
@@ -68,11 +68,11 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		return problem(plan.CreateContainerError, "%w", err) // the runtime names the container
 	}
 	tell := teller{e.cfg.Events, in.Want, ctr.Name}
-	tell.normal(eventCreated, "Container created")
+	tell.recordNormal(eventCreated, "Container created")
 	if _, err := e.cfg.Runtime.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		return problem(plan.RunContainerError, "%w", err)
 	}
-	tell.normal(eventStarted, "Container started")
+	tell.recordNormal(eventStarted, "Container started")
 	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil {
 		e.cfg.Log.Warn("cannot create the link to a container's log, so log shippers may not find it",
 			"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)

@@ -13,7 +13,7 @@ import (
 // stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
-		teller{e.cfg.Events, in.Want, a.Container}.normal(eventKilling, "%s", killing(in, a))
+		teller{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	}
 	ctx, stop := context.WithTimeout(ctx, a.Grace+callTimeout)
 	defer stop()
@@ -30,20 +30,20 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
 	tell := teller{e.cfg.Events, in.Want, a.Container}
-	tell.normal(eventKilling, "%s", killing(in, a))
+	tell.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
 	}
 	last := a.Grace
 	if ctr.Lifecycle.PreStop.Exec != nil {
-		last += lingering
+		last += preStopExtra
 	}
 	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), last)
 	cut := context.AfterFunc(ctx, stop)
 	ended := make(chan error, 1)
 	go func() {
 		defer stop()
-		err := e.cfg.Hooking.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
+		err := e.cfg.Lifecycle.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
 		if bounded.Err() != nil { // the hook was cancelled, it did not fail
 			err = nil
 		}
@@ -64,6 +64,6 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	return nil
 }
 
-// lingering is how long the command of a preStop hook may continue after the grace period. The container gets its stop
+// preStopExtra is how long the command of a preStop hook may continue after the grace period. The container gets its stop
 // signal when the grace period is over, and the command ends with the container. A kubelet does the same.
-const lingering = 10 * time.Second
+const preStopExtra = 10 * time.Second

@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The function other returns a pod whose container has the given image, with a short grace period.
-func other(policy v1.RestartPolicy, image string) *v1.Pod {
+// otherPod returns a pod whose container has the given image, with a short grace period.
+func otherPod(policy v1.RestartPolicy, image string) *v1.Pod {
 	p, grace := pod("a", ""), int64(5)
 	p.Spec.Containers[0].Image = image
 	p.Spec.RestartPolicy, p.Spec.TerminationGracePeriodSeconds = policy, &grace
 	return p
 }
 
-// The method runs returns the image of the only running container.
-func (n *node) runs(t *testing.T) string {
+// runningImage returns the image of the only running container.
+func (n *node) runningImage(t *testing.T) string {
 	t.Helper()
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
 	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
@@ -37,32 +37,32 @@ func (n *node) runs(t *testing.T) string {
 func TestDefinitionChanges(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
 		bubble(t, newMachine("app:1", "app:2", "app:3"), func(t *testing.T, n *node) {
-			n.want("a", Wanted{Pod: other(policy, "app:1")})
-			expect(t, n, "a/c#0")
-			n.want("a", Wanted{Pod: other(policy, "app:2")})
+			n.setWish("a", Wanted{Pod: otherPod(policy, "app:1")})
+			checkRunning(t, n, "a/c#0")
+			n.setWish("a", Wanted{Pod: otherPod(policy, "app:2")})
 			time.Sleep(4 * time.Second)
-			expect(t, n, "a/c#0")
+			checkRunning(t, n, "a/c#0")
 			time.Sleep(time.Second)
-			expect(t, n, "a/c#1")
+			checkRunning(t, n, "a/c#1")
 			n.stop()
 			n.start(t)
 			time.Sleep(time.Hour)
-			if expect(t, n, "a/c#1"); n.runs(t) != "app:2" {
-				t.Errorf("image %s", n.runs(t))
+			if checkRunning(t, n, "a/c#1"); n.runningImage(t) != "app:2" {
+				t.Errorf("image %s", n.runningImage(t))
 			}
 			n.stop()
-			n.wishes.pods["a"] = Wanted{Pod: other(policy, "app:3")}
+			n.wishes.pods["a"] = Wanted{Pod: otherPod(policy, "app:3")}
 			n.start(t)
 			time.Sleep(5 * time.Second)
-			if expect(t, n, "a/c#2"); n.runs(t) != "app:3" {
-				t.Errorf("image %s", n.runs(t))
+			if checkRunning(t, n, "a/c#2"); n.runningImage(t) != "app:3" {
+				t.Errorf("image %s", n.runningImage(t))
 			}
-			changed := other(policy, "app:3") // fields that may change without a restart
+			changed := otherPod(policy, "app:3") // fields that may change without a restart
 			changed.Labels = map[string]string{"a": "b"}
 			changed.Spec.Containers[0].Args = []string{"x"}
-			n.want("a", Wanted{Pod: changed})
+			n.setWish("a", Wanted{Pod: changed})
 			time.Sleep(time.Hour)
-			expect(t, n, "a/c#2")
+			checkRunning(t, n, "a/c#2")
 		})
 	}
 }
@@ -72,16 +72,16 @@ func TestDefinitionOfEnded(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	m.life = time.Minute
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: other("Never", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Never", "app:1")})
 		time.Sleep(2 * time.Minute)
-		n.want("a", Wanted{Pod: other("Never", "app:2")})
+		n.setWish("a", Wanted{Pod: otherPod("Never", "app:2")})
 		time.Sleep(time.Hour)
-		expect(t, n)
+		checkRunning(t, n)
 		n.stop()
 		n.Reboot()
 		n.start(t)
 		time.Sleep(time.Hour)
-		if expect(t, n); !plan.Finished(n.set.Input("a")) {
+		if checkRunning(t, n); !plan.IsFinished(n.set.Input("a")) {
 			t.Error("the pod has not finished")
 		}
 	})
@@ -103,14 +103,14 @@ func TestNoHash(t *testing.T) {
 		n := newNode(t, newMachine("app:1", "app:2"))
 		n.hooks = hook.Chain{hashless{}}
 		n.start(t)
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
 		n.stop()
 		n.hooks = nil
 		n.start(t)
 		defer func() { n.stop() }()
-		n.want("a", Wanted{Pod: other("Always", "app:2")})
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:2")})
 		time.Sleep(time.Hour)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 	})
 }
 
@@ -126,37 +126,37 @@ func TestNewImageAtOnce(t *testing.T) {
 		return errNoEffect
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: other("Never", "missing:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Never", "missing:1")})
 		time.Sleep(11 * time.Second)
 		if f := n.failure("a"); f.N < 2 || f.Reason != plan.ErrImagePull {
 			t.Fatalf("%+v", f)
 		}
-		n.want("a", Wanted{Pod: other("Never", "slow:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Never", "slow:1")})
 		if f := n.failure("a"); f.N != 0 {
 			t.Errorf("the failure of another image counts: %+v", f)
 		}
-		n.want("a", Wanted{Pod: other("Never", "app:1")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: otherPod("Never", "app:1")})
+		checkRunning(t, n, "a/c#0")
 
 		// The new image cannot be pulled. The old container exits, and the pod waits for the image.
-		n.want("a", Wanted{Pod: other("Never", "missing:2")})
+		n.setWish("a", Wanted{Pod: otherPod("Never", "missing:2")})
 		time.Sleep(time.Hour)
-		expect(t, n)
+		checkRunning(t, n)
 		if f := n.failure("a"); f.Reason != plan.ErrImagePull {
 			t.Errorf("%+v", f)
 		}
 		m.life = time.Second
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
 		time.Sleep(time.Hour)
-		crashes := n.set.Input("a").Seen.Containers
+		crashes := n.set.Input("a").Observed.Containers
 		if c := crashes[len(crashes)-1]; c.Streak < 5 {
 			t.Fatalf("no crash loop: %+v", crashes)
 		}
-		n.want("a", Wanted{Pod: other("Always", "app:2")})
-		if n.runs(t) != "app:2" {
-			t.Errorf("image %s", n.runs(t))
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:2")})
+		if n.runningImage(t) != "app:2" {
+			t.Errorf("image %s", n.runningImage(t))
 		}
-		if c, _ := n.set.Input("a").Seen.Last("c"); c.Streak != 0 {
+		if c, _ := n.set.Input("a").Observed.Newest("c"); c.Streak != 0 {
 			t.Errorf("crashes of another image count: %+v", c)
 		}
 	})
@@ -166,15 +166,15 @@ func TestNewImageAtOnce(t *testing.T) {
 // from the first deletion.
 func TestLessGrace(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		began := time.Now()
-		end := func(grace time.Duration) { n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: grace}) }
+		end := func(grace time.Duration) { n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: grace}) }
 		end(time.Hour)
 		time.Sleep(10 * time.Second)
 		end(25 * time.Second)
 		time.Sleep(14 * time.Second)
-		expect(t, n, "a/c#0")
-		for n.left(t) > 0 {
+		checkRunning(t, n, "a/c#0")
+		for n.countLeft(t) > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if d := time.Since(began); d.Round(time.Second) != 25*time.Second {
@@ -182,12 +182,12 @@ func TestLessGrace(t *testing.T) {
 		}
 	})
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // shorter than the time since the first deletion
-		n.want("a", Wanted{Pod: pod("a", "")})
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
 		time.Sleep(time.Minute)
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
 		time.Sleep(1001 * time.Millisecond)
-		if expect(t, n); n.left(t) > 0 {
+		if checkRunning(t, n); n.countLeft(t) > 0 {
 			t.Error("containers are left")
 		}
 	})

@@ -44,8 +44,8 @@ func TestEndedStaysEnded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-				n.want("a", Wanted{Pod: other(tt.policy, "app:1")})
-				expect(t, n, "a/c#0")
+				n.setWish("a", Wanted{Pod: otherPod(tt.policy, "app:1")})
+				checkRunning(t, n, "a/c#0")
 				if tt.code >= 0 {
 					n.end(t, tt.code)
 				}
@@ -57,8 +57,8 @@ func TestEndedStaysEnded(t *testing.T) {
 				n.start(t)
 				time.Sleep(time.Hour)
 				if tt.again {
-					expect(t, n, "a/c#1")
-				} else if expect(t, n); !plan.Finished(n.set.Input("a")) {
+					checkRunning(t, n, "a/c#1")
+				} else if checkRunning(t, n); !plan.IsFinished(n.set.Input("a")) {
 					t.Error("the pod has not finished")
 				}
 			})
@@ -71,12 +71,12 @@ func TestEndedStaysEnded(t *testing.T) {
 func TestVerdictIsFinal(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		end := &plan.End{Phase: v1.PodSucceeded}
-		n.want("a", Wanted{Pod: pod("a", ""), End: end})
+		n.setWish("a", Wanted{Pod: pod("a", ""), End: end})
 		time.Sleep(time.Hour)
-		if n.left(t) > 0 {
+		if n.countLeft(t) > 0 {
 			t.Error("a container runs")
 		}
-		n.want("a", Wanted{Pod: pod("a", ""), End: end, Deleting: true})
+		n.setWish("a", Wanted{Pod: pod("a", ""), End: end, Deleting: true})
 		if _, known := n.Get("a"); known {
 			t.Error("not forgotten")
 		}
@@ -87,7 +87,7 @@ func TestVerdictIsFinal(t *testing.T) {
 // may be set while the pod runs.
 func TestDeadline(t *testing.T) {
 	limited := func(seconds int64) *v1.Pod {
-		p := other("Always", "app:1")
+		p := otherPod("Always", "app:1")
 		p.Spec.ActiveDeadlineSeconds = &seconds
 		return p
 	}
@@ -96,20 +96,20 @@ func TestDeadline(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
 		n.start(t)
 		defer func() { n.stop() }()
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
 		time.Sleep(time.Minute)
-		n.want("a", Wanted{Pod: limited(600)})
+		n.setWish("a", Wanted{Pod: limited(600)})
 		time.Sleep(time.Minute)
 		n.stop()
 		n.start(t)
 		time.Sleep(479 * time.Second)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		time.Sleep(7 * time.Second) // the grace period is five seconds
-		expect(t, n)
+		checkRunning(t, n)
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
-		if expect(t, n); !plan.Expired(n.set.Input("a")) {
+		if checkRunning(t, n); !plan.DeadlineExpired(n.set.Input("a")) {
 			t.Error("the deadline has not expired")
 		}
 	})

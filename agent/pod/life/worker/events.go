@@ -40,7 +40,7 @@ type teller struct {
 	container string
 }
 
-func (t teller) normal(reason, format string, args ...any) {
+func (t teller) recordNormal(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
 }
 
@@ -99,11 +99,11 @@ func mountReason(err error) string {
 	return plan.FailedMount
 }
 
-// killing returns the message of the event Killing, which says why a container is stopped.
-func killing(in plan.Input, a plan.Action) string {
+// killingMessage returns the message of the event Killing, which says why a container is stopped.
+func killingMessage(in plan.Input, a plan.Action) string {
 	h := in.Health[a.ID]
 	switch ends := in.Deleting || in.End != nil; {
-	case a.Again && !h.Unhealthy && !ends:
+	case a.RunsAgain && !h.Unhealthy && !ends:
 		return fmt.Sprintf("Container %s resize requires restart", a.Container)
 	case a.Hash != "":
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
@@ -111,7 +111,7 @@ func killing(in plan.Input, a plan.Action) string {
 		return fmt.Sprintf("Stopping container %s: the node's pod network has changed", a.Container)
 	case !ends && in.Failed[plan.Key{Container: a.Container, Op: plan.PostStart}].ID == a.ID:
 		return eventFailedPostStartHook
-	case !ends && plan.Renewing(in):
+	case !ends && plan.EarlierRoundRuns(in):
 		return "killing"
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
@@ -134,8 +134,8 @@ func probeFailed(pod *v1.Pod, container, probe string) string {
 	return fmt.Sprintf("%s %s failed %s probe%s", what, container, probe, then)
 }
 
-// notice records the events for the notices of the plan. It does not repeat an event for the same notice.
-func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
+// recordNotices records the events for the notices of the plan. It does not repeat an event for the same notice.
+func (w *worker) recordNotices(pod *v1.Pod, notices []plan.Notice) {
 	for _, n := range notices {
 		if w.life.noticed[n.Container] == n {
 			continue
@@ -148,10 +148,10 @@ func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 				n.Container, pod.Name, pod.Namespace, pod.UID)
 		case plan.ImagePullBackOff:
 			_, ctr := podspec.Find(&pod.Spec, n.Container)
-			tell.normal(eventBackOff, "Back-off pulling image %q", ctr.Image)
+			tell.recordNormal(eventBackOff, "Back-off pulling image %q", ctr.Image)
 			tell.warning(eventFailed, "Error: %s", plan.ImagePullBackOff)
 		case plan.DeadlineExceeded:
-			tell.normal(plan.DeadlineExceeded, "Pod was active on the node longer than the specified deadline")
+			tell.recordNormal(plan.DeadlineExceeded, "Pod was active on the node longer than the specified deadline")
 		}
 	}
 }

@@ -25,14 +25,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "worker")) }
 
-// The type heard records events as lines, equal ones once.
-type heard struct {
+// eventRecorder records events as lines, equal ones once.
+type eventRecorder struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
 	count map[string]int
 }
 
-func (h *heard) record(e eventtest.Event) {
+func (h *eventRecorder) record(e eventtest.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count == nil {
@@ -44,9 +44,9 @@ func (h *heard) record(e eventtest.Event) {
 	}
 }
 
-// expect checks the events of a pod since the last call: first those of the pod, then those of each container in
+// checkEvents checks the events of a pod since the last call: first those of the pod, then those of each container in
 // order.
-func (h *heard) expect(t *testing.T, uid types.UID, want ...string) {
+func (h *eventRecorder) checkEvents(t *testing.T, uid types.UID, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	h.mu.Lock()
@@ -58,7 +58,7 @@ func (h *heard) expect(t *testing.T, uid types.UID, want ...string) {
 	delete(h.lines, uid)
 }
 
-func (h *heard) times(line string) int {
+func (h *eventRecorder) times(line string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.count[line]
@@ -68,34 +68,34 @@ func TestEventsOfALife(t *testing.T) {
 	m := newMachine()
 	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // in the time of the bubble
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a",
+		n.events.checkEvents(t, "a",
 			`c Normal Pulling a: Pulling image "app:1"`,
 			`c Normal Pulled a: Successfully pulled image "app:1" in 1.5s (1.5s including waiting). Image size: 1 bytes.`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started")
-		n.want("b", Wanted{Pod: pod("b", v1.PullIfNotPresent)})
-		n.events.expect(t, "b", `c Normal Pulled b: Container image "app:1" already present on machine and can be accessed by the pod`,
+		n.setWish("b", Wanted{Pod: pod("b", v1.PullIfNotPresent)})
+		n.events.checkEvents(t, "b", `c Normal Pulled b: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created b: Container created", "c Normal Started b: Container started")
 
 		changed := pod("b", v1.PullIfNotPresent)
 		changed.Spec.Containers[0].Image = "app:1@new"
 		changed.Spec.Containers[0].ImagePullPolicy = v1.PullNever
-		n.want("b", Wanted{Pod: changed})
+		n.setWish("b", Wanted{Pod: changed})
 		time.Sleep(time.Minute)
-		n.events.expect(t, "b", "c Normal Killing b: Container c definition changed, will be restarted",
+		n.events.checkEvents(t, "b", "c Normal Killing b: Container c definition changed, will be restarted",
 			`c Warning InspectFailed b: Failed to apply default image tag "app:1@new": couldn't parse image name "app:1@new": invalid reference format`,
 			"c Warning Failed b: Error: InvalidImageName")
 
-		n.LoseSandbox(n.set.Input("a").Seen.Sandboxes[0].ID)
+		n.LoseSandbox(n.set.Input("a").Observed.Sandboxes[0].ID)
 		time.Sleep(5 * time.Minute)
-		n.events.expect(t, "a", "Normal SandboxChanged a: Pod sandbox changed, it will be killed and re-created.",
+		n.events.checkEvents(t, "a", "Normal SandboxChanged a: Pod sandbox changed, it will be killed and re-created.",
 			"c Normal Killing a: Stopping container c")
 
-		n.want("b", Wanted{Pod: changed, Deleting: true})
-		n.want("a", Wanted{Pod: pod("a", v1.PullAlways), Deleting: true})
+		n.setWish("b", Wanted{Pod: changed, Deleting: true})
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways), Deleting: true})
 		time.Sleep(time.Minute)
-		if got := n.events.times("c Normal Killing a: Stopping container c"); got != 2 || n.left(t) > 0 {
+		if got := n.events.times("c Normal Killing a: Stopping container c"); got != 2 || n.countLeft(t) > 0 {
 			t.Errorf("killed %d times", got)
 		}
 	})
@@ -106,13 +106,13 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	m := newMachine("app:1")
 	m.life = time.Second
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", v1.PullNever)})
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullNever)})
 		for range 300 {
 			time.Sleep(time.Second)
 			n.set.Poke("a")
 		}
 		backOff := "c Warning BackOff a: Back-off restarting failed container c in pod a_default(a)"
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+		n.events.checkEvents(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started", backOff)
 		if starts, waits := n.events.times("c Normal Started a: Container started"), n.events.times(backOff); waits != starts-1 || waits != 5 {
 			t.Errorf("%d starts, %d back-offs", starts, waits)
@@ -125,14 +125,14 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	err := errors.New("404")
 	m.pull = func(context.Context, string) error { return err }
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		pulling, failed := `c Normal Pulling a: Pulling image "app:1"`,
 			`c Warning Failed a: Failed to pull image "app:1": failed to pull and unpack image "app:1": 404`
-		n.events.expect(t, "a", pulling, failed, "c Warning Failed a: Error: ErrImagePull")
+		n.events.checkEvents(t, "a", pulling, failed, "c Warning Failed a: Error: ErrImagePull")
 		time.Sleep(5 * time.Second)
-		n.events.expect(t, "a", `c Normal BackOff a: Back-off pulling image "app:1"`, "c Warning Failed a: Error: ImagePullBackOff")
+		n.events.checkEvents(t, "a", `c Normal BackOff a: Back-off pulling image "app:1"`, "c Warning Failed a: Error: ImagePullBackOff")
 		time.Sleep(time.Hour)
-		n.events.expect(t, "a")
+		n.events.checkEvents(t, "a")
 		if p, f, b := n.events.times(pulling), n.events.times(failed),
 			n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 ||
 			p < 12 { // a wait shorter than plan.PullSettle, which is possible for each pull, has no event
@@ -140,15 +140,15 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		}
 
 		never := pod("b", v1.PullNever)
-		n.want("b", Wanted{Pod: never})
-		n.events.expect(t, "b", `c Warning ErrImageNeverPull b: Container image "app:1" is not present with pull policy of Never`,
+		n.setWish("b", Wanted{Pod: never})
+		n.events.checkEvents(t, "b", `c Warning ErrImageNeverPull b: Container image "app:1" is not present with pull policy of Never`,
 			"c Warning Failed b: Error: ErrImageNeverPull")
 
 		err = &net.OpError{Op: "dial", Err: errors.New("no route to host")}
 		here := pod("d", v1.PullAlways)
 		here.Spec.Containers[0].Image = "here:1"
-		n.want("d", Wanted{Pod: here})
-		n.events.expect(t, "d", `c Normal Pulling d: Pulling image "here:1"`,
+		n.setWish("d", Wanted{Pod: here})
+		n.events.checkEvents(t, "d", `c Normal Pulling d: Pulling image "here:1"`,
 			`c Warning Failed d: Failed to pull image "here:1": failed to pull and unpack image "here:1": dial: no route to host`,
 			`c Normal Pulled d: Container image "here:1" already present on machine, and its registry cannot be reached`,
 			"c Normal Created d: Container created", "c Normal Started d: Container started")
@@ -169,8 +169,8 @@ func TestEventsOfClaims(t *testing.T) {
 		n.hooks = hook.Chain{claimless{errors.New("Failed to prepare dynamic resources: no driver")}}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
-		n.events.expect(t, "a", "Warning FailedPrepareDynamicResources a: Failed to prepare dynamic resources: no driver")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.checkEvents(t, "a", "Warning FailedPrepareDynamicResources a: Failed to prepare dynamic resources: no driver")
 	})
 }
 
@@ -183,8 +183,8 @@ func TestEventOfLongName(t *testing.T) {
 		p := pod("a", v1.PullIfNotPresent)
 		p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "web", "sub", new(true)
 		p.Namespace = strings.Repeat("x", 60)
-		n.want("a", Wanted{Pod: p})
-		n.events.expect(t, "a",
+		n.setWish("a", Wanted{Pod: p})
+		n.events.checkEvents(t, "a",
 			"Warning FailedCreatePodSandBox a: Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN web.sub."+
 				p.Namespace+".svc. is too long (64 characters is the max, 73 characters requested)")
 	})
@@ -206,25 +206,25 @@ func TestEventsOfFailures(t *testing.T) {
 		n.hooks = hook.Chain{object}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
-		n.events.expect(t, "a", "Warning FailedMount a: configmap not found")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.checkEvents(t, "a", "Warning FailedMount a: configmap not found")
 		object.there.Store(true)
 		fail("RunPodSandbox")
 		n.set.RetryPod("a")
-		n.events.expect(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: RunPodSandbox broke")
+		n.events.checkEvents(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: RunPodSandbox broke")
 		fail("CreateContainer")
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+		n.events.checkEvents(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Warning Failed a: Error: CreateContainer broke")
 		fail("StartContainer")
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a", "c Normal Created a: Container created", "c Warning Failed a: Error: StartContainer broke")
+		n.events.checkEvents(t, "a", "c Normal Created a: Container created", "c Warning Failed a: Error: StartContainer broke")
 		fail("")
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a", "c Normal Started a: Container started")
+		n.events.checkEvents(t, "a", "c Normal Started a: Container started")
 		fail("StopContainer")
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent), Deleting: true})
-		n.events.expect(t, "a", "Warning FailedKillPod a: error killing pod: stop container c (c): StopContainer broke",
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent), Deleting: true})
+		n.events.checkEvents(t, "a", "Warning FailedKillPod a: error killing pod: stop container c (c): StopContainer broke",
 			"c Normal Killing a: Stopping container c")
 	})
 }
@@ -238,11 +238,11 @@ func TestEventsOfADeadline(t *testing.T) {
 		p.Spec.ActiveDeadlineSeconds = new(int64(60))
 		p.Spec.TerminationGracePeriodSeconds = new(int64(5))
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "slow", Image: "slow:1"})
-		n.want("a", Wanted{Pod: p})
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+		n.setWish("a", Wanted{Pod: p})
+		n.events.checkEvents(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started", `slow Normal Pulling a: Pulling image "slow:1"`)
 		time.Sleep(2 * time.Minute)
-		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline",
+		n.events.checkEvents(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline",
 			"c Normal Killing a: Stopping container c")
 		if n := n.events.times("Normal " + plan.DeadlineExceeded + " a: Pod was active on the node longer than the specified deadline"); n != 1 {
 			t.Errorf("%d events", n)
@@ -273,7 +273,7 @@ func TestKilling(t *testing.T) {
 		{"main", plan.Health{Started: true}, false, "Stopping container main"},
 	} {
 		in := plan.Input{Want: pod, Deleting: tt.deleting, Health: map[string]plan.Health{"id": tt.health}}
-		if got := killing(in, plan.Action{Op: plan.StopContainer, Container: tt.container, ID: "id"}); got != tt.want {
+		if got := killingMessage(in, plan.Action{Op: plan.StopContainer, Container: tt.container, ID: "id"}); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}

@@ -33,16 +33,16 @@ func TestEventsOfStartupProbes(t *testing.T) {
 			return out
 		}
 		n.start(t)
-		p := other(v1.RestartPolicyAlways, "app:1")
-		n.want("a", Wanted{Pod: p})
+		p := otherPod(v1.RestartPolicyAlways, "app:1")
+		n.setWish("a", Wanted{Pod: p})
 		time.Sleep(time.Minute)
 		if n.events.times("c Normal Killing a: Container c failed startup probe, will be restarted") != 1 {
 			t.Error(n.events.count)
 		}
-		p = other(v1.RestartPolicyAlways, "app:1")
+		p = otherPod(v1.RestartPolicyAlways, "app:1")
 		p.Name, p.UID = "b", "b"
 		p.Spec.InitContainers = []v1.Container{{Name: "s", Image: "app:1", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
-		n.want("b", Wanted{Pod: p})
+		n.setWish("b", Wanted{Pod: p})
 		time.Sleep(time.Minute)
 		if n.events.times("s Normal Killing b: Init container s failed startup probe") != 1 {
 			t.Error(n.events.count)
@@ -60,15 +60,15 @@ func TestEventsOfDNS(t *testing.T) {
 		for i := range 40 {
 			p.Spec.DNSConfig.Searches = append(p.Spec.DNSConfig.Searches, string(rune('a'+i)))
 		}
-		n.want("a", Wanted{Pod: p})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: p})
+		checkRunning(t, n, "a/c#0")
 		if len(n.events.lines["a"]) != 5 {
 			t.Error(n.events.lines["a"])
 		}
 		e := n.actor
-		e.cfg.Alone = true
+		e.cfg.Standalone = true
 		e.warnOfDNS(pod("b", v1.PullNever), translate.Node{})
-		e.cfg.Alone = false
+		e.cfg.Standalone = false
 		e.warnOfDNS(pod("c", v1.PullNever), translate.Node{})
 		if len(n.events.lines["b"]) != 0 || len(n.events.lines["c"]) != 1 {
 			t.Error(n.events.lines)
@@ -76,17 +76,17 @@ func TestEventsOfDNS(t *testing.T) {
 	})
 }
 
-// The type unreadable is an image service whose ImageStatus fails.
-type unreadable struct{ *machine }
+// unreadableImages is an image service whose ImageStatus fails.
+type unreadableImages struct{ *machine }
 
-func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+func (unreadableImages) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return nil, errors.New("database is closed")
 }
 
-// The type denied is an image service whose pulls are denied.
-type denied struct{ *machine }
+// deniedImages is an image service whose pulls are denied.
+type deniedImages struct{ *machine }
 
-func (denied) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+func (deniedImages) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return nil, errors.New("denied: authentication required")
 }
 
@@ -99,8 +99,8 @@ func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
 
 func TestEventsOfImages(t *testing.T) {
 	m := newMachine("app:1")
-	var told heard
-	images := newImages(ExecutorConfig{Images: unreadable{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
+	var told eventRecorder
+	images := newImages(ExecutorConfig{Images: unreadableImages{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image that cannot be inspected")
@@ -114,7 +114,7 @@ func TestEventsOfImages(t *testing.T) {
 	if told.times(missing) != 0 {
 		t.Error("a pull that succeeded warns of pull secrets")
 	}
-	images = newImages(ExecutorConfig{Images: denied{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
+	images = newImages(ExecutorConfig{Images: deniedImages{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image whose pull is denied")
 	}
@@ -145,7 +145,7 @@ func TestEventOfBlockVolume(t *testing.T) {
 		n.hooks = hook.Chain{unmapped{}}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
-		n.events.expect(t, "a", "Warning FailedMapVolume a: volumes: no device")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.checkEvents(t, "a", "Warning FailedMapVolume a: volumes: no device")
 	})
 }

@@ -28,25 +28,25 @@ const (
 )
 
 // ExecutorConfig configures an Executor. Imports, Network, Objects, Files, Keyring, Guard, Links, Classes, Events and
-// Hooking may be nil.
+// Lifecycle may be nil.
 type ExecutorConfig struct {
-	Runtime  cri.Runtime
-	Images   cri.Images
-	Imports  Imports // nil if no image archives are imported
-	Hooks    hook.Chain
-	Node     func() translate.Node // returns the present state of the node
-	Network  func() error          // returns why pods cannot get a network now, in a kubelet's words, or nil
-	Objects  translate.Objects
-	Alone    bool // the node has no control plane
-	Files    translate.Files
-	Keyring  Keyring
-	Verifier PullVerifier // if it is nil, every pod may use every image on the node
-	Links    Links        // if it is nil, no links to logs are created
-	Classes  Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
-	Events   event.Sink
-	Hooking  Lifecycle // if it is nil, lifecycle hooks do not run
-	Starts   int       // how many sandboxes, and how many containers, may start at once; 0 means twice the number of CPUs
-	Log      *slog.Logger
+	Runtime    cri.Runtime
+	Images     cri.Images
+	Imports    Imports // nil if no image archives are imported
+	Hooks      hook.Chain
+	Node       func() translate.Node // returns the present state of the node
+	Network    func() error          // returns why pods cannot get a network now, in a kubelet's words, or nil
+	Objects    translate.Objects
+	Standalone bool // the node has no control plane
+	Files      translate.Files
+	Keyring    Keyring
+	Verifier   PullVerifier // if it is nil, every pod may use every image on the node
+	Links      Links        // if it is nil, no links to logs are created
+	Classes    Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
+	Events     event.Sink
+	Lifecycle  Lifecycle // if it is nil, lifecycle hooks do not run
+	MaxStarts  int       // how many sandboxes, and how many containers, may start at once; 0 means twice the number of CPUs
+	Log        *slog.Logger
 }
 
 // Classes returns the runtime handler for a pod's RuntimeClass. An empty handler is the node's default.
@@ -95,9 +95,9 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Verifier == nil {
 		cfg.Verifier = allowAll{}
 	}
-	runs := cfg.Hooking != nil
+	runs := cfg.Lifecycle != nil
 	if !runs {
-		cfg.Hooking = noLifecycle{}
+		cfg.Lifecycle = noLifecycle{}
 	}
 	if cfg.Events == nil {
 		cfg.Events = event.Discard{}
@@ -105,13 +105,13 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Network == nil {
 		cfg.Network = func() error { return nil }
 	}
-	if cfg.Starts == 0 {
-		cfg.Starts = 2 * runtime.GOMAXPROCS(0)
+	if cfg.MaxStarts == 0 {
+		cfg.MaxStarts = 2 * runtime.GOMAXPROCS(0)
 	}
 	return &Executor{
 		cfg: cfg, runsHooks: runs, images: newImages(cfg),
-		sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
-		prepares: make(chan struct{}, preparing*cfg.Starts), fetches: make(chan struct{}, preparing*cfg.Starts),
+		sandboxes: make(chan struct{}, cfg.MaxStarts), containers: make(chan struct{}, cfg.MaxStarts),
+		prepares: make(chan struct{}, preparing*cfg.MaxStarts), fetches: make(chan struct{}, preparing*cfg.MaxStarts),
 	}
 }
 
@@ -160,7 +160,7 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	return step(ctx, withAddresses(in.Want, in.Seen, e.cfg.Node()))
+	return step(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 }
 
 // prepare runs the hooks that prepare the pod and, if ctr is not nil, those for a container that is about to start. The

@@ -36,18 +36,18 @@ func TestGivenUp(t *testing.T) {
 				return out
 			}
 			n.start(t)
-			p := other(tt.policy, "app:1")
+			p := otherPod(tt.policy, "app:1")
 			p.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(2))}
-			n.want("a", Wanted{Pod: p})
-			expect(t, n, "a/c#0")
+			n.setWish("a", Wanted{Pod: p})
+			checkRunning(t, n, "a/c#0")
 			ill.Store(true)
 			n.set.Poke("a")
 			if !tt.polite {
 				time.Sleep(1900 * time.Millisecond)
-				expect(t, n, "a/c#0")
+				checkRunning(t, n, "a/c#0")
 			}
 			time.Sleep(2 * time.Second) // shorter than the pod's grace period
-			expect(t, n, tt.want...)
+			checkRunning(t, n, tt.want...)
 		})
 	}
 }

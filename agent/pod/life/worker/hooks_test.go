@@ -51,7 +51,7 @@ func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id s
 	return nil
 }
 
-func (h *handlers) Returned(id string) error {
+func (h *handlers) MarkReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.returned[id] = true
@@ -65,13 +65,13 @@ func (h *handlers) Forget(id string) error {
 	return nil
 }
 
-func (h *handlers) has(id string) bool {
+func (h *handlers) hasReturned(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.returned[id]
 }
 
-func (h *handlers) expect(t *testing.T, want ...string) {
+func (h *handlers) checkCalls(t *testing.T, want ...string) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,23 +124,23 @@ func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 // containers of the pod wait for the hook, and other pods start without delay.
 func TestPostStart(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
-		n.want("b", Wanted{Pod: withHooks("b", v1.Lifecycle{})})
-		expect(t, n, "a/c#0", "b/c#0")
+		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
+		n.setWish("b", Wanted{Pod: withHooks("b", v1.Lifecycle{})})
+		checkRunning(t, n, "a/c#0", "b/c#0")
 		started := func() bool {
 			in := n.set.Input("a")
-			c, _ := in.Seen.Last("c")
-			return plan.Started(in, c)
+			c, _ := in.Observed.Newest("c")
+			return plan.IsStarted(in, c)
 		}
 		if started() {
 			t.Error("the container counts as started before its hook has returned")
 		}
 		time.Sleep(11 * time.Second)
-		expect(t, n, "a/c#0", "a/d#0", "b/c#0")
+		checkRunning(t, n, "a/c#0", "a/d#0", "b/c#0")
 		if !started() {
 			t.Error("the container does not count as started")
 		}
-		n.marks.expect(t, "a/c postStart")
+		n.marks.checkCalls(t, "a/c postStart")
 	})
 }
 
@@ -150,13 +150,13 @@ func TestPostStartFails(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PostStart: fails(1), PreStop: takes(1)})
 		p.Spec.TerminationGracePeriodSeconds = new(int64(5))
-		n.want("a", Wanted{Pod: p})
+		n.setWish("a", Wanted{Pod: p})
 		time.Sleep(1500 * time.Millisecond)
 		if f := n.set.Input("a").Failed[plan.Key{Container: "c", Op: plan.PostStart}]; f.Reason != plan.PostStartHookError || !strings.Contains(f.Message, "it says why") || f.ID == "" {
 			t.Errorf("failure %+v", f)
 		}
 		time.Sleep(7 * time.Second) // the fake runtime uses the whole grace period
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+		n.events.checkEvents(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started",
 			"c Warning FailedPostStartHook a: PostStartHook failed", "c Normal Killing a: FailedPostStartHook")
 		time.Sleep(time.Hour)
@@ -168,10 +168,10 @@ func TestPostStartFails(t *testing.T) {
 		}
 		never := withHooks("b", v1.Lifecycle{PostStart: fails(1)})
 		never.Spec.RestartPolicy = v1.RestartPolicyNever
-		n.want("b", Wanted{Pod: never})
+		n.setWish("b", Wanted{Pod: never})
 		time.Sleep(time.Hour)
-		if in := n.set.Input("b"); !plan.Finished(in) {
-			t.Errorf("a pod with the policy Never restarts: %+v", in.Seen)
+		if in := n.set.Input("b"); !plan.IsFinished(in) {
+			t.Errorf("a pod with the policy Never restarts: %+v", in.Observed)
 		}
 	})
 }
@@ -180,25 +180,25 @@ func TestPostStartFails(t *testing.T) {
 // agent. An interrupted hook runs again.
 func TestPostStartOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
+		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
 		time.Sleep(5 * time.Second)
 		n.stop()
 		n.start(t)
 		synctest.Wait()
-		n.marks.expect(t, "a/c postStart", "a/c postStart")
+		n.marks.checkCalls(t, "a/c postStart", "a/c postStart")
 		time.Sleep(11 * time.Second)
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
-		n.marks.expect(t)
-		expect(t, n, "a/c#0")
+		n.marks.checkCalls(t)
+		checkRunning(t, n, "a/c#0")
 		n.stop()
 		n.Reboot()
 		n.start(t)
 		time.Sleep(time.Minute)
-		n.marks.expect(t, "a/c postStart")
-		expect(t, n, "a/c#1")
-		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}), Deleting: true})
+		n.marks.checkCalls(t, "a/c postStart")
+		checkRunning(t, n, "a/c#1")
+		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}), Deleting: true})
 		time.Sleep(time.Hour)
 		n.marks.mu.Lock()
 		defer n.marks.mu.Unlock()
@@ -212,9 +212,9 @@ func TestPostStartOverRestarts(t *testing.T) {
 func TestPostStartHangs(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PostStart: takes(forEver)})
-		n.want("a", Wanted{Pod: p})
+		n.setWish("a", Wanted{Pod: p})
 		time.Sleep(time.Hour)
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 3 * time.Second})
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 3 * time.Second})
 		time.Sleep(4 * time.Second)
 		if _, known := n.Get("a"); known {
 			t.Error("the pod was not removed")
@@ -239,12 +239,12 @@ func TestPreStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hooking(t, func(t *testing.T, n *node) {
 				p := withHooks("a", v1.Lifecycle{PreStop: tt.hook})
-				n.want("a", Wanted{Pod: p})
-				n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+				n.setWish("a", Wanted{Pod: p})
+				n.events.checkEvents(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 					"c Normal Created a: Container created", "c Normal Started a: Container started")
 				began := time.Now()
-				n.want("a", Wanted{Pod: p, Deleting: true, Grace: tt.grace})
-				for n.left(t) > 0 {
+				n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: tt.grace})
+				for n.countLeft(t) > 0 {
 					time.Sleep(time.Millisecond)
 				}
 				if took := time.Since(began).Round(time.Second); took != tt.took {
@@ -254,7 +254,7 @@ func TestPreStop(t *testing.T) {
 				if tt.event != "" {
 					want = append(want, tt.event)
 				}
-				n.events.expect(t, "a", want...)
+				n.events.checkEvents(t, "a", want...)
 			})
 		})
 	}
@@ -268,16 +268,16 @@ func TestPreStopCommandLingers(t *testing.T) {
 		hook *v1.LifecycleHandler
 		cut  time.Duration
 	}{
-		"command": {fails(forEver), 10*time.Second + lingering},
+		"command": {fails(forEver), 10*time.Second + preStopExtra},
 		"sleep":   {takes(forEver), 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hooking(t, func(t *testing.T, n *node) {
 				p := withHooks("a", v1.Lifecycle{PreStop: tt.hook})
-				n.want("a", Wanted{Pod: p})
+				n.setWish("a", Wanted{Pod: p})
 				began := time.Now()
-				n.want("a", Wanted{Pod: p, Deleting: true, Grace: 10 * time.Second})
-				for n.left(t) > 0 {
+				n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 10 * time.Second})
+				for n.countLeft(t) > 0 {
 					time.Sleep(time.Millisecond)
 				}
 				if took := time.Since(began).Round(time.Second); took != 12*time.Second {
@@ -299,18 +299,18 @@ func TestPreStopCommandLingers(t *testing.T) {
 func TestLessGraceForHook(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(50)})
-		n.want("a", Wanted{Pod: p})
+		n.setWish("a", Wanted{Pod: p})
 		began := time.Now()
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 100 * time.Second})
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 100 * time.Second})
 		time.Sleep(10 * time.Second)
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
-		for n.left(t) > 0 {
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		for n.countLeft(t) > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(began).Round(time.Second); took != 30*time.Second {
 			t.Errorf("took %v", took)
 		}
-		n.marks.expect(t, "a/c preStop")
+		n.marks.checkCalls(t, "a/c preStop")
 	})
 }
 
@@ -319,13 +319,13 @@ func TestLessGraceForHook(t *testing.T) {
 func TestPreStopOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(20)})
-		n.want("a", Wanted{Pod: p})
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		n.setWish("a", Wanted{Pod: p})
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
 		time.Sleep(10 * time.Second)
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
-		n.marks.expect(t, "a/c preStop", "a/c preStop")
+		n.marks.checkCalls(t, "a/c preStop", "a/c preStop")
 		if _, known := n.Get("a"); known {
 			t.Error("the pod was not removed")
 		}
@@ -336,12 +336,12 @@ func TestPreStopOverRestarts(t *testing.T) {
 func TestPreStopOfEnded(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)})
-		n.want("a", Wanted{Pod: p})
-		c, _ := n.set.Input("a").Seen.Last("c")
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 200 * time.Second})
+		n.setWish("a", Wanted{Pod: p})
+		c, _ := n.set.Input("a").Observed.Newest("c")
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 200 * time.Second})
 		n.End(c.ID, 0)
 		time.Sleep(time.Second)
-		if n.left(t) > 0 {
+		if n.countLeft(t) > 0 {
 			t.Error("the hook of an exited container continues")
 		}
 	})
@@ -356,16 +356,16 @@ func TestSidecarsStop(t *testing.T) {
 		for _, name := range []string{"s", "t"} {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: name, Image: "app:1", ImagePullPolicy: v1.PullNever, RestartPolicy: &always, Lifecycle: &v1.Lifecycle{PreStop: takes(2)}})
 		}
-		n.want("a", Wanted{Pod: p})
-		expect(t, n, "a/c#0", "a/s#0", "a/t#0")
+		n.setWish("a", Wanted{Pod: p})
+		checkRunning(t, n, "a/c#0", "a/s#0", "a/t#0")
 		before := len(n.Calls())
-		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
 		time.Sleep(time.Second)
 		if ran := n.marks.count(); ran != 2 {
 			t.Errorf("%d hooks of sidecars run while the main container ends", ran)
 		}
 		in := n.set.Input("a")
-		for _, c := range in.Seen.Containers {
+		for _, c := range in.Observed.Containers {
 			if c.Name == "t" {
 				n.End(c.ID, 7) // the container is not restarted
 			}
@@ -396,19 +396,19 @@ func TestEphemeral(t *testing.T) {
 				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "app:1", ImagePullPolicy: v1.PullNever}}}
 			return p
 		}
-		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{})})
-		expect(t, n, "a/c#0")
-		n.want("a", Wanted{Pod: debug("nobody")})
+		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{})})
+		checkRunning(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: debug("nobody")})
 		time.Sleep(time.Second)
 		if f := n.set.Input("a").Failed[plan.Key{Container: "e", Op: plan.StartContainer}]; f.Reason != plan.CreateContainerConfigError || !strings.Contains(f.Message, "unable to find target container nobody") {
 			t.Errorf("failure %+v", f)
 		}
-		n.want("a", Wanted{Pod: debug("c")})
+		n.setWish("a", Wanted{Pod: debug("c")})
 		time.Sleep(time.Second)
-		expect(t, n, "a/c#0", "a/e#0")
+		checkRunning(t, n, "a/c#0", "a/e#0")
 		in := n.set.Input("a")
-		c, _ := in.Seen.Last("c")
-		e, _ := in.Seen.Last("e")
+		c, _ := in.Observed.Newest("c")
+		e, _ := in.Observed.Newest("e")
 		n.machine.mu.Lock()
 		made := n.configs[e.ID]
 		n.machine.mu.Unlock()
@@ -417,11 +417,11 @@ func TestEphemeral(t *testing.T) {
 		}
 		n.End(e.ID, 3)
 		time.Sleep(time.Hour)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 	})
 }
 
@@ -437,26 +437,26 @@ func TestRestartAll(t *testing.T) {
 			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
 		p.Spec.InitContainers = []v1.Container{{Name: "i", Image: "app:1", ImagePullPolicy: v1.PullNever}}
 		end := func(name string, code int32) {
-			c, _ := n.set.Input("a").Seen.Last(name)
+			c, _ := n.set.Input("a").Observed.Newest(name)
 			n.End(c.ID, code)
 			synctest.Wait()
 		}
-		n.want("a", Wanted{Pod: p})
+		n.setWish("a", Wanted{Pod: p})
 		end("i", 0)
-		expect(t, n, "a/c#0", "a/d#0")
+		checkRunning(t, n, "a/c#0", "a/d#0")
 		n.stop()
-		d, _ := n.set.Input("a").Seen.Last("d")
+		d, _ := n.set.Input("a").Observed.Newest("d")
 		n.End(d.ID, 42)
 		n.start(t)
 		time.Sleep(3 * time.Second)
-		expect(t, n, "a/i#1")
-		n.marks.expect(t)
+		checkRunning(t, n, "a/i#1")
+		n.marks.checkCalls(t)
 		end("i", 0)
-		expect(t, n, "a/c#1", "a/d#1")
-		if in := n.set.Input("a"); plan.Round(in) != 1 || plan.Renewing(in) {
-			t.Errorf("round %d", plan.Round(in))
+		checkRunning(t, n, "a/c#1", "a/d#1")
+		if in := n.set.Input("a"); plan.CurrentRound(in) != 1 || plan.EarlierRoundRuns(in) {
+			t.Errorf("round %d", plan.CurrentRound(in))
 		}
 		end("d", 1) // an exit code without a rule
-		expect(t, n, "a/c#1")
+		checkRunning(t, n, "a/c#1")
 	})
 }

@@ -120,18 +120,18 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 		return nil, "", problem(plan.InvalidImageName, "%w", err)
 	}
 	if ctr.ImagePullPolicy != v1.PullAlways {
-		image, err := m.present(ctx, name)
+		image, err := m.localImage(ctx, name)
 		if image == nil && err == nil {
 			image, err = m.awaitImport(ctx, name)
 		}
-		if image != nil && !m.may(ctx, pod, name, image) {
+		if image != nil && !m.mayUse(ctx, pod, name, image) {
 			image, err = nil, ctx.Err() // the pod may use the image only if the registry allows it, so pull it
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
 			tell.warning(eventInspectFailed, "%v", err)
 		case image != nil:
-			tell.normal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
+			tell.recordNormal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
 		}
 		if image != nil || err != nil {
 			return image, image.GetId(), err
@@ -167,7 +167,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	w := pullKey{name, digest(creds.Stored), creds.Scope}
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
-		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
+		tell.recordNormal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
 			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
 			m.warnOfSecrets(pod, creds.MissingSecrets)
@@ -175,19 +175,19 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	}
 	if err != nil {
 		if image := m.fallback(ctx, pod, name, err); image != nil {
-			tell.normal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
+			tell.recordNormal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
 			return image, image.Id, nil
 		}
 		return nil, "", err
 	}
-	image, err := m.present(ctx, p.ref)
+	image, err := m.localImage(ctx, p.ref)
 	if image == nil && err == nil {
 		err = problem(plan.ImageInspectError, "image %q is missing right after its pull", ctr.Image)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	tell.normal(eventPulled, "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+	tell.recordNormal(eventPulled, "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		ctr.Image, p.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), image.Size)
 	return image, p.ref, nil
 }
@@ -210,11 +210,11 @@ func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why err
 	if !unreachable(why) {
 		return nil
 	}
-	image, _ := m.present(ctx, name)
+	image, _ := m.localImage(ctx, name)
 	if image == nil {
 		image, _ = m.awaitImport(ctx, name)
 	}
-	if image != nil && !m.may(ctx, pod, name, image) {
+	if image != nil && !m.mayUse(ctx, pod, name, image) {
 		return nil
 	}
 	if image != nil {
@@ -230,8 +230,8 @@ func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyr
 	return m.keyring.Keyring(ctx, pod, name)
 }
 
-// may reports whether the pod may use an image that is on the node.
-func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
+// mayUse reports whether the pod may use an image that is on the node.
+func (m *images) mayUse(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
 	return m.verifier.MayUse(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
 }
 
@@ -247,8 +247,8 @@ func imageName(image string) (string, error) {
 	return image, nil
 }
 
-// present returns the image with the given name. It returns nil if the image is not on the node.
-func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
+// localImage returns the image with the given name. It returns nil if the image is not on the node.
+func (m *images) localImage(ctx context.Context, name string) (*api.Image, error) {
 	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if ignoreNotFound(err) != nil {
 		return nil, problem(plan.ImageInspectError, "Failed to inspect image %q: %w", name, err)
@@ -264,7 +264,7 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	if err := m.imports.WaitImage(ctx, name); err != nil {
 		return nil, err
 	}
-	return m.present(ctx, name)
+	return m.localImage(ctx, name)
 }
 
 // join returns the pull of the image that is in progress, or begins one. The caller must then call await. During the
@@ -337,7 +337,7 @@ func (m *images) recordFailure(w pullKey, err error) error {
 	maps.DeleteFunc(m.failed, func(_ pullKey, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
 	f, again := m.failed[w]
 	if !again {
-		f.again = retry.Backoff{First: plan.PullFirst, Soon: plan.PullMost, Most: plan.PullMost}
+		f.again = retry.Backoff{FirstWindow: plan.PullFirst, SecondWindow: plan.PullMost, MaxWindow: plan.PullMost}
 	}
 	err = fmt.Errorf("failed to pull and unpack image %q: %w", w.image, err)
 	var limited interface{ RetryAfter() time.Duration }

@@ -29,9 +29,9 @@ func TestDeleteCancelsPull(t *testing.T) {
 	m := newMachine()
 	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true})
-		if n.left(t) > 0 {
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true})
+		if n.countLeft(t) > 0 {
 			t.Error("containers are left")
 		}
 	})
@@ -47,12 +47,12 @@ func TestSharedPull(t *testing.T) {
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
 		for i := range 20 {
-			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+			n.setWish(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
 		}
 		other := pod("other", "")
 		other.Spec.Containers[0].Image = "other:1"
-		n.want("other", Wanted{Pod: other})
-		expect(t, n, "other/c#0")
+		n.setWish("other", Wanted{Pod: other})
+		checkRunning(t, n, "other/c#0")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		f := n.failure("p7")
@@ -98,17 +98,17 @@ func TestPullBackoff(t *testing.T) {
 				t.Errorf("no jitter: %v", waits)
 			}
 		}
-		if wait := next(fmt.Errorf("pull: %w", busy(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
+		if wait := next(fmt.Errorf("pull: %w", busyError(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
 			t.Errorf("waits for %s although the registry requests 10 min", wait)
 		}
 	})
 }
 
-// The type busy is the error of a registry that requests a wait before the next pull.
-type busy time.Duration
+// busyError is the error of a registry that requests a wait before the next pull.
+type busyError time.Duration
 
-func (busy) Error() string               { return "429" }
-func (b busy) RetryAfter() time.Duration { return time.Duration(b) }
+func (busyError) Error() string               { return "429" }
+func (b busyError) RetryAfter() time.Duration { return time.Duration(b) }
 
 type importing chan struct{}
 
@@ -130,19 +130,19 @@ func TestPullNever(t *testing.T) {
 		n.imports = imports
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullNever)})
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullNever)})
 		m.bring(t, "app:1")
 		close(imports)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		missing := pod("b", v1.PullNever)
 		missing.Spec.Containers[0].Image = "missing:1"
-		n.want("b", Wanted{Pod: missing})
+		n.setWish("b", Wanted{Pod: missing})
 		if f := n.failure("b"); f.Reason != plan.ErrImageNeverPull {
 			t.Errorf("failure %+v", f)
 		}
 		wrong := pod("c", "")
 		wrong.Spec.Containers[0].Image = "Not An Image"
-		n.want("c", Wanted{Pod: wrong})
+		n.setWish("c", Wanted{Pod: wrong})
 		if f := n.failure("c"); f.Reason != plan.InvalidImageName {
 			t.Errorf("failure %+v", f)
 		}
@@ -167,14 +167,14 @@ func TestImageVolumes(t *testing.T) {
 			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: name + ":1", PullPolicy: v1.PullIfNotPresent}}})
 		}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		n.want("a", Wanted{Pod: p})
-		expect(t, n)
+		n.setWish("a", Wanted{Pod: p})
+		checkRunning(t, n)
 		if f := n.failure("a"); f.Reason != plan.ErrImagePull || !strings.Contains(f.Message, `volume "data"`) {
 			t.Errorf("failure %+v", f)
 		}
 		there.Store(true)
 		time.Sleep(time.Minute)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		if slices.Contains(pulled, "other:1") || !slices.Contains(pulled, "data:1") {
 			t.Errorf("pulled %v", pulled)
 		}
@@ -182,8 +182,8 @@ func TestImageVolumes(t *testing.T) {
 		never := pod("b", v1.PullNever)
 		never.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "none:1", PullPolicy: v1.PullNever}}}}
 		never.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
-		n.want("b", Wanted{Pod: never})
-		expect(t, n, "a/c#0")
+		n.setWish("b", Wanted{Pod: never})
+		checkRunning(t, n, "a/c#0")
 		if f := n.failure("b"); f.Reason != plan.ErrImageNeverPull {
 			t.Errorf("failure %+v", f)
 		}
@@ -197,8 +197,8 @@ func TestPullAlways(t *testing.T) {
 	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
 	m.pull = func(context.Context, string) error { return err }
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		checkRunning(t, n, "a/c#0")
 		for i, trouble := range []error{
 			fmt.Errorf("%w: 429 Too Many Requests", crierrors.ErrRegistryUnavailable),
 			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // error of a runtime behind a socket
@@ -206,13 +206,13 @@ func TestPullAlways(t *testing.T) {
 			time.Sleep(time.Minute)
 			err = trouble
 			uid := types.UID(fmt.Sprint("t", i))
-			n.want(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
-			expect(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
+			n.setWish(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
+			checkRunning(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
 		}
 		time.Sleep(time.Minute)
 		err = errors.New("403 Forbidden")
-		n.want("b", Wanted{Pod: pod("b", v1.PullAlways)})
-		expect(t, n, "a/c#0", "t0/c#0", "t1/c#0")
+		n.setWish("b", Wanted{Pod: pod("b", v1.PullAlways)})
+		checkRunning(t, n, "a/c#0", "t0/c#0", "t1/c#0")
 		if f := n.failure("b"); f.Reason != plan.ErrImagePull {
 			t.Errorf("failure %+v", f)
 		}
@@ -249,13 +249,13 @@ func TestPullWithCredentials(t *testing.T) {
 		n.keyring = users{"b": {"old", "right", "unused"}}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
-		expect(t, n)
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		checkRunning(t, n)
 		if f := n.failure("a"); f.Reason != plan.ErrImagePull {
 			t.Errorf("failure %+v", f)
 		}
-		n.want("b", Wanted{Pod: pod("b", v1.PullAlways)})
-		expect(t, n, "b/c#0")
+		n.setWish("b", Wanted{Pod: pod("b", v1.PullAlways)})
+		checkRunning(t, n, "b/c#0")
 		if got := fmt.Sprintf("%q", tried); got != `["" "old" "right"]` {
 			t.Error(got)
 		}
@@ -276,8 +276,8 @@ func TestUnreachableWithCredentials(t *testing.T) {
 		n.keyring = users{"a": {"one", "two"}}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		checkRunning(t, n, "a/c#0")
 		if tries != 1 {
 			t.Error(tries)
 		}
@@ -305,7 +305,7 @@ func TestRetryPod(t *testing.T) {
 		n.hooks = hook.Chain{object}
 		n.start(t)
 		defer n.stop()
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
 		time.Sleep(time.Hour)
 		f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]
 		if f.Reason != plan.FailedMount || f.N < 50 {
@@ -314,7 +314,7 @@ func TestRetryPod(t *testing.T) {
 		time.Sleep(time.Until(f.Retry) + time.Second)
 		object.there.Store(true)
 		n.set.RetryPod("a")
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		n.set.RetryPod("nobody")
 	})
 }
@@ -335,7 +335,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	m := newMachine()
 	m.bring(t, "app:1")
 	ctx, leave := context.WithCancel(t.Context())
-	var events heard
+	var events eventRecorder
 	images := newImages(ExecutorConfig{Images: m, Verifier: leaving{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
 	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {

@@ -16,19 +16,19 @@ func (w *worker) gather() plan.Input {
 	wanted, ok := cfg.Desired.Get(w.uid)
 	in := plan.Input{
 		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Lives: uint32(wanted.Lives),
-		Waiting: wanted.Waiting != "", Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
+		Waiting: wanted.Predecessor != "", Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
 		Undecided: wanted.Undecided, Pending: wanted.Pending,
-		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
+		Observed: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
-	if cfg.Dead != nil {
-		in.Dead = cfg.Dead()
+	if cfg.DeadLimit != nil {
+		in.DeadLimit = cfg.DeadLimit()
 	}
-	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), returnedHooks(in.Seen, cfg.Hooked)
+	in.Health, in.Hooked = cfg.Health(in.Want, in.Observed), returnedHooks(in.Observed, cfg.HookReturned)
 	switch {
 	case !ok:
 		in.Want, in.Grace = nil, defaultGrace
-		for _, sb := range in.Seen.Sandboxes {
-			in.Hold = in.Hold || !cfg.Desired.Spoken(sb.Source)
+		for _, sb := range in.Observed.Sandboxes {
+			in.Hold = in.Hold || !cfg.Desired.HasReported(sb.Source)
 		}
 	case !in.Deleting:
 		in.Grace = defaultGrace
@@ -41,11 +41,11 @@ func (w *worker) gather() plan.Input {
 	}
 	if in.Want != nil {
 		var most time.Duration
-		if in.Off, most = cfg.Off(in.Want); !in.Off.IsZero() {
+		if in.ShutdownSince, most = cfg.ShutdownTermination(in.Want); !in.ShutdownSince.IsZero() {
 			in.Grace = min(in.Grace, most)
 		}
 	}
-	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && cfg.Stale(sb.ID) {
+	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && cfg.IsStale(sb.ID) {
 		in.Stale = sb.ID
 	}
 	in.Now = time.Now()
@@ -57,18 +57,18 @@ func (w *worker) gather() plan.Input {
 func (w *worker) update(in *plan.Input) {
 	w.requests.move(&w.life)
 	w.forgetChanged(in.Want)
-	w.forgetPreStops(in.Seen)
+	w.forgetPreStops(in.Observed)
 	if in.Want != nil {
 		if w.hashes.update(in.Want) {
 			w.sizes.wanted, w.sizes.whole = w.set.cfg.Sizes(in.Want)
 		}
-		in.Spec, in.Applied = w.hashes.hash, w.applied(in.Seen)
-		w.sizes.forget(in.Seen)
+		in.Spec, in.Applied = w.hashes.hash, w.applied(in.Observed)
+		w.sizes.forget(in.Observed)
 		w.sizes.show(in)
 		w.forgetResize(in.Spec)
 	}
 	l := &w.life
-	in.Busy, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(l.failed), maps.Clone(l.replaced)
+	in.InFlight, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(l.failed), maps.Clone(l.replaced)
 	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.requested)
 	in.Started = w.acceptedAt(*in)
 	in.Stopping = w.stoppingSince(*in)
@@ -80,7 +80,7 @@ func (w *worker) update(in *plan.Input) {
 // published input contains them as actions in flight.
 func (w *worker) publish(in plan.Input, starts bool) {
 	if starts {
-		in.Busy, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
+		in.InFlight, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
 		in.Ended, in.Forgotten = w.life.ended, false
 	}
 	w.published.Store(&in)

@@ -38,8 +38,8 @@ func TestOneInputPerRound(t *testing.T) {
 		probes := &prober{}
 		n.health = probes.health
 		n.start(t)
-		n.want("a", Wanted{Pod: pod("a", "")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		checkRunning(t, n, "a/c#0")
 		rounds, asked := n.changed.Load(), probes.asked()
 		if rounds == 0 || asked != rounds {
 			t.Errorf("health was read %d times in %d rounds", asked, rounds)
@@ -74,13 +74,13 @@ func TestFlightIsPublished(t *testing.T) {
 		w := &witness{node: n}
 		n.hooks = hook.Chain{w}
 		n.start(t)
-		n.want("a", Wanted{Pod: pod("a", "")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		checkRunning(t, n, "a/c#0")
 		if len(w.seen) == 0 {
 			t.Fatal("no hook ran")
 		}
-		if f, busy := w.seen[0].Busy[""]; !busy || f.Op != plan.RunSandbox {
-			t.Errorf("in flight: %+v", w.seen[0].Busy)
+		if f, busy := w.seen[0].InFlight[""]; !busy || f.Op != plan.RunSandbox {
+			t.Errorf("in flight: %+v", w.seen[0].InFlight)
 		}
 	})
 }

@@ -150,8 +150,8 @@ func (m *machine) list(attempts bool) (out []string) {
 	return out
 }
 
-// The method left returns the number of sandboxes and containers of all pods.
-func (m *machine) left(t *testing.T) int {
+// countLeft returns the number of sandboxes and containers of all pods.
+func (m *machine) countLeft(t *testing.T) int {
 	t.Helper()
 	c, err := m.ListContainers(t.Context(), &api.ListContainersRequest{})
 	if err != nil {

@@ -26,10 +26,10 @@ func TestNoNetworkYet(t *testing.T) {
 		defer func() { n.stop() }()
 		host := pod("host", "")
 		host.Spec.HostNetwork = true
-		n.want("host", Wanted{Pod: host})
-		n.want("a", Wanted{Pod: pod("a", "")})
-		expect(t, n, "host/c#0")
-		n.events.expect(t, "a",
+		n.setWish("host", Wanted{Pod: host})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		checkRunning(t, n, "host/c#0")
+		n.events.checkEvents(t, "a",
 			"Warning NetworkNotReady a: network is not ready: container runtime network not ready: cni plugin not initialized")
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]; f.Reason != plan.NetworkNotReady {
 			t.Errorf("reason %q", f.Reason)
@@ -38,7 +38,7 @@ func TestNoNetworkYet(t *testing.T) {
 		there.Store(true)
 		began := time.Now()
 		n.set.Retry()
-		expect(t, n, "a/c#0", "host/c#0")
+		checkRunning(t, n, "a/c#0", "host/c#0")
 		if took := time.Since(began); took > 0 {
 			t.Errorf("started after %v", took)
 		}
@@ -62,24 +62,24 @@ func TestNetworkIsAnotherOne(t *testing.T) {
 		}
 		n.start(t)
 		defer func() { n.stop() }()
-		n.want("a", Wanted{Pod: pod("a", "")})
-		n.want("b", Wanted{Pod: pod("b", "")})
-		expect(t, n, "a/c#0", "b/c#0")
-		sb, _ := n.set.Input("a").Seen.Sandbox()
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		n.setWish("b", Wanted{Pod: pod("b", "")})
+		checkRunning(t, n, "a/c#0", "b/c#0")
+		sb, _ := n.set.Input("a").Observed.Sandbox()
 		time.Sleep(time.Minute)
 		closed.Store(true)
 		former.Store(sb.ID)
 		n.set.Retry()
 		time.Sleep(time.Minute) // the grace period
-		expect(t, n, "b/c#0")
-		if now, _ := n.set.Input("a").Seen.Sandbox(); now.ID != sb.ID || now.Ready {
+		checkRunning(t, n, "b/c#0")
+		if now, _ := n.set.Input("a").Observed.Sandbox(); now.ID != sb.ID || now.Ready {
 			t.Errorf("the sandbox is %+v", now)
 		}
 		closed.Store(false)
 		n.set.Retry()
 		time.Sleep(time.Second)
-		expect(t, n, "a/c#1", "b/c#0")
-		if now, _ := n.set.Input("a").Seen.Sandbox(); now.ID == sb.ID || !now.Ready || now.Attempt != sb.Attempt+1 {
+		checkRunning(t, n, "a/c#1", "b/c#0")
+		if now, _ := n.set.Input("a").Observed.Sandbox(); now.ID == sb.ID || !now.Ready || now.Attempt != sb.Attempt+1 {
 			t.Errorf("the sandbox is %+v", now)
 		}
 	})

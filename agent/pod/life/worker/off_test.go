@@ -33,30 +33,30 @@ func TestMachineGoesOff(t *testing.T) {
 				n.off = func(*v1.Pod) (time.Time, time.Duration) { return since, 3 * time.Second }
 				n.stop()
 				n.start(t)
-				n.want("a", Wanted{Pod: other(tt.policy, "app:1")})
-				expect(t, n, "a/c#0")
+				n.setWish("a", Wanted{Pod: otherPod(tt.policy, "app:1")})
+				checkRunning(t, n, "a/c#0")
 				time.Sleep(time.Minute)
 				since = time.Now()
 				n.set.Poke("a")
-				expect(t, n, map[bool][]string{false: {"a/c#0"}}[tt.polite]...)
+				checkRunning(t, n, map[bool][]string{false: {"a/c#0"}}[tt.polite]...)
 				time.Sleep(time.Second)
 				n.stop() // kill -9 during the shutdown
 				n.start(t)
 				time.Sleep(2*time.Second + time.Millisecond)
-				if expect(t, n); !plan.AtRest(n.set.Input("a")) {
+				if checkRunning(t, n); !plan.AtRest(n.set.Input("a")) {
 					t.Errorf("not at rest: %+v", n.set.Input("a"))
 				}
-				if in := n.set.Input("a"); plan.Finished(in) != (tt.policy == "Never") || in.Want == nil {
-					t.Errorf("finished: %v", plan.Finished(in))
+				if in := n.set.Input("a"); plan.IsFinished(in) != (tt.policy == "Never") || in.Want == nil {
+					t.Errorf("finished: %v", plan.IsFinished(in))
 				}
 				time.Sleep(time.Hour)
-				expect(t, n)
+				checkRunning(t, n)
 				n.stop()
 				since = time.Time{}
 				n.Reboot()
 				n.start(t)
 				time.Sleep(time.Minute)
-				expect(t, n, tt.again...)
+				checkRunning(t, n, tt.again...)
 			})
 		})
 	}
@@ -69,14 +69,14 @@ func TestMachineStaysUp(t *testing.T) {
 		n.off = func(*v1.Pod) (time.Time, time.Duration) { return since, 3 * time.Second }
 		n.stop()
 		n.start(t)
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
 		since = time.Now()
 		n.set.Poke("a")
 		time.Sleep(4 * time.Second)
-		expect(t, n)
+		checkRunning(t, n)
 		since = time.Time{}
 		n.set.Poke("a")
 		time.Sleep(time.Minute)
-		expect(t, n, "a/c#1")
+		checkRunning(t, n, "a/c#1")
 	})
 }

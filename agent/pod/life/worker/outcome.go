@@ -30,7 +30,7 @@ func (w *worker) end(e result) {
 	}
 	switch {
 	case e.err != nil:
-	case w.done(f.Action):
+	case w.recordSuccess(f.Action):
 		delete(w.life.failed, key)
 		return
 	case w.life.last[e.subject] == f.Action:
@@ -50,9 +50,9 @@ func (w *worker) end(e result) {
 		"op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
 }
 
-// done records the success of an action whose effect is not visible in the runtime. It returns false for an action whose
+// recordSuccess records the success of an action whose effect is not visible in the runtime. It returns false for an action whose
 // effect is visible there.
-func (w *worker) done(a plan.Action) bool {
+func (w *worker) recordSuccess(a plan.Action) bool {
 	switch a.Op {
 	case plan.Ended:
 		w.life.ended = true

@@ -148,10 +148,10 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				if x.pod != nil {
 					x.pod(p)
 				}
-				n.want("a", Wanted{Pod: p})
+				n.setWish("a", Wanted{Pod: p})
 				time.Sleep(x.after)
 				synctest.Wait()
-				st := status.Make(n.set.Input("a"), v1.PodStatus{}, status.Host{})
+				st := status.Compute(n.set.Input("a"), v1.PodStatus{}, status.Host{})
 				w := st.ContainerStatuses[0].State.Waiting
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
 					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)

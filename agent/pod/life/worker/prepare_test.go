@@ -95,14 +95,14 @@ func TestPreparationsBehindADeadLink(t *testing.T) {
 		began := time.Now()
 		static := pod("static", "")
 		static.Annotations = map[string]string{keys.ConfigSource: "file"}
-		n.want("static", Wanted{Pod: static})
+		n.setWish("static", Wanted{Pod: static})
 		for len(n.list(false)) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("the static pod waited for %v", took)
 		}
-		for h.waiting() < 240 {
+		for h.countWaiting() < 240 {
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(began); took > time.Minute {
@@ -111,7 +111,7 @@ func TestPreparationsBehindADeadLink(t *testing.T) {
 	})
 }
 
-func (p *preparer) waiting() int {
+func (p *preparer) countWaiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.busy

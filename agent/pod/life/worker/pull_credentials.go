@@ -71,7 +71,7 @@ func (m *images) tryAll(
 		return r, with, err
 	}
 	if k.RunPlugins != nil {
-		image, _ := m.present(ctx, name)
+		image, _ := m.localImage(ctx, name)
 		if image != nil && len(k.Stored) == 0 && try(nobody) && (err == nil || noConnection(err) || ctx.Err() != nil) {
 			return r, with, err
 		}

@@ -83,14 +83,14 @@ func TestPullWithPlugins(t *testing.T) {
 			before := p.asked
 			w := pod(name, policy)
 			w.Spec.Containers[0].Image = image
-			n.want(types.UID(name), Wanted{Pod: w})
+			n.setWish(types.UID(name), Wanted{Pod: w})
 			time.Sleep(time.Second)
 			synctest.Wait()
 			if starts {
 				runs = append(runs, name+"/c#0")
 			}
 			slices.Sort(runs)
-			expect(t, n, runs...)
+			checkRunning(t, n, runs...)
 			got, again := strings.Join(tried, ","), !starts // a failed pull may have been retried
 			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again &&
 				(!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
@@ -102,7 +102,7 @@ func TestPullWithPlugins(t *testing.T) {
 		try("acme-2", v1.PullIfNotPresent, "app:1", true, "", 0) // the same service account
 		try("acme-3", v1.PullAlways, "app:1", true, ",stale,right plugin", 1)
 		try("bcme-1", v1.PullNever, "app:1", false, "", 0) // another service account
-		n.want("bcme-1", Wanted{Pod: pod("bcme-1", v1.PullNever), Deleting: true})
+		n.setWish("bcme-1", Wanted{Pod: pod("bcme-1", v1.PullNever), Deleting: true})
 		try("bcme-2", v1.PullIfNotPresent, "app:1", true, ",stale,right plugin", 1)
 
 		p.gives, p.fails = nil, errors.New("credential provider acme: it did not answer within 1m0s")
@@ -111,7 +111,7 @@ func TestPullWithPlugins(t *testing.T) {
 			!strings.Contains(f.Message, "403 Forbidden") {
 			t.Errorf("failure %+v", f)
 		}
-		n.want("acme-4", Wanted{Pod: pod("acme-4", v1.PullIfNotPresent), Deleting: true})
+		n.setWish("acme-4", Wanted{Pod: pod("acme-4", v1.PullIfNotPresent), Deleting: true})
 
 		down = true
 		try("acme-5", v1.PullAlways, "app:1", true, "", 0)
@@ -133,7 +133,7 @@ func TestPluginBackoff(t *testing.T) {
 		defer n.stop()
 		for i := range 10 {
 			name := fmt.Sprint("acme-", i)
-			n.want(types.UID(name), Wanted{Pod: pod(name, v1.PullAlways)})
+			n.setWish(types.UID(name), Wanted{Pod: pod(name, v1.PullAlways)})
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -222,7 +222,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 		p.Name, p.Namespace, p.UID = "p", "team", tt.pod
 		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
 		var by []store.Pull
-		if here, _ := m.present(t.Context(), name); here != nil {
+		if here, _ := m.localImage(t.Context(), name); here != nil {
 			by, _ = records.PullsOf(t.Context(), here.Id)
 		}
 		if (err == nil) != tt.ok || (got != nil) != tt.ok || len(by) != tt.by {

@@ -30,7 +30,7 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	n := e.cfg.Node()
-	pod := withAddresses(in.Want, in.Seen, n)
+	pod := withAddresses(in.Want, in.Observed, n)
 	list := lessFirst(in, plan.NeedResize(in))
 	if err := e.aboveUsage(ctx, in, list); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	}
 	for _, c := range list {
 		_, ctr := podspec.Find(&pod.Spec, c.Name)
-		req := &api.UpdateContainerResourcesRequest{ContainerId: c.ID, Linux: translate.Resized(pod, ctr, n)}
+		req := &api.UpdateContainerResourcesRequest{ContainerId: c.ID, Linux: translate.ContainerUpdate(pod, ctr, n)}
 		if _, err := e.cfg.Runtime.UpdateContainerResources(ctx, req); ignoreNotFound(err) != nil {
 			return fmt.Errorf("update the resources of container %s: %w", c.Name, err)
 		}
@@ -109,7 +109,7 @@ func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Co
 // notify sends the resources of the pod as a whole to the runtime (KEP-5328). It returns nil if the runtime does not
 // implement the call.
 func (e *Executor) notify(ctx context.Context, sandbox string, pod *v1.Pod, n translate.Node) error {
-	whole, overhead := translate.Whole(pod, n)
+	whole, overhead := translate.SandboxUpdate(pod, n)
 	_, err := e.cfg.Runtime.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: sandbox, Resources: whole, Overhead: overhead,
 	})
@@ -134,8 +134,8 @@ type sizes struct {
 
 // show sets the fields of in that are about resources.
 func (s *sizes) show(in *plan.Input) {
-	in.Sizes, in.Level, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
-	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && s.leveled == nil {
+	in.Sizes, in.PodLevel, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
+	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && s.leveled == nil {
 		if sb.Hash == in.Spec {
 			s.leveled = new(s.whole)
 		} else { // the sandbox was created with other resources, or the pod was resized before a restart of the agent

@@ -61,22 +61,22 @@ func (m *machine) did(t *testing.T, want ...string) {
 	m.updated = nil
 }
 
-// The type whole is a hook for the cgroup of the pod.
-type whole struct {
+// podCgroup is a hook for the cgroup of the pod.
+type podCgroup struct {
 	m    *machine
 	fail error // under m.mu
 }
 
-func (whole) Name() string { return "whole" }
+func (podCgroup) Name() string { return "whole" }
 
-func (w *whole) Grow(context.Context, *v1.Pod) error {
+func (w *podCgroup) Grow(context.Context, *v1.Pod) error {
 	w.m.note("grow")
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	return w.fail
 }
 
-func (w *whole) Shrink(context.Context, *v1.Pod) error {
+func (w *podCgroup) Shrink(context.Context, *v1.Pod) error {
 	w.m.note("shrink")
 	return nil
 }
@@ -100,13 +100,13 @@ func sizedPod(mebibytes ...int64) *v1.Pod {
 func TestResize(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.hooks = hook.Chain{&whole{m: m}}
+		n.hooks = hook.Chain{&podCgroup{m: m}}
 		n.stop()
 		n.start(t)
-		n.want("a", Wanted{Pod: sizedPod(10, 20)})
-		expect(t, n, "a/c#0", "a/d#0")
+		n.setWish("a", Wanted{Pod: sizedPod(10, 20)})
+		checkRunning(t, n, "a/c#0", "a/d#0")
 		m.did(t)
-		n.want("a", Wanted{Pod: sizedPod(15, 12)})
+		n.setWish("a", Wanted{Pod: sizedPod(15, 12)})
 		m.did(t, "grow", "d 12", "c 15", "shrink")
 		time.Sleep(time.Hour)
 		m.did(t)
@@ -117,7 +117,7 @@ func TestResize(t *testing.T) {
 		n.stop()
 		n.start(t) // the result of the last agent is unknown
 		m.did(t, "grow", "shrink")
-		n.want("a", Wanted{Pod: other("", "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod("", "app:1")})
 		time.Sleep(time.Hour)
 		m.did(t)
 	})
@@ -129,24 +129,24 @@ func TestResizeBelowUsage(t *testing.T) {
 	m := newMachine("app:1")
 	m.usage = map[string]uint64{"c": 8 << 20, "d": 9 << 20}
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: sizedPod(10, 20)})
-		expect(t, n, "a/c#0", "a/d#0")
-		n.want("a", Wanted{Pod: sizedPod(8, 9)})
+		n.setWish("a", Wanted{Pod: sizedPod(10, 20)})
+		checkRunning(t, n, "a/c#0", "a/d#0")
+		n.setWish("a", Wanted{Pod: sizedPod(8, 9)})
 		f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]
 		want := `cannot decrease memory limits: [attempting to set container "c" memory limit (8388608) below current usage (8388608), attempting to set container "d" memory limit (9437184) below current usage (9437184)]`
-		if f.Message != want || !plan.Resizing(n.set.Input("a")) {
+		if f.Message != want || !plan.ResizeInProgress(n.set.Input("a")) {
 			t.Errorf("got %s", f.Message)
 		}
 		m.did(t)
-		n.want("a", Wanted{Pod: sizedPod(9, 30)})
+		n.setWish("a", Wanted{Pod: sizedPod(9, 30)})
 		m.did(t, "c 9", "d 30")
-		n.want("a", Wanted{Pod: sizedPod(7, 30)})
+		n.setWish("a", Wanted{Pod: sizedPod(7, 30)})
 		m.mu.Lock()
 		m.usage["c"] = 1
 		m.mu.Unlock()
 		time.Sleep(time.Minute)
 		m.did(t, "c 7")
-		if in := n.set.Input("a"); plan.Resizing(in) || len(in.Failed) > 0 {
+		if in := n.set.Input("a"); plan.ResizeInProgress(in) || len(in.Failed) > 0 {
 			t.Errorf("failed: %+v", in.Failed)
 		}
 	})
@@ -164,10 +164,10 @@ func TestResizeByRestart(t *testing.T) {
 	m := newMachine("app:1")
 	m.polite = true
 	bubble(t, m, func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: anew(10)})
-		expect(t, n, "a/c#0")
-		n.want("a", Wanted{Pod: anew(20)})
-		expect(t, n, "a/c#1")
+		n.setWish("a", Wanted{Pod: anew(10)})
+		checkRunning(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: anew(20)})
+		checkRunning(t, n, "a/c#1")
 		n.events.mu.Lock()
 		told := slices.Clone(n.events.lines["a"])
 		n.events.mu.Unlock()
@@ -176,13 +176,13 @@ func TestResizeByRestart(t *testing.T) {
 		}
 		cpu := anew(20)
 		cpu.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
-		n.want("a", Wanted{Pod: cpu})
-		expect(t, n, "a/c#1")
+		n.setWish("a", Wanted{Pod: cpu})
+		checkRunning(t, n, "a/c#1")
 		m.did(t, "c 20")
 		n.stop()
 		n.wishes.pods["a"] = Wanted{Pod: anew(30)}
 		n.start(t)
-		expect(t, n, "a/c#2")
+		checkRunning(t, n, "a/c#2")
 	})
 }
 
@@ -190,18 +190,18 @@ func TestResizeByRestart(t *testing.T) {
 // they are set.
 func TestResizeFails(t *testing.T) {
 	m := newMachine("app:1")
-	broken := &whole{m: m, fail: errors.New("no cgroup")}
+	broken := &podCgroup{m: m, fail: errors.New("no cgroup")}
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.hooks = hook.Chain{broken}
 		n.stop()
 		n.start(t)
-		n.want("a", Wanted{Pod: sizedPod(10)})
-		n.want("a", Wanted{Pod: sizedPod(20)})
+		n.setWish("a", Wanted{Pod: sizedPod(10)})
+		n.setWish("a", Wanted{Pod: sizedPod(20)})
 		m.did(t, "grow")
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]; f.Message != "no cgroup" {
 			t.Errorf("got %+v", f)
 		}
-		n.want("a", Wanted{Pod: sizedPod(10)}) // the current resources are unknown
+		n.setWish("a", Wanted{Pod: sizedPod(10)}) // the current resources are unknown
 		m.did(t, "grow")
 		m.mu.Lock()
 		broken.fail = nil

@@ -12,7 +12,7 @@ import (
 // The method current returns the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
-	c, ok := n.set.Input("a").Seen.Last("c")
+	c, ok := n.set.Input("a").Observed.Newest("c")
 	if !ok {
 		t.Fatal("no container exists")
 	}
@@ -22,8 +22,8 @@ func (n *node) current(t *testing.T) plan.Container {
 // TestRestartAsked checks that a restart that an operator requests has no back-off and does not count as a crash.
 func TestRestartAsked(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
+		checkRunning(t, n, "a/c#0")
 		for i := range 4 {
 			c := n.current(t)
 			n.set.Restart("a", "c", plan.Restart{ID: c.ID, Grace: 3 * time.Second})

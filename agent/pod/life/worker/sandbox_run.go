@@ -20,16 +20,16 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 			return problem(plan.NetworkNotReady, "network is not ready: %w", err)
 		}
 	}
-	if len(in.Seen.Sandboxes) > 0 {
-		teller{e.cfg.Events, in.Want, ""}.normal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+	if len(in.Observed.Sandboxes) > 0 {
+		teller{e.cfg.Events, in.Want, ""}.recordNormal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 	}
-	for _, sb := range in.Seen.Sandboxes {
+	for _, sb := range in.Observed.Sandboxes {
 		if err := e.stopSandbox(ctx, sb.ID); err != nil {
 			return err
 		}
 	}
 	n := e.cfg.Node()
-	pod := withAddresses(in.Want, in.Seen, n)
+	pod := withAddresses(in.Want, in.Observed, n)
 	if err := e.prepare(ctx, pod, nil); err != nil {
 		return hookProblem(plan.FailedMount, "%w", err)
 	}
@@ -62,7 +62,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 // cluster DNS, so it records no event about a missing one.
 func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	for _, w := range translate.DNSWarnings(pod, n) {
-		if w.Reason != translate.MissingClusterDNS || !e.cfg.Alone {
+		if w.Reason != translate.MissingClusterDNS || !e.cfg.Standalone {
 			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
 		}
 	}

@@ -20,13 +20,13 @@ import (
 type Wanted struct {
 	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
 	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
-	Pod      *v1.Pod
-	Deleting bool          // the pod is to end, and then to be forgotten
-	Grace    time.Duration // grace period of the deletion
-	Lives    int           // how many times the pod has ended and was wanted again under its UID
-	Waiting  types.UID     // an earlier pod of the same name, which must be removed first; empty if there is none
-	Admitted bool          // the node decided that the pod may run
-	End      *plan.End     // set if the node refused or ended the pod
+	Pod         *v1.Pod
+	Deleting    bool          // the pod is to end, and then to be forgotten
+	Grace       time.Duration // grace period of the deletion
+	Lives       int           // how many times the pod has ended and was wanted again under its UID
+	Predecessor types.UID     // an earlier pod of the same name, which must be removed first; empty if there is none
+	Admitted    bool          // the node decided that the pod may run
+	End         *plan.End     // set if the node refused or ended the pod
 
 	Reconsider bool // Admit has to decide again, because the reason for End may no longer apply
 
@@ -45,9 +45,9 @@ type Desired interface {
 	// Allocate decides whether an admitted pod may have other resources. After Allocate has returned nil, Get returns
 	// the decision, and Undecided is false.
 	Allocate(context.Context, types.UID) error
-	// Spoken reports whether a source has listed its pods since the agent started. Until then, running pods of this
+	// HasReported reports whether a source has listed its pods since the agent started. Until then, running pods of this
 	// source are not ended. source is empty for a pod without a known source.
-	Spoken(source string) bool
+	HasReported(source string) bool
 	// Forget is called when nothing is left of a pod with Deleting.
 	Forget(context.Context, types.UID) error
 }
@@ -79,17 +79,17 @@ type Config struct {
 	Health  Health
 	Events  event.Sink
 	Changed func(types.UID) // called when the pod's status may have changed; must not block
-	// Hooked reports whether the postStart hook of a container has returned.
-	Hooked func(id string) bool
-	// Stale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
-	Stale func(sandbox string) bool
-	// Off returns when a pod began to end because of a shutdown of the machine, and the maximum grace period of the
+	// HookReturned reports whether the postStart hook of a container has returned.
+	HookReturned func(id string) bool
+	// IsStale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
+	IsStale func(sandbox string) bool
+	// ShutdownTermination returns when a pod began to end because of a shutdown of the machine, and the maximum grace period of the
 	// pod. since is zero if the pod does not have to end.
-	Off func(*v1.Pod) (since time.Time, most time.Duration)
+	ShutdownTermination func(*v1.Pod) (since time.Time, most time.Duration)
 	// Sizes returns the allocated resources of a pod. If Sizes is nil, running containers are not resized.
 	Sizes Sizes
-	// Dead returns plan.Input.Dead. If Dead is nil, the zero value is used.
-	Dead func() plan.Dead
+	// DeadLimit returns plan.Input.Dead. If DeadLimit is nil, the zero value is used.
+	DeadLimit func() plan.DeadLimit
 	// CrashMax is plan.Input.CrashMax.
 	CrashMax time.Duration
 	// Uptime returns the time since the machine booted, which must not depend on the clock of the machine. If Uptime
@@ -120,14 +120,14 @@ func New(cfg Config) *Set {
 	if cfg.Events == nil {
 		cfg.Events = event.Discard{}
 	}
-	if cfg.Hooked == nil {
-		cfg.Hooked = func(string) bool { return false }
+	if cfg.HookReturned == nil {
+		cfg.HookReturned = func(string) bool { return false }
 	}
-	if cfg.Stale == nil {
-		cfg.Stale = func(string) bool { return false }
+	if cfg.IsStale == nil {
+		cfg.IsStale = func(string) bool { return false }
 	}
-	if cfg.Off == nil {
-		cfg.Off = func(*v1.Pod) (since time.Time, most time.Duration) { return }
+	if cfg.ShutdownTermination == nil {
+		cfg.ShutdownTermination = func(*v1.Pod) (since time.Time, most time.Duration) { return }
 	}
 	if cfg.Sizes == nil {
 		cfg.Sizes = func(*v1.Pod) (map[string]plan.Size, plan.Resources) { return nil, plan.Resources{} }
@@ -157,8 +157,8 @@ func (s *Set) Poke(uid types.UID) {
 	}
 }
 
-// Overdue returns how long a poked pod has been waiting for Run to start its worker. It is 0 if no pod waits.
-func (s *Set) Overdue() time.Duration {
+// StartDelay returns how long a poked pod has been waiting for Run to start its worker. It is 0 if no pod waits.
+func (s *Set) StartDelay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.pending) == 0 {
@@ -169,7 +169,7 @@ func (s *Set) Overdue() time.Duration {
 
 // PokeAll pokes every worker. It is called when a source has listed its pods for the first time.
 func (s *Set) PokeAll() {
-	for _, w := range s.all() {
+	for _, w := range s.listWorkers() {
 		w.poke()
 	}
 }
@@ -177,7 +177,7 @@ func (s *Set) PokeAll() {
 // Retry ends the back-off of actions whose cause of failure may have been removed, for example because images were
 // imported or the network is ready again.
 func (s *Set) Retry() {
-	for _, w := range s.all() {
+	for _, w := range s.listWorkers() {
 		w.retry.Store(true)
 		w.sandbox.Store(true)
 		w.poke()
@@ -209,7 +209,7 @@ func (s *Set) Restart(uid types.UID, container string, request plan.Restart) {
 	w.poke()
 }
 
-func (s *Set) all() []*worker {
+func (s *Set) listWorkers() []*worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.workers))
@@ -227,7 +227,7 @@ func (s *Set) Input(uid types.UID) plan.Input {
 			return *in
 		}
 	}
-	return plan.Input{UID: uid, Seen: s.cfg.View.Pod(uid)}
+	return plan.Input{UID: uid, Observed: s.cfg.View.Pod(uid)}
 }
 
 // Run starts a worker for each poked pod. It returns once ctx and all workers have ended.
@@ -239,7 +239,7 @@ func (s *Set) Run(ctx context.Context) error {
 		for uid := range s.pending {
 			w := newWorker(uid, s)
 			s.workers[uid] = w
-			wg.Go(func() { s.work(ctx, w) })
+			wg.Go(func() { s.runWorker(ctx, w) })
 		}
 		clear(s.pending)
 		s.mu.Unlock()
@@ -251,8 +251,8 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// work runs a worker until nothing of its pod is left. If the worker panics, it is started again after a delay.
-func (s *Set) work(ctx context.Context, w *worker) {
+// runWorker runs a worker until nothing of its pod is left. If the worker panics, it is started again after a delay.
+func (s *Set) runWorker(ctx context.Context, w *worker) {
 	for n := 1; ; n++ {
 		done := s.attempt(ctx, w)
 		if done && s.drop(w) || ctx.Err() != nil {

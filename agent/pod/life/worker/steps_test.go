@@ -49,9 +49,9 @@ func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
 
-// The method take returns the steps since the last call, without repetitions. Prepare is also called for each
+// takeSteps returns the steps since the last call, without repetitions. Prepare is also called for each
 // container.
-func (h *steps) take() []string {
+func (h *steps) takeSteps() []string {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,9 +76,9 @@ func stepped(t *testing.T, f func(t *testing.T, n *node, h *steps)) {
 	})
 }
 
-func (h *steps) expect(t *testing.T, want ...string) {
+func (h *steps) checkSteps(t *testing.T, want ...string) {
 	t.Helper()
-	if got := h.take(); !slices.Equal(got, want) {
+	if got := h.takeSteps(); !slices.Equal(got, want) {
 		t.Errorf("steps %q, not %q", got, want)
 	}
 }
@@ -86,22 +86,22 @@ func (h *steps) expect(t *testing.T, want ...string) {
 // TestHooksOfALife checks that the hooks are called during the whole life of a pod, each step once and in order.
 func TestHooksOfALife(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
-		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:1")})
-		h.expect(t, "prepare a")
-		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:2")})
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyNever, "app:1")})
+		h.checkSteps(t, "prepare a")
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyNever, "app:2")})
 		time.Sleep(time.Minute)
-		h.expect(t, "update a", "prepare a")
+		h.checkSteps(t, "update a", "prepare a")
 		n.stop()
 		n.start(t)
-		h.expect(t, "update a") // the sandbox has the first spec
+		h.checkSteps(t, "update a") // the sandbox has the first spec
 		n.end(t, 0)
-		h.expect(t, "ended a")
+		h.checkSteps(t, "ended a")
 		time.Sleep(time.Hour)
-		h.expect(t)
-		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:2"), Deleting: true})
+		h.checkSteps(t)
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyNever, "app:2"), Deleting: true})
 		time.Sleep(time.Minute)
-		h.expect(t, "release a")
-		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+		h.checkSteps(t, "release a")
+		if _, known := n.Get("a"); known || len(n.set.listWorkers()) > 0 {
 			t.Error("not forgotten")
 		}
 	})
@@ -119,24 +119,24 @@ func TestAStepThatHangs(t *testing.T) {
 				}
 				slow := pod("slow", "")
 				slow.Spec.RestartPolicy = v1.RestartPolicyNever
-				n.want("slow", Wanted{Pod: slow})
+				n.setWish("slow", Wanted{Pod: slow})
 				if what != "prepare" {
-					expect(t, n, "slow/c#0")
+					checkRunning(t, n, "slow/c#0")
 					n.end(t, 0)
 				}
 				if what == "release" {
-					n.want("slow", Wanted{Pod: slow, Deleting: true})
+					n.setWish("slow", Wanted{Pod: slow, Deleting: true})
 				}
-				n.want("a", Wanted{Pod: pod("a", "")})
-				n.want("b", Wanted{Pod: pod("b", "")})
-				expect(t, n, "a/c#0", "b/c#0")
-				n.want("b", Wanted{Pod: pod("b", ""), Deleting: true})
+				n.setWish("a", Wanted{Pod: pod("a", "")})
+				n.setWish("b", Wanted{Pod: pod("b", "")})
+				checkRunning(t, n, "a/c#0", "b/c#0")
+				n.setWish("b", Wanted{Pod: pod("b", ""), Deleting: true})
 				time.Sleep(time.Minute)
 				if _, known := n.Get("b"); known {
 					t.Errorf("%s hangs, and another pod is not forgotten", what)
 				}
 				h.hang("")
-				n.want("slow", Wanted{Pod: slow, Deleting: true})
+				n.setWish("slow", Wanted{Pod: slow, Deleting: true})
 				if deaf {
 					close(h.deaf)
 				}
@@ -149,8 +149,8 @@ func TestAStepThatHangs(t *testing.T) {
 	}
 }
 
-// The method judge sets the result of the next admissions.
-func (d *wishes) judge(broken error, refused *plan.End) {
+// setAnswers sets the result of the next admissions.
+func (d *wishes) setAnswers(broken error, refused *plan.End) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken, d.refused = broken, refused
@@ -160,16 +160,16 @@ func (d *wishes) judge(broken error, refused *plan.End) {
 // starts without admission. A rejection stays until the node requests another decision.
 func TestVerdict(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
-		n.judge(errors.New("disk full"), &plan.End{Reason: "OutOfcpu"})
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setAnswers(errors.New("disk full"), &plan.End{Reason: "OutOfcpu"})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(20 * time.Second)
 		if n.asked.Load() != 5 { // at 0, 1, 3, 7 and 15 s
 			t.Errorf("%d admissions", n.asked.Load())
 		}
-		h.expect(t)
-		n.judge(nil, &plan.End{Reason: "OutOfcpu"})
+		h.checkSteps(t)
+		n.setAnswers(nil, &plan.End{Reason: "OutOfcpu"})
 		time.Sleep(time.Hour)
-		expect(t, n)
+		checkRunning(t, n)
 		if n.asked.Load() != 6 {
 			t.Errorf("%d admissions", n.asked.Load())
 		}
@@ -178,15 +178,15 @@ func TestVerdict(t *testing.T) {
 		}
 		again, _ := n.Get("a")
 		again.Reconsider = true
-		n.want("a", again)
-		expect(t, n)
-		n.judge(nil, nil)
-		n.want("a", again)
-		expect(t, n, "a/c#0")
+		n.setWish("a", again)
+		checkRunning(t, n)
+		n.setAnswers(nil, nil)
+		n.setWish("a", again)
+		checkRunning(t, n, "a/c#0")
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
-		if expect(t, n, "a/c#0"); n.asked.Load() != 8 {
+		if checkRunning(t, n, "a/c#0"); n.asked.Load() != 8 {
 			t.Errorf("%d admissions", n.asked.Load())
 		}
 	})
@@ -196,7 +196,7 @@ func TestVerdict(t *testing.T) {
 func TestVerdictDoesNotShow(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.mute = true
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(10 * time.Minute)
 		if asked := n.asked.Load(); asked < 10 || asked > 20 {
 			t.Errorf("%d admissions", n.asked.Load())

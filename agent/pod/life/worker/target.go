@@ -17,7 +17,7 @@ func targetID(in plan.Input, name string) (string, error) {
 		return "", nil
 	}
 	wanted := in.Want.Spec.EphemeralContainers[i].TargetContainerName
-	c, ok := in.Seen.Last(wanted)
+	c, ok := in.Observed.Newest(wanted)
 	if !ok {
 		return "", fmt.Errorf("unable to find target container %v", wanted)
 	}

@@ -29,7 +29,7 @@ const clockFloor = 2020
 // age returns the age of the pod according to the start times in its sandboxes. The machine's clock may have been set
 // since, so the age of a ready sandbox is limited to the uptime of the machine.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
-	for _, sb := range in.Seen.Sandboxes {
+	for _, sb := range in.Observed.Sandboxes {
 		if sb.Started.Year() < clockFloor {
 			continue
 		}
@@ -65,9 +65,9 @@ const (
 func (w *worker) stoppingSince(in plan.Input) time.Time {
 	why := notEnding
 	switch {
-	case in.Want == nil || in.Deleting || in.End != nil || !in.Off.IsZero():
+	case in.Want == nil || in.Deleting || in.End != nil || !in.ShutdownSince.IsZero():
 		why = requested
-	case plan.Finished(in) || plan.Expired(in):
+	case plan.IsFinished(in) || plan.DeadlineExpired(in):
 		why = finished
 	}
 	switch {
@@ -75,8 +75,8 @@ func (w *worker) stoppingSince(in plan.Input) time.Time {
 		w.life.stopping = time.Time{}
 	case why > w.life.ending:
 		w.life.stopping = in.Now
-		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.Off.IsZero(); off && in.Off.Before(in.Now) {
-			w.life.stopping = in.Off // the shutdown may have begun before the agent started
+		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.ShutdownSince.IsZero(); off && in.ShutdownSince.Before(in.Now) {
+			w.life.stopping = in.ShutdownSince // the shutdown may have begun before the agent started
 		}
 	}
 	w.life.ending = why

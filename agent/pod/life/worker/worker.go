@@ -36,7 +36,7 @@ type worker struct {
 
 	name    string                        // NAMESPACE/NAME; empty until a source has wanted the pod
 	cancel  map[string]context.CancelFunc // cancels the action in flight, by subject
-	busy    map[string]plan.Flight
+	busy    map[string]plan.RunningAction
 	aged    bool     // the age of the pod was computed from its sandboxes
 	dropped *v1.Pod  // the wanted pod of the last Forget; nil if no source wanted the pod
 	hashes  specHash // hash of the wanted spec
@@ -78,7 +78,7 @@ type result struct {
 func newWorker(uid types.UID, s *Set) *worker {
 	return &worker{
 		uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wake: make(chan struct{}, 1), ended: make(chan result),
-		cancel: map[string]context.CancelFunc{}, busy: map[string]plan.Flight{}, life: newLife(),
+		cancel: map[string]context.CancelFunc{}, busy: map[string]plan.RunningAction{}, life: newLife(),
 	}
 }
 
@@ -121,7 +121,7 @@ func (w *worker) run(ctx context.Context) bool {
 			w.cancel[s]()
 		}
 		w.start(ctx, in, d.Start)
-		w.notice(in.Want, d.Notices)
+		w.recordNotices(in.Want, d.Notices)
 		w.set.cfg.Changed(w.uid)
 		timer.Stop()
 		if !d.Wake.IsZero() {
@@ -157,7 +157,7 @@ func (w *worker) start(ctx context.Context, in plan.Input, actions []plan.Action
 
 // begin records that an action is about to start.
 func (w *worker) begin(in plan.Input, a plan.Action) {
-	w.busy[a.Container] = plan.Flight{Action: a, Since: in.Now}
+	w.busy[a.Container] = plan.RunningAction{Action: a, Since: in.Now}
 	w.life.ended = w.life.ended && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
 	w.life.forgotten = false
 	if a.Op == plan.Forget {
@@ -168,7 +168,7 @@ func (w *worker) begin(in plan.Input, a plan.Action) {
 	}
 	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
 	replaces := stops && a.Hash != "" && w.life.replaced[a.Container] != a.ID
-	if replaces || a.Again {
+	if replaces || a.RunsAgain {
 		w.life.replaced[a.Container] = a.ID
 	}
 	if replaces {

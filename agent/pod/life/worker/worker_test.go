@@ -69,7 +69,7 @@ func (d *wishes) Allocate(_ context.Context, uid types.UID) error {
 	return d.broken
 }
 
-func (d *wishes) Spoken(string) bool {
+func (d *wishes) HasReported(string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.silent
@@ -112,7 +112,7 @@ type node struct {
 	marks   *handlers                                // nil: no hooks run
 	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
 	health  Health                                   // nil: no probes
-	events  heard
+	events  eventRecorder
 	logs    string
 	changed atomic.Int64
 	stop    func()
@@ -129,12 +129,12 @@ func (n *node) start(t *testing.T) {
 	var hooking Lifecycle
 	var hooked func(string) bool
 	if n.marks != nil {
-		hooking, hooked = n.marks, n.marks.has
+		hooking, hooked = n.marks, n.marks.hasReturned
 	}
-	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Events: eventtest.Sink(n.events.record), Starts: cmp.Or(n.starts, 4), Log: log,
+	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), IsStale: n.stale, Health: n.health, ShutdownTermination: n.off, HookReturned: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {
@@ -152,8 +152,8 @@ func (n *node) start(t *testing.T) {
 	n.stop = func() { cancel(); wg.Wait() }
 }
 
-// The method want changes a desired pod and waits until all goroutines are blocked.
-func (n *node) want(uid types.UID, w Wanted) {
+// setWish changes a desired pod and waits until all goroutines are blocked.
+func (n *node) setWish(uid types.UID, w Wanted) {
 	n.wishes.mu.Lock()
 	n.wishes.pods[uid] = w
 	n.wishes.mu.Unlock()
@@ -174,7 +174,7 @@ func bubble(t *testing.T, m *machine, f func(t *testing.T, n *node)) {
 	})
 }
 
-func expect(t *testing.T, n *node, running ...string) {
+func checkRunning(t *testing.T, n *node, running ...string) {
 	t.Helper()
 	synctest.Wait()
 	if got := n.list(true); !slices.Equal(got, running) {
@@ -189,18 +189,18 @@ func (n *node) failure(uid types.UID) plan.Failure {
 // TestLifeAndDeath checks that a pod runs, is deleted within its grace period, and leaves no container or sandbox.
 func TestLifeAndDeath(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		checkRunning(t, n, "a/c#0")
 		began := time.Now()
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: 7 * time.Second})
-		for n.left(t) > 0 {
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: 7 * time.Second})
+		for n.countLeft(t) > 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if d := time.Since(began); d.Round(time.Second) != 7*time.Second {
 			t.Errorf("took %v", d)
 		}
 		synctest.Wait()
-		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+		if _, known := n.Get("a"); known || len(n.set.listWorkers()) > 0 {
 			t.Error("not forgotten")
 		}
 	})
@@ -209,8 +209,8 @@ func TestLifeAndDeath(t *testing.T) {
 // TestIdle checks that a running pod causes no decision for an hour.
 func TestIdle(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		checkRunning(t, n, "a/c#0")
 		before := n.changed.Load()
 		time.Sleep(time.Hour)
 		if more := n.changed.Load() - before; more > 0 {
@@ -226,7 +226,7 @@ func TestCrashLoop(t *testing.T) {
 	m.life = time.Millisecond
 	bubble(t, m, func(t *testing.T, n *node) {
 		began := time.Now()
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		for range 23 {
 			time.Sleep(7 * time.Second)
 			n.stop()
@@ -255,7 +255,7 @@ func TestSandboxFails(t *testing.T) {
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
 		began := time.Now()
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]; f.Reason != plan.FailedCreatePodSandBox {
 			t.Errorf("reason %q", f.Reason)
 		}
@@ -272,34 +272,34 @@ func TestSandboxFails(t *testing.T) {
 // power cut, all containers run again with the next attempt.
 func TestRestarts(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		n.stop()
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		n.start(t)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		time.Sleep(time.Minute)
 		n.stop()
 		n.Reboot()
 		n.start(t)
-		expect(t, n, "a/c#1")
+		checkRunning(t, n, "a/c#1")
 	})
 }
 
 // TestOrphan checks that a pod that is not desired is removed only after its source has listed its pods.
 func TestOrphan(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		n.stop()
 		n.wishes.pods, n.wishes.silent = map[types.UID]Wanted{}, true
 		n.start(t)
 		time.Sleep(time.Hour)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		n.wishes.mu.Lock()
 		n.wishes.silent = false
 		n.wishes.mu.Unlock()
 		n.set.PokeAll()
 		time.Sleep(time.Minute)
-		if expect(t, n); n.left(t) > 0 {
+		if checkRunning(t, n); n.countLeft(t) > 0 {
 			t.Error("the orphan was not removed")
 		}
 	})
@@ -308,17 +308,17 @@ func TestOrphan(t *testing.T) {
 // TestPredecessor checks that a pod waits for the end of the former pod with the same name.
 func TestPredecessor(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("old", Wanted{Pod: pod("old", "")})
-		n.want("new", Wanted{Pod: pod("new", ""), Waiting: "old"})
-		n.want("old", Wanted{Pod: pod("old", ""), Deleting: true, Grace: time.Minute})
+		n.setWish("old", Wanted{Pod: pod("old", "")})
+		n.setWish("new", Wanted{Pod: pod("new", ""), Predecessor: "old"})
+		n.setWish("old", Wanted{Pod: pod("old", ""), Deleting: true, Grace: time.Minute})
 		time.Sleep(59 * time.Second)
-		expect(t, n, "old/c#0")
+		checkRunning(t, n, "old/c#0")
 		time.Sleep(2 * time.Second)
 		if _, known := n.Get("old"); known {
 			t.Fatal("not forgotten")
 		}
-		n.want("new", Wanted{Pod: pod("new", "")})
-		expect(t, n, "new/c#0")
+		n.setWish("new", Wanted{Pod: pod("new", "")})
+		checkRunning(t, n, "new/c#0")
 	})
 }
 
@@ -329,7 +329,7 @@ func TestBoundedStarts(t *testing.T) {
 	m.startup = time.Second
 	bubble(t, m, func(t *testing.T, n *node) {
 		for i := range 30 {
-			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+			n.setWish(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
 		}
 		time.Sleep(1001 * time.Millisecond)
 		if got := len(n.list(true)); got != 4 {
@@ -348,7 +348,7 @@ func TestHangingStarts(t *testing.T) {
 	m.startup = 100 * time.Second
 	bubble(t, m, func(t *testing.T, n *node) {
 		for i := range 6 {
-			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+			n.setWish(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
 		}
 		time.Sleep(startSlotTime - time.Second)
 		if got := m.starting(); got != 4 {
@@ -368,11 +368,11 @@ func TestHangingStarts(t *testing.T) {
 // TestWantedAgain checks that a pod that is desired again while it ends begins a new life.
 func TestWantedAgain(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		n.again = pod("a", "")
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Minute})
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Minute})
 		time.Sleep(2 * time.Minute)
-		expect(t, n, "a/c#0")
+		checkRunning(t, n, "a/c#0")
 		if age := time.Since(n.set.Input("a").Started); age.Round(time.Second) != time.Minute {
 			t.Errorf("the pod started %v ago", age)
 		}
@@ -383,26 +383,26 @@ func TestWantedAgain(t *testing.T) {
 // would stay, and block the next pod with its name.
 func TestForgottenLate(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: pod("a", "")})
 		n.late = 1
-		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+		if _, known := n.Get("a"); known || len(n.set.listWorkers()) > 0 {
 			t.Error("not forgotten")
 		}
 	})
 }
 
-// The type idle is an actor that reports success and does nothing.
-type idle struct{ n atomic.Int64 }
+// idleActor is an actor that reports success and does nothing.
+type idleActor struct{ n atomic.Int64 }
 
-func (a *idle) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
+func (a *idleActor) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
 
 // TestNoEffect checks that workers do not loop if the runtime reports success without an effect.
 func TestNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, actor := newNode(t, newMachine()), &idle{}
+		n, actor := newNode(t, newMachine()), &idleActor{}
 		n.wishes.pods["a"] = Wanted{Pod: pod("a", "")}
 		log := slog.New(slog.DiscardHandler)
 		n.set = New(Config{Desired: &n.wishes, View: observe.New(observe.Config{Runtime: n.machine, Log: log}), Actor: actor, Log: log})
@@ -438,18 +438,18 @@ func TestPanic(t *testing.T) {
 		n.hooks = hook.Chain{&panicky{times: 2}}
 		n.start(t)
 		defer n.stop()
-		n.want("bad", Wanted{Pod: pod("bad", "")})
-		n.want("good", Wanted{Pod: pod("good", "")})
-		expect(t, n, "good/c#0")
+		n.setWish("bad", Wanted{Pod: pod("bad", "")})
+		n.setWish("good", Wanted{Pod: pod("good", "")})
+		checkRunning(t, n, "good/c#0")
 		time.Sleep(4 * time.Second)
-		expect(t, n, "bad/c#0", "good/c#0")
+		checkRunning(t, n, "bad/c#0", "good/c#0")
 		n.wishes.mu.Lock()
 		n.wishes.pods["bad"] = Wanted{} // a Wanted without a pod makes the worker panic
 		n.wishes.mu.Unlock()
 		n.set.Poke("bad")
 		time.Sleep(time.Minute)
-		n.want("bad", Wanted{Pod: pod("bad", ""), Deleting: true})
+		n.setWish("bad", Wanted{Pod: pod("bad", ""), Deleting: true})
 		time.Sleep(2 * time.Minute)
-		expect(t, n, "good/c#0")
+		checkRunning(t, n, "good/c#0")
 	})
 }

@@ -27,13 +27,13 @@ var ErrBroken = errors.New("broken answer")
 // ErrTimedOut means that a command was killed because its timeout had passed.
 var ErrTimedOut = errors.New("command timed out")
 
-// marked adds a kind of error, such as ErrInvalid, without changing the error's text.
-type marked struct {
+// markedError adds a kind of error, such as ErrInvalid, without changing the error's text.
+type markedError struct {
 	error
 	kind error
 }
 
-func (m *marked) Unwrap() []error { return []error{m.error, m.kind} }
+func (m *markedError) Unwrap() []error { return []error{m.error, m.kind} }
 
 // A Target is the container to call.
 type Target struct {
@@ -47,13 +47,13 @@ type Target struct {
 func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	n, err := t.port(port)
 	if err != nil {
-		return "", &marked{err, ErrInvalid}
+		return "", &markedError{err, ErrInvalid}
 	}
 	if host == "" {
 		host = t.IP
 	}
 	if host == "" {
-		return "", &marked{errors.New("the pod has no IP address"), ErrInvalid}
+		return "", &markedError{errors.New("the pod has no IP address"), ErrInvalid}
 	}
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
@@ -62,7 +62,7 @@ func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 func (t Target) port(port intstr.IntOrString) (n int, err error) {
 	n = int(port.IntVal)
 	if port.Type == intstr.String {
-		if n, err = t.named(port.StrVal); err != nil {
+		if n, err = t.portByName(port.StrVal); err != nil {
 			return 0, err
 		}
 	}
@@ -72,7 +72,7 @@ func (t Target) port(port intstr.IntOrString) (n int, err error) {
 	return n, nil
 }
 
-func (t Target) named(name string) (int, error) {
+func (t Target) portByName(name string) (int, error) {
 	for _, p := range t.Container.Ports {
 		if p.Name == name {
 			return int(p.ContainerPort), nil
@@ -85,9 +85,9 @@ func (t Target) named(name string) (int, error) {
 type Config struct {
 	Runtime cri.Runtime
 	Version string // the Kubernetes version for the User-Agent header, for example v1.36.3
-	// Gate reports whether a feature gate is on. If it is nil, all are off. The gates are H2CContainerProbe and
+	// GateEnabled reports whether a feature gate is on. If it is nil, all are off. The gates are H2CContainerProbe and
 	// GRPCContainerProbeTLS.
-	Gate func(name string) bool
+	GateEnabled func(name string) bool
 }
 
 // A Caller makes calls. It is safe for concurrent use.
@@ -95,8 +95,8 @@ type Caller struct{ Config }
 
 // New returns a Caller. It starts no goroutine.
 func New(c Config) *Caller {
-	if c.Gate == nil {
-		c.Gate = func(string) bool { return false }
+	if c.GateEnabled == nil {
+		c.GateEnabled = func(string) bool { return false }
 	}
 	return &Caller{c}
 }

@@ -23,8 +23,8 @@ import (
 
 // The timeout soon is for calls without a response, and long for calls with a response.
 const (
-	soon = 50 * time.Millisecond
-	long = time.Minute
+	shortTimeout = 50 * time.Millisecond
+	long         = time.Minute
 )
 
 func target(ports ...v1.ContainerPort) Target {
@@ -45,8 +45,8 @@ func portOf(t *testing.T, addr string) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// The function raw starts a server that calls serve for each connection, and returns its port.
-func raw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
+// serveRaw starts a server that calls serve for each connection, and returns its port.
+func serveRaw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,8 +65,8 @@ func raw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	return portOf(t, l.Addr().String())
 }
 
-// silence reads until the client closes the connection.
-func silence(c net.Conn) { io.Copy(io.Discard, c) }
+// readUntilClosed reads until the client closes the connection.
+func readUntilClosed(c net.Conn) { io.Copy(io.Discard, c) }
 
 func TestPort(t *testing.T) {
 	to := target(v1.ContainerPort{Name: "web", ContainerPort: 80}, v1.ContainerPort{Name: "far", ContainerPort: 70000})
@@ -120,7 +120,7 @@ func deaf(t *testing.T) intstr.IntOrString {
 
 func TestConnect(t *testing.T) {
 	ended := make(chan error, 1)
-	port := raw(t, func(c net.Conn) { _, err := c.Read(make([]byte, 1)); ended <- err })
+	port := serveRaw(t, func(c net.Conn) { _, err := c.Read(make([]byte, 1)); ended <- err })
 	c := New(Config{})
 	if err := c.Connect(t.Context(), target(), &v1.TCPSocketAction{Port: port}, long); err != nil {
 		t.Fatal(err)
@@ -279,7 +279,7 @@ func TestHostileServers(t *testing.T) {
 					return
 				}
 			}
-			silence(c)
+			readUntilClosed(c)
 		}
 	}
 	big := strings.Repeat("x", 32<<10)
@@ -290,30 +290,30 @@ func TestHostileServers(t *testing.T) {
 		timeout time.Duration
 		want    string
 	}{
-		{"silent", silence, "", soon, "Client.Timeout"},
+		{"silent", readUntilClosed, "", shortTimeout, "Client.Timeout"},
 		{"hangs up", func(net.Conn) {}, "", long, ""},
-		{"half a line", endless("HTTP/1.1 200", ""), "", soon, "Client.Timeout"},
+		{"half a line", endless("HTTP/1.1 200", ""), "", shortTimeout, "Client.Timeout"},
 		{"endless line", endless("HTTP/1.1 200 ", big), "", long, ""},
 		{"endless headers", endless("HTTP/1.1 200 OK\r\n", "A: "+big+"\r\n"), "", long, "exceeded"},
 		{"endless informations", endless("", "HTTP/1.1 103 Early Hints\r\nA: "+big+"\r\n\r\n"), "", long, ""},
-		{"half a body", endless("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", ""), "", soon, "Client.Timeout"},
+		{"half a body", endless("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", ""), "", shortTimeout, "Client.Timeout"},
 		{"short body", func(c net.Conn) {
 			io.ReadFull(c, make([]byte, 16))
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
 			c.(*net.TCPConn).CloseWrite()
-			silence(c)
+			readUntilClosed(c)
 		}, "", long, "unexpected EOF"},
 		{"endless chunks", endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), "", long, "ok"},
 		{"endless chunk length", endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "0"), "", long, ""},
 		{"endless body", endless("HTTP/1.1 200 OK\r\n\r\n", big), "", long, "ok"},
 		{"no HTTP", endless("SSH-2.0-OpenSSH_9.7\r\n", ""), "", long, "malformed"},
-		{"switches protocols", endless("HTTP/1.1 101 Switching Protocols\r\n\r\n", ""), "", soon, ""},
+		{"switches protocols", endless("HTTP/1.1 101 Switching Protocols\r\n\r\n", ""), "", shortTimeout, ""},
 		{"TLS: garbage", endless(big, ""), v1.URISchemeHTTPS, long, "tls"},
-		{"TLS: silent", silence, v1.URISchemeHTTPS, soon, "Client.Timeout"},
+		{"TLS: silent", readUntilClosed, v1.URISchemeHTTPS, shortTimeout, "Client.Timeout"},
 		{"TLS: endless handshake", endless("", "\x16\x03\x03\x00\x04\x02\xff\xff\xff"), v1.URISchemeHTTPS, long, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Scheme: tt.scheme, Port: raw(t, tt.serve)}, Probe, tt.timeout)
+			resp, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Scheme: tt.scheme, Port: serveRaw(t, tt.serve)}, Probe, tt.timeout)
 			switch {
 			case tt.want == "ok":
 				if err != nil || resp.Code != 200 || len(resp.Body) != MaxOutput {
@@ -338,8 +338,8 @@ func TestUnaskedIsNotLogged(t *testing.T) {
 	logged := make(chan string, 100)
 	log.SetOutput(lines(logged))
 	defer log.SetOutput(os.Stderr)
-	port := raw(t, func(c net.Conn) { io.WriteString(c, strings.Repeat("HTTP/1.1 200 OK\r\n\r\n", 10)); silence(c) })
-	if _, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Port: port}, Probe, soon); err != nil && !errors.Is(err, ErrBroken) {
+	port := serveRaw(t, func(c net.Conn) { io.WriteString(c, strings.Repeat("HTTP/1.1 200 OK\r\n\r\n", 10)); readUntilClosed(c) })
+	if _, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Port: port}, Probe, shortTimeout); err != nil && !errors.Is(err, ErrBroken) {
 		t.Error(err)
 	}
 	for len(logged) > 0 {
@@ -362,7 +362,7 @@ func (l lines) Write(b []byte) (int, error) {
 // TestGetEndsWithItsContext checks that a call without a timeout ends when the agent or the pod ends.
 func TestGetEndsWithItsContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	port := raw(t, func(c net.Conn) { stop(); silence(c) })
+	port := serveRaw(t, func(c net.Conn) { stop(); readUntilClosed(c) })
 	if _, err := New(Config{}).Get(ctx, target(), &v1.HTTPGetAction{Port: port}, Probe, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -20,7 +20,7 @@ type program func(ctx context.Context, out, errs io.Writer) error
 
 // local is a runtime in this process. remote is a runtime behind a socket.
 type (
-	local struct {
+	localRuntime struct {
 		cri.Runtime
 		run program
 	}
@@ -31,14 +31,14 @@ type (
 	}
 )
 
-func (l local) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+func (l localRuntime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	if id != "c1" || o.Stdin != nil || o.TTY {
 		return fmt.Errorf("exec in %s, input %v, terminal %v: %w", id, o.Stdin, o.TTY, errdefs.ErrNotFound)
 	}
 	return l.run(ctx, o.Stdout, o.Stderr)
 }
 
-func (l local) Forward(context.Context, string, int32, io.ReadWriteCloser) error {
+func (l localRuntime) Forward(context.Context, string, int32, io.ReadWriteCloser) error {
 	return errdefs.ErrNotImplemented
 }
 
@@ -102,7 +102,7 @@ func TestExec(t *testing.T) {
 		{"too slow", forever, time.Second, 0, `command timed out: "check me" timed out after 1s`},
 	} {
 		r := &remote{run: tt.run}
-		for kind, rt := range map[string]cri.Runtime{"local": local{run: tt.run}, "remote": r} {
+		for kind, rt := range map[string]cri.Runtime{"local": localRuntime{run: tt.run}, "remote": r} {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
 				out, err := New(Config{Runtime: rt}).Exec(t.Context(), "c1", []string{"check", "me"}, tt.timeout)
 				if got := fmt.Sprint(err); err == nil != (tt.want == "") || err != nil && got != tt.want {
@@ -126,7 +126,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecEndsWithItsContext(t *testing.T) {
-	for kind, rt := range map[string]cri.Runtime{"local": local{run: forever}, "remote": &remote{run: forever}} {
+	for kind, rt := range map[string]cri.Runtime{"local": localRuntime{run: forever}, "remote": &remote{run: forever}} {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		if _, err := New(Config{Runtime: rt}).Exec(ctx, "c1", []string{"a"}, time.Minute); !errors.Is(err, context.Canceled) {

@@ -19,9 +19,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The function with returns a Caller with the given feature gates.
-func with(gates ...string) *Caller {
-	return New(Config{Version: "1.37", Gate: func(name string) bool { return slices.Contains(gates, name) }})
+// newCaller returns a Caller with the given feature gates.
+func newCaller(gates ...string) *Caller {
+	return New(Config{Version: "1.37", GateEnabled: func(name string) bool { return slices.Contains(gates, name) }})
 }
 
 // TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if it requests that and the feature gate is on, with the
@@ -69,24 +69,24 @@ func TestClearHTTP2(t *testing.T) {
 		purpose  string
 		want     string
 	}{
-		{"HTTP/2", with(gate), "/", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
-		{"redirect", with(gate), "/moved", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
-		{"HTTP/1", with(gate), "/", new(v1.HTTPProtocolHTTP1), Probe, "HTTP/1.1 kube-probe/1.37"},
-		{"no protocol", with(gate), "/", nil, Probe, "HTTP/1.1 kube-probe/1.37"},
-		{"hook", with(gate), "/", http2, Lifecycle, "HTTP/1.1 kube-lifecycle/1.37"},
-		{"no gate", with(), "/", http2, Probe, "HTTP/1.1 kube-probe/1.37"},
+		{"HTTP/2", newCaller(gate), "/", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
+		{"redirect", newCaller(gate), "/moved", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
+		{"HTTP/1", newCaller(gate), "/", new(v1.HTTPProtocolHTTP1), Probe, "HTTP/1.1 kube-probe/1.37"},
+		{"no protocol", newCaller(gate), "/", nil, Probe, "HTTP/1.1 kube-probe/1.37"},
+		{"hook", newCaller(gate), "/", http2, Lifecycle, "HTTP/1.1 kube-lifecycle/1.37"},
+		{"no gate", newCaller(), "/", http2, Probe, "HTTP/1.1 kube-probe/1.37"},
 	} {
 		if r, err := get(tt.c, tt.path, tt.protocol, tt.purpose, long); err != nil || r.Body != tt.want {
 			t.Errorf("%s: %+v, %v", tt.name, r, err)
 		}
 	}
-	if r, err := get(with(gate), "/endless", http2, Probe, long); err != nil || len(r.Body) != MaxOutput {
+	if r, err := get(newCaller(gate), "/endless", http2, Probe, long); err != nil || len(r.Body) != MaxOutput {
 		t.Error(len(r.Body), err)
 	}
-	if _, err := get(with(gate), "/headers", http2, Probe, long); err == nil {
+	if _, err := get(newCaller(gate), "/headers", http2, Probe, long); err == nil {
 		t.Error("headers without end")
 	}
-	if _, err := get(with(gate), "/hang", http2, Probe, soon); err == nil || !strings.Contains(err.Error(), "Client.Timeout") {
+	if _, err := get(newCaller(gate), "/hang", http2, Probe, shortTimeout); err == nil || !strings.Contains(err.Error(), "Client.Timeout") {
 		t.Error(err)
 	}
 	for n := 0; n < 9; { // all connections are closed
@@ -101,9 +101,9 @@ func TestClearHTTP2(t *testing.T) {
 func TestHostileClearHTTP2(t *testing.T) {
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, serve := range map[string]func(net.Conn){
-		"silent":   silence,
-		"HTTP/1":   func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); silence(c) },
-		"garbage":  func(c net.Conn) { io.WriteString(c, strings.Repeat("\xff", 64<<10)); silence(c) },
+		"silent":   readUntilClosed,
+		"HTTP/1":   func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); readUntilClosed(c) },
+		"garbage":  func(c net.Conn) { io.WriteString(c, strings.Repeat("\xff", 64<<10)); readUntilClosed(c) },
 		"hangs up": func(net.Conn) {},
 		"endless settings": func(c net.Conn) {
 			for {
@@ -121,8 +121,8 @@ func TestHostileClearHTTP2(t *testing.T) {
 			}
 		},
 	} {
-		a := &v1.HTTPGetAction{Scheme: v1.URISchemeHTTP, Port: raw(t, serve), Protocol: new(v1.HTTPProtocolHTTP2)}
-		if r, err := with("H2CContainerProbe").Get(t.Context(), target(), a, Probe, soon); err == nil || errors.Is(err, ErrInvalid) {
+		a := &v1.HTTPGetAction{Scheme: v1.URISchemeHTTP, Port: serveRaw(t, serve), Protocol: new(v1.HTTPProtocolHTTP2)}
+		if r, err := newCaller("H2CContainerProbe").Get(t.Context(), target(), a, Probe, shortTimeout); err == nil || errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
@@ -153,12 +153,12 @@ func TestGRPCByTLS(t *testing.T) {
 		works   bool
 		timeout time.Duration
 	}{
-		{"TLS", with(gate), secure, new(v1.GRPCProbeModeTLS), true, long},
-		{"plaintext", with(gate), plain, new(v1.GRPCProbeModePlaintext), true, long},
-		{"no mode", with(gate), plain, nil, true, long},
-		{"no gate", with(), plain, new(v1.GRPCProbeModeTLS), true, long},
-		{"TLS to a server without", with(gate), plain, new(v1.GRPCProbeModeTLS), false, soon},
-		{"plaintext to TLS", with(gate), secure, nil, false, soon},
+		{"TLS", newCaller(gate), secure, new(v1.GRPCProbeModeTLS), true, long},
+		{"plaintext", newCaller(gate), plain, new(v1.GRPCProbeModePlaintext), true, long},
+		{"no mode", newCaller(gate), plain, nil, true, long},
+		{"no gate", newCaller(), plain, new(v1.GRPCProbeModeTLS), true, long},
+		{"TLS to a server without", newCaller(gate), plain, new(v1.GRPCProbeModeTLS), false, shortTimeout},
+		{"plaintext to TLS", newCaller(gate), secure, nil, false, shortTimeout},
 	} {
 		if err := tt.c.Check(t.Context(), target(), &v1.GRPCAction{Port: tt.port, Mode: tt.mode}, tt.timeout); (err == nil) != tt.works {
 			t.Errorf("%s: %v", tt.name, err)

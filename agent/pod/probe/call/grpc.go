@@ -38,7 +38,7 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxOutput)),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
-		return &marked{err, ErrInvalid}
+		return &markedError{err, ErrInvalid}
 	}
 	defer conn.Close()
 	ctx, stop := withTimeout(ctx, timeout)
@@ -67,7 +67,7 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 
 // credentials returns the credentials for a call in the action's mode. As for HTTPS, the certificate is not verified.
 func (c *Caller) credentials(a *v1.GRPCAction) credentials.TransportCredentials {
-	if a.Mode != nil && *a.Mode == v1.GRPCProbeModeTLS && c.Gate("GRPCContainerProbeTLS") {
+	if a.Mode != nil && *a.Mode == v1.GRPCProbeModeTLS && c.GateEnabled("GRPCContainerProbeTLS") {
 		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 	}
 	return insecure.NewCredentials()

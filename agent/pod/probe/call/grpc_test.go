@@ -114,20 +114,20 @@ func TestFakeGRPCServers(t *testing.T) {
 		return string(b) + "\x00\x00\x00\x00\x00"
 	}
 	for name, serve := range map[string]func(net.Conn){
-		"silent":        silence,
+		"silent":        readUntilClosed,
 		"hangs up":      func(net.Conn) {},
-		"HTTP/1":        func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); silence(c) },
-		"garbage":       func(c net.Conn) { io.WriteString(c, strings.Repeat("\xff", 64<<10)); silence(c) },
-		"a huge frame":  func(c net.Conn) { io.WriteString(c, frame(4, 1<<23)+strings.Repeat("x", 64<<10)); silence(c) },
-		"only settings": func(c net.Conn) { io.WriteString(c, frame(4, 0)); silence(c) },
+		"HTTP/1":        func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); readUntilClosed(c) },
+		"garbage":       func(c net.Conn) { io.WriteString(c, strings.Repeat("\xff", 64<<10)); readUntilClosed(c) },
+		"a huge frame":  func(c net.Conn) { io.WriteString(c, frame(4, 1<<23)+strings.Repeat("x", 64<<10)); readUntilClosed(c) },
+		"only settings": func(c net.Conn) { io.WriteString(c, frame(4, 0)); readUntilClosed(c) },
 		"endless settings": func(c net.Conn) {
 			for _, err := io.WriteString(c, frame(4, 0)); err == nil; _, err = io.WriteString(c, frame(4, 0)) {
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			port := raw(t, serve)
-			if err := check(t, port.IntVal, "", soon); !strings.HasPrefix(errorText(err), "timeout: ") &&
+			port := serveRaw(t, serve)
+			if err := check(t, port.IntVal, "", shortTimeout); !strings.HasPrefix(errorText(err), "timeout: ") &&
 				!strings.HasPrefix(errorText(err), "error: ") {
 				t.Errorf("got %v", err)
 			}

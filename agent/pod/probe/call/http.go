@@ -60,14 +60,14 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
 	if err != nil {
-		return Response{}, &marked{timeoutError(err, "or context cancellation while reading body"), ErrBroken}
+		return Response{}, &markedError{timeoutError(err, "or context cancellation while reading body"), ErrBroken}
 	}
 	return Response{resp.StatusCode, string(body)}, nil
 }
 
 // wantsClearHTTP2 reports whether a call must use HTTP/2 without TLS. A kubelet ignores the protocol of lifecycle hooks.
 func (c *Caller) wantsClearHTTP2(a *v1.HTTPGetAction, purpose string) bool {
-	return purpose == Probe && a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 && c.Gate("H2CContainerProbe")
+	return purpose == Probe && a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 && c.GateEnabled("H2CContainerProbe")
 }
 
 func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.Request, error) {
@@ -85,7 +85,7 @@ func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.R
 	}
 	req, err := http.NewRequest(http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, &marked{err, ErrInvalid}
+		return nil, &markedError{err, ErrInvalid}
 	}
 	for _, h := range a.HTTPHeaders {
 		req.Header.Add(h.Name, h.Value)

@@ -2,8 +2,8 @@
 // hook has returned.
 //
 //	worker --Run(hook)--> call.Caller --> the container, the pod's address
-//	   '-----Returned(id)--> Dir/ID, while the container is there
-//	plan.Input <--Has(id)------'
+//	   '-----MarkReturned(id)--> Dir/ID, while the container is there
+//	plan.Input <--HasReturned(id)------'
 //
 // Dir is on tmpfs: like running containers, it survives the end of the agent but not a reboot. A container is marked
 // only after its hook has returned. If the agent ends before that, the hook runs again. So each hook runs at least

@@ -69,17 +69,17 @@ func (h *Hooks) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{h.fallbacks, h.sleepsCut}
 }
 
-// Has reports whether the postStart hook of a container has returned.
-func (h *Hooks) Has(id string) bool {
+// HasReturned reports whether the postStart hook of a container has returned.
+func (h *Hooks) HasReturned(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.returned[id]
 	return ok
 }
 
-// Returned marks a container, because its postStart hook has returned. If the mark cannot be stored, it is lost when
+// MarkReturned marks a container, because its postStart hook has returned. If the mark cannot be stored, it is lost when
 // this process ends.
-func (h *Hooks) Returned(id string) error {
+func (h *Hooks) MarkReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.returned[id] = struct{}{}
@@ -114,8 +114,8 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Keep removes the marks of all containers for which exists returns false.
-func (h *Hooks) Keep(exists func(id string) bool) error {
+// Prune removes the marks of all containers for which exists returns false.
+func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
 	for id := range h.returned {

@@ -27,14 +27,14 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// The type answers is a Caller whose commands return the given result, and whose HTTP requests are real.
-type answers struct {
+// fakeCaller is a Caller whose commands return the given result, and whose HTTP requests are real.
+type fakeCaller struct {
 	*call.Caller
 	out string
 	err error
 }
 
-func (a answers) Exec(_ context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
+func (a fakeCaller) Exec(_ context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
 	if id != "c1" || timeout != 0 {
 		return nil, fmt.Errorf("called in %q within %v", id, timeout)
 	}
@@ -43,7 +43,7 @@ func (a answers) Exec(_ context.Context, id string, command []string, timeout ti
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "lifecycle")) }
 
-func open(t *testing.T, c Config) *Hooks {
+func openHooks(t *testing.T, c Config) *Hooks {
 	t.Helper()
 	if c.Dir == "" {
 		c.Dir = filepath.Join(t.TempDir(), "hooks")
@@ -66,16 +66,16 @@ func TestMessages(t *testing.T) {
 	nobody := &v1.HTTPGetAction{Path: "/x", Port: intstr.FromString("none")}
 	for want, tt := range map[string]struct {
 		hook v1.LifecycleHandler
-		answers
+		fakeCaller
 	}{
-		"": {v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "true"}}}, answers{}},
+		"": {v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "true"}}}, fakeCaller{}},
 		`Exec lifecycle hook ([sh -c false]) for Container "c" in Pod "web_default(u1)" failed - error: bad, message: "oh\n"`: {
-			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "false"}}}, answers{out: "oh\n", err: errors.New("bad")}},
+			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "false"}}}, fakeCaller{out: "oh\n", err: errors.New("bad")}},
 		`HTTP lifecycle hook (/x) for Container "c" in Pod "web_default(u1)" failed - error: strconv.Atoi: parsing "none": invalid syntax`: {
-			v1.LifecycleHandler{HTTPGet: nobody}, answers{Caller: call.New(call.Config{})}},
-		`Cannot run handler: invalid handler: &LifecycleHandler{`: {v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}, answers{}},
+			v1.LifecycleHandler{HTTPGet: nobody}, fakeCaller{Caller: call.New(call.Config{})}},
+		`Cannot run handler: invalid handler: &LifecycleHandler{`: {v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}, fakeCaller{}},
 	} {
-		h := open(t, Config{Caller: tt.answers})
+		h := openHooks(t, Config{Caller: tt.fakeCaller})
 		err := h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &tt.hook)
 		if got := fmt.Sprint(err); err != nil && (want == "" || !strings.HasPrefix(got, want)) || err == nil && want != "" {
 			t.Errorf("%s, not %s", got, want)
@@ -85,7 +85,7 @@ func TestMessages(t *testing.T) {
 
 // TestOutputIsBounded checks that only a limited part of a command's output is in the error.
 func TestOutputIsBounded(t *testing.T) {
-	h := open(t, Config{Caller: answers{out: strings.Repeat("x", call.MaxOutput), err: errors.New("bad")}})
+	h := openHooks(t, Config{Caller: fakeCaller{out: strings.Repeat("x", call.MaxOutput), err: errors.New("bad")}})
 	err := h.Run(t.Context(), aPod(), &v1.Container{}, "c1", &v1.LifecycleHandler{Exec: &v1.ExecAction{}})
 	if err == nil || len(err.Error()) > 2*maxOutput {
 		t.Errorf("a message of %d bytes", len(fmt.Sprint(err)))
@@ -118,7 +118,7 @@ func TestHTTP(t *testing.T) {
 	record := func(e eventtest.Event) {
 		events = append(events, fmt.Sprint(e.Pod.Name, " ", e.Container, e.Type, " ", e.Reason, ": ", e.Message))
 	}
-	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{Version: "1.36"})}, Events: eventtest.Sink(record)})
+	h := openHooks(t, Config{Caller: fakeCaller{Caller: call.New(call.Config{Version: "1.36"})}, Events: eventtest.Sink(record)})
 	get := &v1.HTTPGetAction{Port: portOf(t, s), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}, {Name: "X", Value: "y"}}}
 	run := func() error {
 		return h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{HTTPGet: get})
@@ -135,7 +135,7 @@ func TestHTTP(t *testing.T) {
 		"http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
 		t.Errorf("events %q", events)
 	}
-	if got := counted(t, h); got[0] != 1 {
+	if got := counterValues(t, h); got[0] != 1 {
 		t.Error(got)
 	}
 	s.Close()
@@ -157,7 +157,7 @@ func TestHTTPHangs(t *testing.T) {
 			accepted <- c
 		}
 	}()
-	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{})}})
+	h := openHooks(t, Config{Caller: fakeCaller{Caller: call.New(call.Config{})}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -194,27 +194,27 @@ func TestSleep(t *testing.T) {
 // removed.
 func TestMarks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
-	h := open(t, Config{Dir: dir})
+	h := openHooks(t, Config{Dir: dir})
 	for _, id := range []string{"a", "b", "c"} {
-		if h.Has(id) {
+		if h.HasReturned(id) {
 			t.Errorf("%s has returned", id)
 		}
-		if err := h.Returned(id); err != nil {
+		if err := h.MarkReturned(id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := h.Forget("a"); err != nil || h.Has("a") {
-		t.Errorf("a: %v, %v", h.Has("a"), err)
+	if err := h.Forget("a"); err != nil || h.HasReturned("a") {
+		t.Errorf("a: %v, %v", h.HasReturned("a"), err)
 	}
 	if err := h.Forget("never seen"); err != nil {
 		t.Error(err)
 	}
-	h = open(t, Config{Dir: dir})
-	if h.Has("a") || !h.Has("b") || !h.Has("c") {
+	h = openHooks(t, Config{Dir: dir})
+	if h.HasReturned("a") || !h.HasReturned("b") || !h.HasReturned("c") {
 		t.Error("the marks have changed")
 	}
-	if err := h.Keep(func(id string) bool { return id == "c" }); err != nil || h.Has("b") {
-		t.Errorf("b: %v, %v", h.Has("b"), err)
+	if err := h.Prune(func(id string) bool { return id == "c" }); err != nil || h.HasReturned("b") {
+		t.Errorf("b: %v, %v", h.HasReturned("b"), err)
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 || left[0].Name() != "c" {
@@ -225,12 +225,12 @@ func TestMarks(t *testing.T) {
 // TestHostileIDs checks that no mark is written outside the directory, whatever the container ID is.
 func TestHostileIDs(t *testing.T) {
 	parent := t.TempDir()
-	h := open(t, Config{Dir: filepath.Join(parent, "hooks")})
+	h := openHooks(t, Config{Dir: filepath.Join(parent, "hooks")})
 	for _, id := range []string{"", ".", "..", "../x", "/etc/x", "a/b", "a\x00"} {
-		if err := h.Returned(id); err == nil {
+		if err := h.MarkReturned(id); err == nil {
 			t.Errorf("%q is accepted", id)
 		}
-		if !h.Has(id) {
+		if !h.HasReturned(id) {
 			t.Errorf("%q: its hook is not marked as returned", id)
 		}
 	}
@@ -244,26 +244,26 @@ func TestHostileIDs(t *testing.T) {
 // second time after a restart.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
-	h := open(t, Config{Dir: dir})
+	h := openHooks(t, Config{Dir: dir})
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Returned("b"); err != nil || !open(t, Config{Dir: dir}).Has("b") {
+	if err := h.MarkReturned("b"); err != nil || !openHooks(t, Config{Dir: dir}).HasReturned("b") {
 		t.Errorf("after the removal of the directory: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.Symlink("missing/hooks", dir)); err != nil { // the directory cannot be created
 		t.Fatal(err)
 	}
-	if err := h.Returned("a"); err == nil || !h.Has("a") {
-		t.Errorf("%v, %v", err, h.Has("a"))
+	if err := h.MarkReturned("a"); err == nil || !h.HasReturned("a") {
+		t.Errorf("%v, %v", err, h.HasReturned("a"))
 	}
-	if err := h.Forget("a"); err != nil || h.Has("a") {
-		t.Errorf("%v, %v", err, h.Has("a"))
+	if err := h.Forget("a"); err != nil || h.HasReturned("a") {
+		t.Errorf("%v, %v", err, h.HasReturned("a"))
 	}
 }
 
-// The function counted returns the values of the hooks' counters.
-func counted(t *testing.T, h *Hooks) (out []float64) {
+// counterValues returns the values of the hooks' counters.
+func counterValues(t *testing.T, h *Hooks) (out []float64) {
 	t.Helper()
 	for _, c := range h.Collectors() {
 		var m dto.Metric
@@ -277,7 +277,7 @@ func counted(t *testing.T, h *Hooks) (out []float64) {
 
 // TestSleepCounts checks that an interrupted sleep is counted.
 func TestSleepCounts(t *testing.T) {
-	h := open(t, Config{})
+	h := openHooks(t, Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}); err != nil {
 		t.Error(err)
@@ -286,7 +286,7 @@ func TestSleepCounts(t *testing.T) {
 	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 100}}); err == nil {
 		t.Error("a cancelled sleep of 100 s succeeded")
 	}
-	if got := counted(t, h); got[0] != 0 || got[1] != 1 {
+	if got := counterValues(t, h); got[0] != 0 || got[1] != 1 {
 		t.Error(got)
 	}
 }

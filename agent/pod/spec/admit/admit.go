@@ -21,17 +21,17 @@ import (
 
 // Node contains the facts about the node that are needed for admission.
 type Node struct {
-	Name        string
-	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
-	Labels      map[string]string // labels of the node
-	Taints      []v1.Taint        // taints of the node
-	Allocatable v1.ResourceList   // if nil, resources are not checked
-	AppArmor    error             // reason why AppArmor profiles are not enforced; nil if they are enforced
-	SELinux     error             // reason why SELinux labels are not enforced; nil if they are enforced
-	Sysctls     []string          // sysctls that are allowed in addition to the safe ones; a trailing * matches any suffix
-	Quotas      bool              // set if the file system of the volumes supports project quotas
-	Limits      bool              // set if local storage is measured, and its limits are enforced by eviction
-	Off         bool              // set if the machine is shutting down; then no pod is admitted
+	Name         string
+	OS, Arch     string            // runtime.GOOS, runtime.GOARCH
+	Labels       map[string]string // labels of the node
+	Taints       []v1.Taint        // taints of the node
+	Allocatable  v1.ResourceList   // if nil, resources are not checked
+	AppArmor     error             // reason why AppArmor profiles are not enforced; nil if they are enforced
+	SELinux      error             // reason why SELinux labels are not enforced; nil if they are enforced
+	Sysctls      []string          // sysctls that are allowed in addition to the safe ones; a trailing * matches any suffix
+	Quotas       bool              // set if the file system of the volumes supports project quotas
+	Limits       bool              // set if local storage is measured, and its limits are enforced by eviction
+	ShuttingDown bool              // set if the machine is shutting down; then no pod is admitted
 	// StaticCPU and StaticMemory are set if guaranteed pods have exclusive CPUs or memory, which a resize cannot
 	// change.
 	StaticCPU, StaticMemory bool
@@ -59,17 +59,17 @@ type Holder struct {
 	requests v1.ResourceList
 }
 
-// Hold returns the Holder of a pod. The pod must not be changed afterwards.
-func Hold(pod *v1.Pod) *Holder {
-	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(unclaimed(pod))}
+// NewHolder returns the Holder of a pod. The pod must not be changed afterwards.
+func NewHolder(pod *v1.Pod) *Holder {
+	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(withoutClaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
 
-// unclaimed returns the pod without those resource requests that the scheduler has turned into resource claims. The
+// withoutClaimed returns the pod without those resource requests that the scheduler has turned into resource claims. The
 // node does not count these requests.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource
-func unclaimed(pod *v1.Pod) *v1.Pod {
+func withoutClaimed(pod *v1.Pod) *v1.Pod {
 	st := pod.Status.ExtendedResourceClaimStatus
 	if st == nil || len(st.RequestMappings) == 0 {
 		return pod
@@ -98,8 +98,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit decides whether a pod may run in addition to others, which must be the admitted pods that have not ended. It
 // returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity,
-		taints, sysctls, apparmor, selinux, features, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, rejectDuringShutdown, operatingSystem, nodeName, selector,
+		affinity, taints, sysctls, apparmor, selinux, features, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
@@ -137,10 +137,10 @@ func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	return reject("Evicted", "The node had condition: %v. ", n.Pressures)
 }
 
-// off rejects pods while the machine is shutting down.
+// rejectDuringShutdown rejects pods while the machine is shutting down.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
-func off(_ *Holder, _ []*Holder, n Node) *Rejection {
-	if n.Off {
+func rejectDuringShutdown(_ *Holder, _ []*Holder, n Node) *Rejection {
+	if n.ShuttingDown {
 		return reject("NodeShutdown", "Pod was rejected as the node is shutting down.")
 	}
 	return nil
@@ -289,7 +289,7 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	for _, name := range slices.Sorted(maps.Keys(h.requests)) {
 		have, ok := n.Allocatable[name]
 		q := h.requests[name]
-		if q.IsZero() || !ok && (name == v1.ResourcePods || Extended(name)) {
+		if q.IsZero() || !ok && (name == v1.ResourcePods || IsExtended(name)) {
 			continue
 		}
 		var taken resource.Quantity
@@ -307,11 +307,11 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	return out
 }
 
-// Extended reports whether a resource is an extended resource. An extended resource that the node does not have is
+// IsExtended reports whether a resource is an extended resource. An extended resource that the node does not have is
 // not checked, as in a kubelet. A pod that bypassed the scheduler, or that started before its device plugin, then
 // runs without being counted.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
-func Extended(name v1.ResourceName) bool {
+func IsExtended(name v1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)

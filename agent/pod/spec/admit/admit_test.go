@@ -75,7 +75,7 @@ func requires(key string, op v1.NodeSelectorOperator, values ...string) func(*v1
 	}
 }
 
-func from(source string, tolerates ...string) func(*v1.Pod) {
+func withSource(source string, tolerates ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations = map[string]string{keys.ConfigSource: source}
 		for _, key := range tolerates {
@@ -90,13 +90,13 @@ func TestTaints(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{pod("intolerant", from(keys.SourceAPI)), "TaintToleration"},
-		{pod("other", from(keys.SourceAPI, "later")), "TaintToleration"},
-		{pod("tolerant", from(keys.SourceAPI, "gone")), ""},
-		{pod("all", from(keys.SourceAPI, "")), ""},
-		{pod("static", from(keys.SourceFile)), ""},
+		{pod("intolerant", withSource(keys.SourceAPI)), "TaintToleration"},
+		{pod("other", withSource(keys.SourceAPI, "later")), "TaintToleration"},
+		{pod("tolerant", withSource(keys.SourceAPI, "gone")), ""},
+		{pod("all", withSource(keys.SourceAPI, "")), ""},
+		{pod("static", withSource(keys.SourceFile)), ""},
 	} {
-		if r := Admit(Hold(tt.pod), nil, n); (r == nil) != (tt.want == "") || r != nil && r.Reason != tt.want {
+		if r := Admit(NewHolder(tt.pod), nil, n); (r == nil) != (tt.want == "") || r != nil && r.Reason != tt.want {
 			t.Errorf("%s: %+v, want %q", tt.pod.Name, r, tt.want)
 		}
 	}
@@ -124,18 +124,18 @@ func TestPressure(t *testing.T) {
 		has  []v1.NodeConditionType
 		want string
 	}{
-		{pod("effort", from(keys.SourceAPI)), nil, ""},
-		{pod("effort", from(keys.SourceAPI)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
-		{pod("tolerates", from(keys.SourceAPI, v1.TaintNodeMemoryPressure)), []v1.NodeConditionType{memory}, ""},
-		{pod("tolerates another", from(keys.SourceAPI, v1.TaintNodeDiskPressure)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
-		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{memory}, ""},
-		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{disk}, "The node had condition: [DiskPressure]. "},
-		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{disk, memory}, "The node had condition: [DiskPressure MemoryPressure]. "},
-		{pod("tolerates all", from(keys.SourceAPI, "")), []v1.NodeConditionType{pids}, "The node had condition: [PIDPressure]. "},
-		{pod("critical", from(keys.SourceAPI), high), []v1.NodeConditionType{disk, memory}, ""},
-		{pod("static", from(keys.SourceFile)), []v1.NodeConditionType{disk}, ""},
+		{pod("effort", withSource(keys.SourceAPI)), nil, ""},
+		{pod("effort", withSource(keys.SourceAPI)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
+		{pod("tolerates", withSource(keys.SourceAPI, v1.TaintNodeMemoryPressure)), []v1.NodeConditionType{memory}, ""},
+		{pod("tolerates another", withSource(keys.SourceAPI, v1.TaintNodeDiskPressure)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
+		{pod("asks", withSource(keys.SourceAPI), asks), []v1.NodeConditionType{memory}, ""},
+		{pod("asks", withSource(keys.SourceAPI), asks), []v1.NodeConditionType{disk}, "The node had condition: [DiskPressure]. "},
+		{pod("asks", withSource(keys.SourceAPI), asks), []v1.NodeConditionType{disk, memory}, "The node had condition: [DiskPressure MemoryPressure]. "},
+		{pod("tolerates all", withSource(keys.SourceAPI, "")), []v1.NodeConditionType{pids}, "The node had condition: [PIDPressure]. "},
+		{pod("critical", withSource(keys.SourceAPI), high), []v1.NodeConditionType{disk, memory}, ""},
+		{pod("static", withSource(keys.SourceFile)), []v1.NodeConditionType{disk}, ""},
 	} {
-		r := Admit(Hold(tt.pod), nil, Node{Pressures: tt.has})
+		r := Admit(NewHolder(tt.pod), nil, Node{Pressures: tt.has})
 		if (r == nil) != (tt.want == "") || r != nil && (r.Reason != "Evicted" || r.Message != tt.want) {
 			t.Errorf("%s under %v: %+v, want %q", tt.pod.Name, tt.has, r, tt.want)
 		}
@@ -143,7 +143,7 @@ func TestPressure(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
+	if r := Admit(NewHolder(pod("a")), nil, Node{ShuttingDown: true}); r == nil || r.Reason != "NodeShutdown" {
 		t.Errorf("a pod is admitted during a shutdown: %+v", r)
 	}
 }
@@ -220,9 +220,9 @@ func TestAdmit(t *testing.T) {
 	} {
 		var others []*Holder
 		for _, p := range tt.others {
-			others = append(others, Hold(p))
+			others = append(others, NewHolder(p))
 		}
-		r := Admit(Hold(tt.pod), others, n)
+		r := Admit(NewHolder(tt.pod), others, n)
 		if r == nil {
 			r = &Rejection{}
 		}
@@ -242,12 +242,12 @@ func TestBindOptions(t *testing.T) {
 		alpha  []string
 		reason string
 	}{{nil, "PodFeatureUnsupported"}, {[]string{config.GateEmptyDirMode}, "PodFeatureUnsupported"}, {[]string{config.GateBindOptions}, ""}} {
-		r := features(Hold(pod("a", bindOptions)), nil, Node{Alpha: c.alpha})
+		r := features(NewHolder(pod("a", bindOptions)), nil, Node{Alpha: c.alpha})
 		if got := r != nil; got != (c.reason != "") || got && r.Reason != c.reason {
 			t.Errorf("%q: %v", c.alpha, r)
 		}
 	}
-	if r := features(Hold(pod("a", func(*v1.Pod) {})), nil, Node{}); r != nil {
+	if r := features(NewHolder(pod("a", func(*v1.Pod) {})), nil, Node{}); r != nil {
 		t.Errorf("a plain pod: %v", r)
 	}
 }

@@ -17,16 +17,16 @@ const fieldsFile = "../../../../docs/pod-fields.md"
 
 // Support of the node for a field.
 const (
-	works   = "works"
-	partly  = "partly"
-	refused = "refused"
-	others  = "not the node's" // the scheduler, the API server or a controller uses it
-	windows = "Windows"        // rejected on Linux, as by Kubernetes
+	works          = "works"
+	partly         = "partly"
+	refused        = "refused"
+	actedElsewhere = "not the node's" // the scheduler, the API server or a controller uses it
+	windows        = "Windows"        // rejected on Linux, as by Kubernetes
 )
 
 // The list fieldTypes contains the types whose fields are documented, in the order of the page. Each field has a row.
 var fieldTypes = []fieldtest.Table{
-	{Of: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
 		{"volumes", works, "their kinds are below"},
 		{"initContainers", works, "sidecars too"},
 		{"containers", works, ""},
@@ -38,7 +38,7 @@ var fieldTypes = []fieldtest.Table{
 		{"nodeSelector", works, "checked again at admission, also of static pods"},
 		{"serviceAccountName", works, "a projected volume provides its token"},
 		{"serviceAccount", works, "the old name of serviceAccountName"},
-		{"automountServiceAccountToken", others, "the API server adds the volume"},
+		{"automountServiceAccountToken", actedElsewhere, "the API server adds the volume"},
 		{"nodeName", works, "a pod that names another node is rejected"},
 		{"hostNetwork", works, ""},
 		{"hostPID", works, ""},
@@ -49,7 +49,7 @@ var fieldTypes = []fieldtest.Table{
 		{"hostname", works, ""},
 		{"subdomain", works, ""},
 		{"affinity", works, "required node affinity is checked at admission; the scheduler evaluates the rest"},
-		{"schedulerName", others, ""},
+		{"schedulerName", actedElsewhere, ""},
 		{"tolerations", works, "those of NoExecute taints are checked at admission; the scheduler and controllers evaluate the rest"},
 		{"hostAliases", works, ""},
 		{"priorityClassName", works, "the API server resolves it to priority; a manifest on the node can use only the system's classes"},
@@ -58,20 +58,20 @@ var fieldTypes = []fieldtest.Table{
 		{"readinessGates", works, ""},
 		{"runtimeClassName", works, "see [runtime classes](runtime-classes.md)"},
 		{"enableServiceLinks", works, ""},
-		{"preemptionPolicy", others, ""},
+		{"preemptionPolicy", actedElsewhere, ""},
 		{"overhead", works, ""},
-		{"topologySpreadConstraints", others, ""},
+		{"topologySpreadConstraints", actedElsewhere, ""},
 		{"setHostnameAsFQDN", works, ""},
 		{"os", works, "a pod for another system is rejected"},
 		{"hostUsers", works, "if kernel, file systems and OCI runtime support idmapped mounts ([user namespaces](user-namespaces.md)); otherwise the pod waits, with a kubelet's event"},
-		{"schedulingGates", others, ""},
+		{"schedulingGates", actedElsewhere, ""},
 		{"resourceClaims", works, "[dynamic resources](devices.md#dynamic-resources); not of static pods"},
 		{"resources", works, "of the pod as a whole"},
 		{"hostnameOverride", works, ""},
-		{"schedulingGroup", others, ""},
-		{"evictionResponders", others, ""},
+		{"schedulingGroup", actedElsewhere, ""},
+		{"evictionResponders", actedElsewhere, ""},
 	}},
-	{Of: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
 		{"seLinuxOptions", works, "if SELinux is on; otherwise refused, except a level alone, which is reported and ignored"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
@@ -86,7 +86,7 @@ var fieldTypes = []fieldtest.Table{
 		{"appArmorProfile", works, "if AppArmor is on; otherwise refused"},
 		{"seLinuxChangePolicy", works, "MountOption has an effect for PersistentVolumes of iSCSI and of CSI drivers with seLinuxMount; the files of all other volumes are relabelled"},
 	}},
-	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
 		{"image", works, "a new image on a running pod replaces the container"},
 		{"command", works, ""},
@@ -113,10 +113,10 @@ var fieldTypes = []fieldtest.Table{
 		{"stdinOnce", works, ""},
 		{"tty", works, ""},
 	}},
-	{Of: reflect.TypeFor[v1.EphemeralContainer](), Title: "spec.ephemeralContainers[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.EphemeralContainer](), Title: "spec.ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"targetContainerName", works, ""},
 	}},
-	{Of: reflect.TypeFor[v1.SecurityContext](), Title: "securityContext of a container", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.SecurityContext](), Title: "securityContext of a container", Rows: []fieldtest.Row{
 		{"capabilities", works, ""},
 		{"privileged", works, ""},
 		{"seLinuxOptions", works, "if SELinux is on; otherwise refused, except a level alone, which is reported and ignored"},
@@ -130,7 +130,7 @@ var fieldTypes = []fieldtest.Table{
 		{"seccompProfile", works, ""},
 		{"appArmorProfile", works, "if AppArmor is on; otherwise refused"},
 	}},
-	{Of: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
 		{"readOnly", works, ""},
 		{"recursiveReadOnly", works, "if kernel and OCI runtime support it (runc 1.1, crun 1.4). Otherwise `IfPossible` means plain read-only, and with `Enabled` the container does not start"},
@@ -140,20 +140,20 @@ var fieldTypes = []fieldtest.Table{
 		{"subPathExpr", works, ""},
 		{"bindMountOptions", works, "with the feature gate VolumeBindMountOptions and a runtime that supports it; otherwise refused"},
 	}},
-	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
 		{"fieldRef", works, ""},
 		{"resourceFieldRef", works, ""},
 		{"configMapKeyRef", works, "of the API server, or [from manifests](standalone.md)"},
 		{"secretKeyRef", works, "of the API server, or [from manifests](standalone.md)"},
 		{"fileKeyRef", works, "files of at most 64 KiB in an emptyDir"},
 	}},
-	{Of: reflect.TypeFor[v1.LifecycleHandler](), Title: "lifecycle.postStart, lifecycle.preStop", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.LifecycleHandler](), Title: "lifecycle.postStart, lifecycle.preStop", Rows: []fieldtest.Row{
 		{"exec", works, ""},
 		{"httpGet", works, ""},
 		{"tcpSocket", refused, "the hook fails when it runs, as on every kubelet"},
 		{"sleep", works, ""},
 	}},
-	{Of: reflect.TypeFor[v1.Probe](), Title: "startupProbe, readinessProbe, livenessProbe", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.Probe](), Title: "startupProbe, readinessProbe, livenessProbe", Rows: []fieldtest.Row{
 		{"exec", works, ""},
 		{"httpGet", works, ""},
 		{"tcpSocket", works, ""},
@@ -165,7 +165,7 @@ var fieldTypes = []fieldtest.Table{
 		{"failureThreshold", works, ""},
 		{"terminationGracePeriodSeconds", works, ""},
 	}},
-	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
 		{"hostPath", works, ""},
 		{"emptyDir", works, "a sizeLimit is enforced in memory, in huge pages, and on disk where its file system has project quotas; elsewhere a pod that exceeds it is [evicted](resources.md#limits-on-files). `mode` needs the feature gate EmptyDirVolumeMode"},
 		{"gcePersistentDisk", refused, ""},
@@ -197,7 +197,7 @@ var fieldTypes = []fieldtest.Table{
 		{"ephemeral", works, "as a claim that the control plane makes for the pod"},
 		{"image", works, "pulled when a container that mounts it starts"},
 	}},
-	{Of: reflect.TypeFor[v1.VolumeProjection](), Title: "volumes[].projected.sources[]", Rows: []fieldtest.Row{
+	{Type: reflect.TypeFor[v1.VolumeProjection](), Title: "volumes[].projected.sources[]", Rows: []fieldtest.Row{
 		{"secret", works, ""},
 		{"downwardAPI", works, ""},
 		{"configMap", works, ""},
@@ -215,7 +215,7 @@ func TestEveryFieldHasAVerdict(t *testing.T) {
 	for _, ft := range fieldTypes {
 		for _, r := range ft.Rows {
 			if r.Verdict() == partly && r.Note() == "" {
-				t.Errorf("%s.%s: the note on the missing part is empty", ft.Of.Name(), r.Name())
+				t.Errorf("%s.%s: the note on the missing part is empty", ft.Type.Name(), r.Name())
 			}
 		}
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// An Ignored is a field that a pod may set but that has no effect on this node. It is reported to users.
-type Ignored struct {
-	Field   string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
-	Instead string // what happens instead; the rest of a sentence that begins with the field
+// An IgnoredField is a field that a pod may set but that has no effect on this node. It is reported to users.
+type IgnoredField struct {
+	Field  string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
+	Effect string // what happens instead; the rest of a sentence that begins with the field
 }
 
-func (i Ignored) String() string { return i.Field + " " + i.Instead }
+func (i IgnoredField) String() string { return i.Field + " " + i.Effect }
 
-// maxSentence is the maximum length of a Sentence in bytes, so that it fits into an event.
+// maxSentence is the maximum length of a DescribeIgnored in bytes, so that it fits into an event.
 const maxSentence = 1000
 
-// Sentence returns one line that describes all ignored fields.
-func Sentence(list []Ignored) string {
+// DescribeIgnored returns one line that describes all ignored fields.
+func DescribeIgnored(list []IgnoredField) string {
 	var b strings.Builder
 	b.WriteString("This node accepts fields that do not act: ")
 	for i, f := range list {
@@ -50,7 +50,7 @@ type ignored struct {
 // IgnoredFields returns the fields of a pod that have no effect on the node, in the order of the manifest. When a
 // field has been implemented, remove its row here. These rows are the source of the warnings of islet apply, of the
 // event FieldIgnored and of a line in islet status.
-func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
+func IgnoredFields(pod *v1.Pod, n Node) (out []IgnoredField) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
 		out = listed(out, append(ofContainer(at, c, n), ignored{level, at.Child("securityContext", "seLinuxOptions", "level"),
@@ -114,10 +114,10 @@ func setsOwner(v *v1.Volume) bool {
 	})
 }
 
-func listed(out []Ignored, rows []ignored) []Ignored {
+func listed(out []IgnoredField, rows []ignored) []IgnoredField {
 	for _, r := range rows {
 		if r.there {
-			out = append(out, Ignored{r.path.String(), r.instead})
+			out = append(out, IgnoredField{r.path.String(), r.instead})
 		}
 	}
 	return out

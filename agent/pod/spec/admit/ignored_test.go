@@ -33,7 +33,7 @@ func everything(p *v1.Pod) {
 	p.Spec.Volumes = []v1.Volume{{}, empty("", nil), empty("", &limit), empty(v1.StorageMediumMemory, &limit)}
 }
 
-func fields(list []Ignored) (out []string) {
+func fields(list []IgnoredField) (out []string) {
 	for _, f := range list {
 		out = append(out, f.Field)
 	}
@@ -65,7 +65,7 @@ func TestIgnoredFields(t *testing.T) {
 		t.Errorf("where limits count: %v", got)
 	}
 	for _, f := range got {
-		if f.Instead == "" {
+		if f.Effect == "" {
 			t.Errorf("%s: the effect is not described", f.Field)
 		}
 	}
@@ -143,11 +143,11 @@ func TestIgnoredLevel(t *testing.T) {
 }
 
 func TestSentence(t *testing.T) {
-	one := []Ignored{{"spec.a", "is not run"}, {"spec.b", "is not enforced"}}
-	if got := Sentence(one); got != "This node accepts fields that do not act: spec.a is not run; spec.b is not enforced" {
+	one := []IgnoredField{{"spec.a", "is not run"}, {"spec.b", "is not enforced"}}
+	if got := DescribeIgnored(one); got != "This node accepts fields that do not act: spec.a is not run; spec.b is not enforced" {
 		t.Errorf("got %q", got)
 	}
-	if got := Sentence(slices.Repeat(one, 100)); len(got) > 1024 || !strings.Contains(got, "more") {
+	if got := DescribeIgnored(slices.Repeat(one, 100)); len(got) > 1024 || !strings.Contains(got, "more") {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }

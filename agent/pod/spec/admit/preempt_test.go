@@ -18,7 +18,7 @@ func ranked(priority int32) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Priority = &priority }
 }
 
-func uses(cpu, memory string, guaranteed bool) func(*v1.Pod) {
+func withRequests(cpu, memory string, guaranteed bool) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		r := &p.Spec.Containers[0].Resources
 		r.Requests = v1.ResourceList{}
@@ -39,11 +39,11 @@ func TestCritical(t *testing.T) {
 		want bool
 	}{
 		{pod("plain"), false},
-		{pod("api", from(keys.SourceAPI)), false},
-		{pod("static", from(keys.SourceFile)), true},
-		{pod("applied", from(keys.SourceLocal)), true},
-		{pod("user", from(keys.SourceAPI), ranked(1_000_000_000)), false},
-		{pod("system", from(keys.SourceAPI), ranked(2_000_000_000)), true},
+		{pod("api", withSource(keys.SourceAPI)), false},
+		{pod("static", withSource(keys.SourceFile)), true},
+		{pod("applied", withSource(keys.SourceLocal)), true},
+		{pod("user", withSource(keys.SourceAPI), ranked(1_000_000_000)), false},
+		{pod("system", withSource(keys.SourceAPI), ranked(2_000_000_000)), true},
 	} {
 		if got := Critical(tt.pod); got != tt.want {
 			t.Errorf("%s: %v", tt.pod.Name, got)
@@ -53,34 +53,34 @@ func TestCritical(t *testing.T) {
 
 func TestPreempt(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("10"), "memory": resource.MustParse("10Gi"), "pods": resource.MustParse("4")}}
-	static, system := from(keys.SourceFile), ranked(2_000_000_000)
+	static, system := withSource(keys.SourceFile), ranked(2_000_000_000)
 	for _, tt := range []struct {
 		name   string
 		pod    *v1.Pod
 		others []*v1.Pod
 		want   string // names in order; "no": preemption does not suffice
 	}{
-		{"no critical pod", pod("a", uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
-		{"enough resources", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("8", "", false))}, ""},
-		{"one pod suffices", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "b"},
-		{"more than the node has", pod("a", static, uses("11", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
-		{"others are critical too", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", static, uses("9", "", false))}, "no"},
-		{"a system pod of lower priority", pod("a", ranked(2_000_001_000), uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "b"},
-		{"a system pod of equal priority", pod("a", system, uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "no"},
-		{"the smallest sufficient pod", pod("a", static, uses("3", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "c"},
-		{"the largest first, then the rest", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "d c"},
-		{"burstable before guaranteed", pod("a", static, uses("3", "", false)), []*v1.Pod{pod("b", uses("5", "1Gi", true)), pod("c", uses("5", "", false))}, "c"},
-		{"guaranteed if necessary", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("5", "1Gi", true)), pod("c", uses("5", "", false))}, "b c"},
-		{"a pod without requests for the number of pods", pod("a", static), []*v1.Pod{pod("b"), pod("c", uses("1", "", false)), pod("d", uses("1", "1Gi", true)), pod("e", uses("1", "", false))}, "b"},
-		{"two resources at once", pod("a", static, uses("4", "4Gi", false)), []*v1.Pod{pod("b", uses("5", "", false)), pod("c", uses("", "8Gi", false)), pod("d", uses("4", "2Gi", false))}, "d c"},
-		{"both resources, by two", pod("a", static, uses("5", "9Gi", false)), []*v1.Pod{pod("b", uses("6", "", false)), pod("c", uses("", "8Gi", false))}, "b c"},
+		{"no critical pod", pod("a", withRequests("2", "", false)), []*v1.Pod{pod("b", withRequests("9", "", false))}, "no"},
+		{"enough resources", pod("a", static, withRequests("2", "", false)), []*v1.Pod{pod("b", withRequests("8", "", false))}, ""},
+		{"one pod suffices", pod("a", static, withRequests("2", "", false)), []*v1.Pod{pod("b", withRequests("9", "", false))}, "b"},
+		{"more than the node has", pod("a", static, withRequests("11", "", false)), []*v1.Pod{pod("b", withRequests("9", "", false))}, "no"},
+		{"others are critical too", pod("a", static, withRequests("2", "", false)), []*v1.Pod{pod("b", static, withRequests("9", "", false))}, "no"},
+		{"a system pod of lower priority", pod("a", ranked(2_000_001_000), withRequests("2", "", false)), []*v1.Pod{pod("b", system, withRequests("9", "", false))}, "b"},
+		{"a system pod of equal priority", pod("a", system, withRequests("2", "", false)), []*v1.Pod{pod("b", system, withRequests("9", "", false))}, "no"},
+		{"the smallest sufficient pod", pod("a", static, withRequests("3", "", false)), []*v1.Pod{pod("b", withRequests("2", "", false)), pod("c", withRequests("3", "", false)), pod("d", withRequests("5", "", false))}, "c"},
+		{"the largest first, then the rest", pod("a", static, withRequests("8", "", false)), []*v1.Pod{pod("b", withRequests("2", "", false)), pod("c", withRequests("3", "", false)), pod("d", withRequests("5", "", false))}, "d c"},
+		{"burstable before guaranteed", pod("a", static, withRequests("3", "", false)), []*v1.Pod{pod("b", withRequests("5", "1Gi", true)), pod("c", withRequests("5", "", false))}, "c"},
+		{"guaranteed if necessary", pod("a", static, withRequests("8", "", false)), []*v1.Pod{pod("b", withRequests("5", "1Gi", true)), pod("c", withRequests("5", "", false))}, "b c"},
+		{"a pod without requests for the number of pods", pod("a", static), []*v1.Pod{pod("b"), pod("c", withRequests("1", "", false)), pod("d", withRequests("1", "1Gi", true)), pod("e", withRequests("1", "", false))}, "b"},
+		{"two resources at once", pod("a", static, withRequests("4", "4Gi", false)), []*v1.Pod{pod("b", withRequests("5", "", false)), pod("c", withRequests("", "8Gi", false)), pod("d", withRequests("4", "2Gi", false))}, "d c"},
+		{"both resources, by two", pod("a", static, withRequests("5", "9Gi", false)), []*v1.Pod{pod("b", withRequests("6", "", false)), pod("c", withRequests("", "8Gi", false))}, "b c"},
 	} {
 		var others []*Holder
 		for _, o := range tt.others {
-			others = append(others, Hold(o))
+			others = append(others, NewHolder(o))
 		}
 		got := "no"
-		if s, ok := Preempt(Hold(tt.pod), others, nil, n); ok {
+		if s, ok := Preempt(NewHolder(tt.pod), others, nil, n); ok {
 			got = names(s.Pods)
 		}
 		if got != tt.want {
@@ -93,8 +93,9 @@ func TestPreempt(t *testing.T) {
 // preempted.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
-	a, b, c := Hold(pod("a", from(keys.SourceFile), uses("3", "", false))), Hold(pod("b", uses("2", "", false))),
-		Hold(pod("c", uses("2", "", false)))
+	a, b, c := NewHolder(pod("a", withSource(keys.SourceFile), withRequests("3", "", false))),
+		NewHolder(pod("b", withRequests("2", "", false))),
+		NewHolder(pod("c", withRequests("2", "", false)))
 	if s, ok := Preempt(a, []*Holder{b}, []*Holder{c}, n); ok {
 		t.Errorf("preempts pods although a pod in admission needs the rest: %q", names(s.Pods))
 	}
@@ -120,17 +121,17 @@ func FuzzPreempt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		random := func(name string) *v1.Pod {
-			p := pod(name, uses(fmt.Sprint(r.IntN(4)), fmt.Sprint(r.IntN(4), "Gi"), r.IntN(2) == 0), from([]string{keys.SourceAPI, keys.SourceFile}[r.IntN(4)/3]))
+			p := pod(name, withRequests(fmt.Sprint(r.IntN(4)), fmt.Sprint(r.IntN(4), "Gi"), r.IntN(2) == 0), withSource([]string{keys.SourceAPI, keys.SourceFile}[r.IntN(4)/3]))
 			if r.IntN(2) == 0 {
 				ranked([]int32{0, 5, 2_000_000_000, 2_000_001_000}[r.IntN(4)])(p)
 			}
 			return p
 		}
 		n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("8")}}
-		me := Hold(random("me"))
+		me := NewHolder(random("me"))
 		var others []*Holder
 		for i := range r.IntN(12) {
-			if h := Hold(random(fmt.Sprint("p", i))); Admit(h, others, n) == nil {
+			if h := NewHolder(random(fmt.Sprint("p", i))); Admit(h, others, n) == nil {
 				others = append(others, h)
 			}
 		}
@@ -140,7 +141,7 @@ func FuzzPreempt(f *testing.F) {
 
 func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 	s, ok := Preempt(me, others, nil, n)
-	yielding := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return !yields(h.Pod, me.Pod) })
+	yielding := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return !mayPreempt(h.Pod, me.Pod) })
 	fits := func(without []*Holder) bool {
 		rest := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return slices.Contains(without, h) })
 		return len(shortages(me, rest, n)) == 0
@@ -159,7 +160,7 @@ func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 		t.Fatalf("%q: a guaranteed pod is preempted unnecessarily", names(s.Pods))
 	}
 	for i, h := range s.Pods {
-		if !yields(h.Pod, me.Pod) || yields(me.Pod, h.Pod) {
+		if !mayPreempt(h.Pod, me.Pod) || mayPreempt(me.Pod, h.Pod) {
 			t.Fatalf("%s does not yield", h.Pod.Name)
 		}
 		if fits(slices.Delete(slices.Clone(s.Pods), i, i+1)) {

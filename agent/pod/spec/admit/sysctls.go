@@ -7,10 +7,10 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safe lists the sysctls that a pod may set without affecting other pods. Each of them is namespaced, and its effect
+// safeSysctls lists the sysctls that a pod may set without affecting other pods. Each of them is namespaced, and its effect
 // is limited to the namespace.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
-func safe() []string {
+func safeSysctls() []string {
 	return []string{
 		"kernel.shm_rmid_forced",
 		"net.ipv4.ip_local_port_range",
@@ -44,7 +44,7 @@ func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 		}
 		namespace, _, _ := sysctl.GetNamespace(name)
 		switch {
-		case !slices.ContainsFunc(safe(), allowed) && !slices.ContainsFunc(n.Sysctls, allowed):
+		case !slices.ContainsFunc(safeSysctls(), allowed) && !slices.ContainsFunc(n.Sysctls, allowed):
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
 		case namespace == sysctl.UnknownNamespace:
 			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",

@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Of returns the part of a pod's spec that is allocated: the names and resources of its containers. The result shares
+// AllocatedPart returns the part of a pod's spec that is allocated: the names and resources of its containers. The result shares
 // memory with the spec.
-func Of(spec *v1.PodSpec) *v1.PodSpec {
+func AllocatedPart(spec *v1.PodSpec) *v1.PodSpec {
 	part := func(list []v1.Container) (out []v1.Container) {
 		for i := range list {
 			out = append(out, v1.Container{Name: list[i].Name, Resources: list[i].Resources})
@@ -30,7 +30,7 @@ func Of(spec *v1.PodSpec) *v1.PodSpec {
 // Apply returns the pod with its allocated resources. If they equal the wanted ones, it returns the pod itself,
 // otherwise a copy that shares everything unchanged with the pod.
 func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
-	if given == nil || Same(&pod.Spec, given) {
+	if given == nil || ResourcesEqual(&pod.Spec, given) {
 		return pod
 	}
 	out := *pod
@@ -50,13 +50,13 @@ func applied(list, given []v1.Container) []v1.Container {
 	return list
 }
 
-// Same reports whether the allocated resources equal the wanted ones.
-func Same(spec, given *v1.PodSpec) bool {
-	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && same(spec.InitContainers, given.InitContainers) &&
-		same(spec.Containers, given.Containers)
+// ResourcesEqual reports whether the allocated resources equal the wanted ones.
+func ResourcesEqual(spec, given *v1.PodSpec) bool {
+	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && sameResources(spec.InitContainers, given.InitContainers) &&
+		sameResources(spec.Containers, given.Containers)
 }
 
-func same(list, given []v1.Container) bool {
+func sameResources(list, given []v1.Container) bool {
 	return !slices.ContainsFunc(list, func(c v1.Container) bool {
 		g := find(given, c.Name)
 		return g != nil && !equality.Semantic.DeepEqual(c.Resources, g.Resources)
@@ -73,10 +73,10 @@ func find(list []v1.Container, name string) *v1.Container {
 
 // A Refusal is the reason why a pod keeps its allocated resources. A deferred resize is decided on again later.
 type Refusal struct {
-	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible
-	Message string
-	Detail  string // label for metrics if the resize is infeasible
-	Lacks   bool   // the resize is deferred for lack of resources; for a critical pod, other pods are preempted
+	Reason         string // v1.PodReasonDeferred, v1.PodReasonInfeasible
+	Message        string
+	Detail         string // label for metrics if the resize is infeasible
+	LacksResources bool   // the resize is deferred for lack of resources; for a critical pod, other pods are preempted
 }
 
 // Decide decides whether a pod may have its wanted resources in addition to those of the others. It returns nil if it
@@ -103,8 +103,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 		}
 	}
-	if r := admit.Admit(admit.Hold(wanted), others, n); r != nil {
-		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message, Lacks: r.OfResources()}
+	if r := admit.Admit(admit.NewHolder(wanted), others, n); r != nil {
+		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message, LacksResources: r.OfResources()}
 	}
 	return nil
 }
@@ -165,28 +165,28 @@ func changesOthers(wanted, allocated *v1.PodSpec) bool {
 	})
 }
 
-// A Waiter is a pod with a resize that is deferred or not decided on yet.
-type Waiter struct {
+// A WaitingResize is a pod with a resize that is deferred or not decided on yet.
+type WaitingResize struct {
 	Wanted, Allocated *v1.Pod
 	Since             time.Time // when it began to wait; zero if it is new
 }
 
 // Sort sorts the pods for a decision: pods that request no more than they have come first, then pods by priority,
 // then guaranteed pods, then pods by the time for which they have waited.
-func Sort(list []Waiter) {
+func Sort(list []WaitingResize) {
 	rank := func(yes bool) int {
 		if yes {
 			return 0
 		}
 		return 1
 	}
-	since := func(w Waiter) time.Time { // a new waiter is the last
+	since := func(w WaitingResize) time.Time { // a new waiter is the last
 		if w.Since.IsZero() {
 			return time.Unix(1<<40, 0)
 		}
 		return w.Since
 	}
-	sorting.By(list, func(a, b Waiter) int {
+	sorting.By(list, func(a, b WaitingResize) int {
 		return cmp.Or(
 			cmp.Compare(rank(!asksMore(a)), rank(!asksMore(b))),
 			cmp.Compare(priority(b.Wanted), priority(a.Wanted)),
@@ -196,7 +196,7 @@ func Sort(list []Waiter) {
 	})
 }
 
-func asksMore(w Waiter) bool {
+func asksMore(w WaitingResize) bool {
 	want, have := demand.Requests(w.Wanted), demand.Requests(w.Allocated)
 	more := func(name v1.ResourceName) bool { q := want[name]; return q.Cmp(have[name]) > 0 }
 	return more(v1.ResourceCPU) || more(v1.ResourceMemory)

@@ -34,7 +34,7 @@ var room = admit.Node{Allocatable: list("cpu", "4", "memory", "1Gi")}
 
 func TestDecide(t *testing.T) {
 	small := pod("a", list("cpu", "1"), list("memory", "64Mi"))
-	other := admit.Hold(pod("b", list("cpu", "2"), nil))
+	other := admit.NewHolder(pod("b", list("cpu", "2"), nil))
 	whole := func(cpu string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", cpu), Limits: list("cpu", "4")}
@@ -73,7 +73,7 @@ func TestApply(t *testing.T) {
 	wanted, has := pod("a", list("cpu", "2"), nil), pod("a", list("cpu", "1"), nil)
 	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
 	keep := wanted.DeepCopy()
-	got := Apply(wanted, Of(&has.Spec))
+	got := Apply(wanted, AllocatedPart(&has.Spec))
 	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" || got.Spec.Containers[0].Image != "app" ||
 		len(got.Spec.Containers) != 2 {
 		t.Errorf("got %+v", got.Spec)
@@ -81,7 +81,7 @@ func TestApply(t *testing.T) {
 	if !equality.Semantic.DeepEqual(wanted, keep) {
 		t.Error("the wanted pod was changed")
 	}
-	for _, given := range []*v1.PodSpec{nil, Of(&wanted.Spec), {}} {
+	for _, given := range []*v1.PodSpec{nil, AllocatedPart(&wanted.Spec), {}} {
 		if Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
 			t.Errorf("%+v: an unchanged pod was copied", given)
 		}
@@ -93,7 +93,7 @@ func TestSort(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	one, two := list("cpu", "1"), list("cpu", "2")
 	same := list("cpu", "2", "memory", "1Mi")
-	all := []Waiter{
+	all := []WaitingResize{
 		{pod("new", two, nil), pod("new", one, nil), time.Time{}},
 		{pod("old", two, nil), pod("old", one, nil), at(1)},
 		{pod("young", two, nil), pod("young", one, nil), at(2)},

@@ -2,8 +2,8 @@
 // port reaches only one of the two.
 //
 //	pod's hostPorts --+
-//	                  +--> Taken --> an event of the pod (Hook), a finding of islet doctor
-//	/proc/net/{tcp,tcp6,udp,udp6} --> Listening
+//	                  +--> FindConflicts --> an event of the pod (Hook), a finding of islet doctor
+//	/proc/net/{tcp,tcp6,udp,udp6} --> ListSockets
 //
 // The sockets are read when the sandbox or a container of a pod with host ports is about to start.
 // https://kubernetes.io/docs/concepts/services-networking/connect-applications-service/

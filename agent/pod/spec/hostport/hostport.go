@@ -36,9 +36,9 @@ const (
 	udpUnjoined = "07" // bound but not connected
 )
 
-// Listening returns the listening sockets of the host with the given root directory. A table that the kernel does not
+// ListSockets returns the listening sockets of the host with the given root directory. A table that the kernel does not
 // have, such as a table for IPv6, is treated as empty.
-func Listening(host fs.FS) ([]Socket, error) {
+func ListSockets(host fs.FS) ([]Socket, error) {
 	var all []Socket
 	for _, table := range []struct {
 		file, state string
@@ -94,15 +94,15 @@ func address(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), true
 }
 
-// Taken returns a sentence for each host port of a pod on which one of the sockets listens.
-func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
+// FindConflicts returns a sentence for each host port of a pod on which one of the sockets listens.
+func FindConflicts(pod *v1.Pod, sockets []Socket) (out []string) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort == 0 {
 				continue
 			}
 			protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
-			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.meets(protocol, p.HostIP, p.HostPort) })
+			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.conflicts(protocol, p.HostIP, p.HostPort) })
 			if i < 0 {
 				continue
 			}
@@ -117,8 +117,8 @@ func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
 	return out
 }
 
-// meets reports whether the socket listens on a host port.
-func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
+// conflicts reports whether the socket listens on a host port.
+func (s Socket) conflicts(protocol v1.Protocol, ip string, port int32) bool {
 	if s.Protocol != protocol || int32(s.Address.Port()) != port {
 		return false
 	}
@@ -143,21 +143,21 @@ func (Hook) Name() string { return "hostport" }
 
 // Sandbox implements hook.SandboxHook.
 func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) error {
-	if pod.Spec.HostNetwork || !wanted(pod) {
+	if pod.Spec.HostNetwork || !wantsHostPort(pod) {
 		return nil
 	}
-	sockets, err := Listening(h.Host)
+	sockets, err := ListSockets(h.Host)
 	if err != nil { // the pod is started nevertheless
 		h.Log.Debug("cannot find out whether host ports are taken", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
 		return nil
 	}
-	for _, text := range Taken(pod, sockets) {
+	for _, text := range FindConflicts(pod, sockets) {
 		h.Events.Pod(pod, "", v1.EventTypeWarning, Reason, text)
 	}
 	return nil
 }
 
-func wanted(pod *v1.Pod) bool {
+func wantsHostPort(pod *v1.Pod) bool {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 }) {
 			return true

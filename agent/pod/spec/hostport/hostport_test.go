@@ -34,7 +34,7 @@ func TestTaken(t *testing.T) {
 		"proc/net/tcp6": {Data: []byte(header + "   0: 00000000000000000000000000000000:0050 0:0 0A 0\n   1: 0000000000000000FFFF00000100000A:0051 0:0 0A 0\n")}, // [::]:80, 10.0.0.1:81
 		"proc/net/udp":  {Data: []byte(header + "   0: 00000000:0035 00000000:0000 07 0\n")},
 	}
-	sockets, err := Listening(host)
+	sockets, err := ListSockets(host)
 	if err != nil || len(sockets) != 5 {
 		t.Fatalf("%v, %v", sockets, err)
 	}
@@ -53,12 +53,12 @@ func TestTaken(t *testing.T) {
 		{pod("", 53, "UDP"), "host port 53/UDP"},
 		{pod("", 0, "TCP"), ""},
 	} {
-		got := strings.Join(Taken(c.pod, sockets), "; ")
+		got := strings.Join(FindConflicts(c.pod, sockets), "; ")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.pod.Spec.Containers[1].Ports[1], got, c.want)
 		}
 	}
-	if got := Taken(&v1.Pod{}, sockets); got != nil {
+	if got := FindConflicts(&v1.Pod{}, sockets); got != nil {
 		t.Error(got)
 	}
 }
@@ -75,12 +75,12 @@ func TestThisHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer udp.Close()
-	sockets, err := Listening(os.DirFS("/"))
+	sockets, err := ListSockets(os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []*v1.Pod{pod("", int32(tcp.Addr().(*net.TCPAddr).Port), "TCP"), pod("", int32(udp.LocalAddr().(*net.UDPAddr).Port), "UDP")} {
-		if len(Taken(p, sockets)) != 1 {
+		if len(FindConflicts(p, sockets)) != 1 {
 			t.Errorf("%+v is not seen", p.Spec.Containers[1].Ports[1])
 		}
 	}
@@ -116,15 +116,15 @@ func TestHook(t *testing.T) {
 	if err := h.Sandbox(t.Context(), own, nil); err != nil || len(told) != 1 {
 		t.Errorf("a pod in the host's network, which listens at the port itself: %v, %q", err, told)
 	}
-	h.Host = broken{}
+	h.Host = brokenFS{}
 	if err := h.Sandbox(t.Context(), pod("", 8080, ""), nil); err != nil || len(told) != 1 {
 		t.Errorf("unreadable tables: %v, %q", err, told)
 	}
 }
 
-type broken struct{}
+type brokenFS struct{}
 
-func (broken) Open(string) (fs.File, error) { return brokenFile{}, nil }
+func (brokenFS) Open(string) (fs.File, error) { return brokenFile{}, nil }
 
 type brokenFile struct{ fs.File }
 

@@ -10,20 +10,20 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The type silent is the error of an API server that does not respond.
-type silent struct{ error }
+// silentServer is the error of an API server that does not respond.
+type silentServer struct{ error }
 
-func (silent) Unreached() bool { return true }
+func (silentServer) Unreached() bool { return true }
 
-// The type lost is an object source without objects. Its error is err.
-type lost struct {
+// lostObjects is an object source without objects. Its error is err.
+type lostObjects struct {
 	objects
 	err error
 }
 
-func (l lost) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return nil, l.err }
-func (l lost) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, l.err }
-func (l lost) Services(*v1.Pod) ([]v1.Service, error)           { return nil, l.err }
+func (l lostObjects) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return nil, l.err }
+func (l lostObjects) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, l.err }
+func (l lostObjects) Services(*v1.Pod) ([]v1.Service, error)           { return nil, l.err }
 
 // TestEnvironmentBefore checks that a container that restarts while the API server does not respond gets the
 // variables of missing objects from its last attempt. All other variables are computed again. Any other error, or an
@@ -42,9 +42,9 @@ func TestEnvironmentBefore(t *testing.T) {
 		{Key: "URL", Value: []byte("stale")}, {Key: "KUBERNETES_PORT", Value: []byte("443")}, {Key: "PATH", Value: []byte("/bin")}}
 	asked := 0
 	last := func() []*api.KeyValue { asked++; return before }
-	unread := fmt.Errorf("read it: %w", silent{errors.New("no link")})
+	unread := fmt.Errorf("read it: %w", silentServer{errors.New("no link")})
 
-	cfg, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, lost{err: unread}, NoFiles{})
+	cfg, _, err := Container(aPod(), ctr, aNode(), Attempt{PreviousEnv: last}, lostObjects{err: unread}, NoFiles{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,15 +55,15 @@ func TestEnvironmentBefore(t *testing.T) {
 	if want := map[string]string{"k": "v", "IP": "10.0.0.7", "WORD": "hush", "URL": "http://10.0.0.7/hush/443", "KUBERNETES_PORT": "443", "PATH": "/bin"}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("have %v\nwant %v", got, want)
 	}
-	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, objects{}, NoFiles{}); err == nil || asked != 1 { // the Secret has another name
+	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{PreviousEnv: last}, objects{}, NoFiles{}); err == nil || asked != 1 { // the Secret has another name
 		t.Errorf("an object that does not exist: %v, %d calls", err, asked)
 	}
-	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, lost{err: errors.New("forbidden")}, NoFiles{}); err == nil || asked != 1 {
+	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{PreviousEnv: last}, lostObjects{err: errors.New("forbidden")}, NoFiles{}); err == nil || asked != 1 {
 		t.Errorf("an error of the API server: %v, %d calls", err, asked)
 	}
 	none := func() []*api.KeyValue { return nil }
-	for _, a := range []Attempt{{}, {Before: none}} {
-		if _, _, err := Container(aPod(), ctr, aNode(), a, lost{err: unread}, NoFiles{}); err == nil || !strings.Contains(err.Error(), "no link") {
+	for _, a := range []Attempt{{}, {PreviousEnv: none}} {
+		if _, _, err := Container(aPod(), ctr, aNode(), a, lostObjects{err: unread}, NoFiles{}); err == nil || !strings.Contains(err.Error(), "no link") {
 			t.Errorf("a first attempt: %v", err)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 type Attempt struct {
 	Number uint32
 	Streak uint32     // number of consecutive crashes before this attempt
-	Round  uint32     // see plan.Round
+	Round  uint32     // see plan.CurrentRound
 	Hook   bool       // set if the agent runs a postStart hook of the container
 	Target string     // ID of the container whose processes this one shares; empty if there is none
 	Image  *api.Image // image to run
 	Ref    string     // reference of the image in CreateContainer
-	// Before returns the environment of the last attempt, or nil if it is unknown. It is called if the environment
+	// PreviousEnv returns the environment of the last attempt, or nil if it is unknown. It is called if the environment
 	// refers to objects that are unknown and the API server does not respond.
-	Before func() []*api.KeyValue
+	PreviousEnv func() []*api.KeyValue
 }
 
 // Container returns the configuration for an attempt, without mounts and devices. It also returns the container for
@@ -33,8 +33,8 @@ type Attempt struct {
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
-	if unreached(err) && a.Before != nil {
-		if before := a.Before(); len(before) > 0 {
+	if isUnreached(err) && a.PreviousEnv != nil {
+		if before := a.PreviousEnv(); len(before) > 0 {
 			env, err = environmentAfter(before, pod, ctr, n, files)
 		}
 	}
@@ -96,8 +96,8 @@ func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	if a.Round > 0 {
 		out[keys.Round] = strconv.FormatUint(uint64(a.Round), 10)
 	}
-	if anew := anew(pod, ctr); anew != "" {
-		out[keys.Anew] = anew
+	if anew := restartResources(pod, ctr); anew != "" {
+		out[keys.RestartResources] = anew
 	}
 	if l := ctr.Lifecycle; a.Hook && l != nil && l.PostStart != nil {
 		out[keys.PostStart] = "true"

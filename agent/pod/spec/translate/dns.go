@@ -115,7 +115,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 					"Falling back to %q policy.", pod.Name, pod.Namespace, pod.UID, v1.DNSClusterFirst, v1.DNSDefault)})
 		}
 		if n.NoResolv {
-			d.Servers, d.Searches = local(n.IPs), []string{"."}
+			d.Servers, d.Searches = loopbackServers(n.IPs), []string{"."}
 		}
 	}
 	if c := pod.Spec.DNSConfig; c != nil {
@@ -144,8 +144,8 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	return d, warnings
 }
 
-// local returns loopback addresses as servers, like a resolver for which no server is configured.
-func local(ips []string) (servers []string) {
+// loopbackServers returns loopback addresses as servers, like a resolver for which no server is configured.
+func loopbackServers(ips []string) (servers []string) {
 	for _, s := range ips {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
 			servers = append(servers, "::1")

@@ -135,8 +135,8 @@ func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects
 	return nil
 }
 
-// unreached reports whether an object is unknown because the API server does not respond.
-func unreached(err error) bool {
+// isUnreached reports whether an object is unknown because the API server does not respond.
+func isUnreached(err error) bool {
 	var u interface{ Unreached() bool }
 	return errors.As(err, &u) && u.Unreached()
 }

@@ -40,7 +40,7 @@ func Field(pod *v1.Pod, path string, n Node) (string, error) {
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
 	case "status.hostIP":
-		return first(n.IPs), nil
+		return firstOf(n.IPs), nil
 	case "status.hostIPs":
 		return strings.Join(n.IPs, ","), nil
 	case "status.podIP", "status.podIPs":
@@ -49,14 +49,14 @@ func Field(pod *v1.Pod, path string, n Node) (string, error) {
 			ips = append(ips, ip.IP)
 		}
 		if path == "status.podIP" {
-			return first(ips), nil
+			return firstOf(ips), nil
 		}
 		return strings.Join(ips, ","), nil
 	}
 	return "", fmt.Errorf("field path %q is not supported", path)
 }
 
-func first(s []string) string {
+func firstOf(s []string) string {
 	if len(s) == 0 {
 		return ""
 	}
@@ -136,10 +136,10 @@ type Fields struct {
 // Field calls the function Field.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
 
-// Sizes calls the functions Sizes and Level.
+// Sizes calls the functions Sizes and PodLevel.
 func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	n := f.Node()
-	return Sizes(pod, n), Level(pod, n)
+	return Sizes(pod, n), PodLevel(pod, n)
 }
 
 // Resource calls the function ResourceField for the container that sel names.

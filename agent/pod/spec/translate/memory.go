@@ -13,21 +13,21 @@ import (
 // A QoS configures memory protection and throttling of containers on cgroup v2 (KEP-2570).
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 type QoS struct {
-	On bool // the feature gate MemoryQoS
+	Enabled bool // the feature gate MemoryQoS
 	// Throttle is the memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's
 	// memory) that a container may use before it is throttled. If it is 0, containers are not throttled.
 	Throttle float64
 	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
 
-// keep sets the memory protection of a container. node is the node's allocatable memory in bytes. Without throttling,
+// setProtection sets the memory protection of a container. node is the node's allocatable memory in bytes. Without throttling,
 // memory.high is max and not missing, so that a resize removes the value of another configuration.
-func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
+func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil {
 		return
 	}
 	unified["memory.high"] = "max"
-	if !q.On {
+	if !q.Enabled {
 		return
 	}
 	request, limit := ctr.Resources.Requests.Memory().Value(), ctr.Resources.Limits.Memory().Value()

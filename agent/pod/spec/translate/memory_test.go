@@ -41,7 +41,7 @@ func TestMemoryQoS(t *testing.T) {
 		"limit of the pod":    {leveled, true, map[string]string{"memory.low": "104857600", "memory.high": "max"}},
 	} {
 		n := node
-		n.MemoryQoS = &QoS{On: true, Throttle: 0.9, Tiered: tt.tiered}
+		n.MemoryQoS = &QoS{Enabled: true, Throttle: 0.9, Tiered: tt.tiered}
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, not %v", name, got, tt.want)
 		}
@@ -50,7 +50,7 @@ func TestMemoryQoS(t *testing.T) {
 			t.Errorf("%s: without memoryThrottlingFactor memory.high is %s", name, high)
 		}
 		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
-		if got := Resized(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, map[string]string{"memory.high": "max"}) {
+		if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, map[string]string{"memory.high": "max"}) {
 			t.Errorf("%s: without the feature a resize sets %v", name, got)
 		}
 		n.MemoryQoS = nil
@@ -106,10 +106,10 @@ func TestExclusive(t *testing.T) {
 		d.CpuQuota != 100_000 {
 		t.Errorf("quotas %d, %d", c.CpuQuota, d.CpuQuota)
 	}
-	if got := Level(pod, n); got.Milli != 0 {
+	if got := PodLevel(pod, n); got.Milli != 0 {
 		t.Errorf("the pod's CPU limit is %d", got.Milli)
 	}
-	if got := Level(pod, Node{}); got.Milli != 2000 {
+	if got := PodLevel(pod, Node{}); got.Milli != 2000 {
 		t.Errorf("the CPU limit without exclusive CPUs is %d", got.Milli)
 	}
 }

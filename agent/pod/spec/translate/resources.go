@@ -49,7 +49,7 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	case 2:
 		unified["memory.swap.max"] = strconv.FormatInt(swap(pod, ctr, n), 10)
 	}
-	n.MemoryQoS.keep(unified, pod, ctr, n.Allocatable.Memory().Value())
+	n.MemoryQoS.setProtection(unified, pod, ctr, n.Allocatable.Memory().Value())
 	if len(unified) > 0 {
 		out.Unified = unified
 	}

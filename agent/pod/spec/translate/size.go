@@ -20,14 +20,14 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 		if kind != podspec.Ephemeral {
 			r := resources(pod, ctr, n)
 			out[ctr.Name] = plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
-				Anew: anew(pod, ctr)}
+				RestartResources: restartResources(pod, ctr)}
 		}
 	}
 	return out
 }
 
-// Level returns the resources of a pod as a whole.
-func Level(pod *v1.Pod, n Node) plan.Resources {
+// PodLevel returns the resources of a pod as a whole.
+func PodLevel(pod *v1.Pod, n Node) plan.Resources {
 	limits := demand.Limits(pod)
 	out := plan.Resources{Shares: minShares}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
@@ -54,16 +54,16 @@ func (n Node) anyExclusive(pod *v1.Pod) bool {
 	return false
 }
 
-// Resized returns a container's resources for UpdateContainerResources.
-func Resized(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
+// ContainerUpdate returns a container's resources for UpdateContainerResources.
+func ContainerUpdate(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	out := resources(pod, ctr, n)
 	out.HugepageLimits = nil // huge pages cannot be resized
 	return out
 }
 
-// Whole returns a pod's resources for UpdatePodSandboxResources, divided into those without its overhead and those of
+// SandboxUpdate returns a pod's resources for UpdatePodSandboxResources, divided into those without its overhead and those of
 // its overhead (KEP-5328).
-func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
+func SandboxUpdate(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	own := *pod
 	own.Spec.Overhead = nil
 	of := func(r plan.Resources) *api.LinuxContainerResources {
@@ -79,15 +79,15 @@ func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	}
 	o := pod.Spec.Overhead
 	if len(o) == 0 {
-		return of(Level(&own, n)), &api.LinuxContainerResources{}
+		return of(PodLevel(&own, n)), &api.LinuxContainerResources{}
 	}
-	return of(Level(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
+	return of(PodLevel(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
 		Memory: o.Memory().Value()})
 }
 
-// anew returns, as text, the resources of a container whose resizePolicy requires a restart. It returns "" for an
+// restartResources returns, as text, the resources of a container whose resizePolicy requires a restart. It returns "" for an
 // init container that runs to completion, which never restarts for a resize.
-func anew(pod *v1.Pod, ctr *v1.Container) string {
+func restartResources(pod *v1.Pod, ctr *v1.Container) string {
 	if len(ctr.ResizePolicy) == 0 {
 		return ""
 	}
@@ -101,13 +101,13 @@ func anew(pod *v1.Pod, ctr *v1.Container) string {
 			continue
 		}
 		request, limit := ctr.Resources.Requests[policy.ResourceName], limits[policy.ResourceName]
-		out = append(out, fmt.Sprintf("%s=%s/%s", policy.ResourceName, plain(request), plain(limit)))
+		out = append(out, fmt.Sprintf("%s=%s/%s", policy.ResourceName, formatQuantity(request), formatQuantity(limit)))
 	}
 	return strings.Join(out, ",")
 }
 
-// plain formats a quantity. Equal quantities give equal results.
-func plain(q resource.Quantity) string {
+// formatQuantity formats a quantity. Equal quantities give equal results.
+func formatQuantity(q resource.Quantity) string {
 	if q.IsZero() {
 		return "0"
 	}

@@ -39,23 +39,23 @@ func TestSizes(t *testing.T) {
 		got := Sizes(pod, Node{CPUPeriod: period})
 		for name, want := range map[string]plan.Size{
 			"init": {Resources: plan.Resources{Shares: 2, Memory: 1 << 30}},
-			"side": {Resources: plan.Resources{Shares: 102, Milli: 2000, Memory: 1 << 30}, Anew: "cpu=100m/2,memory=0/1073741824"},
+			"side": {Resources: plan.Resources{Shares: 102, Milli: 2000, Memory: 1 << 30}, RestartResources: "cpu=100m/2,memory=0/1073741824"},
 			"c":    {Resources: plan.Resources{Shares: 102, Milli: 200, Memory: 2 << 20}},
 		} {
 			if got[name] != want {
 				t.Errorf("%s: %+v, not %+v", name, got[name], want)
 			}
 		}
-		cfg := Resized(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
+		cfg := ContainerUpdate(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
 		if held := plan.FromCRI(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes); held != got["c"].Resources {
 			t.Errorf("the runtime is given %+v", held)
 		}
 	}
-	if got, want := Level(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30}); got != want {
+	if got, want := PodLevel(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30}); got != want {
 		t.Errorf("the pod: %+v, not %+v", got, want)
 	}
 	pod.Spec.Overhead = quantities("memory", "16Mi", "cpu", "1")
-	if whole, over := Whole(pod, Node{}); whole.MemoryLimitInBytes != 1<<30 || over.MemoryLimitInBytes != 16<<20 || over.CpuShares != 1024 || over.CpuQuota != 100_000 {
+	if whole, over := SandboxUpdate(pod, Node{}); whole.MemoryLimitInBytes != 1<<30 || over.MemoryLimitInBytes != 16<<20 || over.CpuShares != 1024 || over.CpuQuota != 100_000 {
 		t.Errorf("the pod %+v, its overhead %+v", whole, over)
 	}
 }

@@ -67,9 +67,9 @@ func (s Space) check(maxPods int) error {
 	return nil
 }
 
-// free returns the lowest range that does not overlap any taken range. Taken ranges may have any position and length,
+// lowestFree returns the lowest range that does not overlap any taken range. Taken ranges may have any position and length,
 // because the configuration of the space may have been different before.
-func (s Space) free(taken []Range) (Range, bool) {
+func (s Space) lowestFree(taken []Range) (Range, bool) {
 	taken = slices.Clone(taken)
 	sorting.By(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
 	r := Range{s.First, s.PerPod}

@@ -57,7 +57,7 @@ func TestFree(t *testing.T) {
 		"all IDs of the host begin": {allOf(unit), nil, 1},
 	} {
 		before := slices.Clone(c.taken)
-		got, ok := c.s.free(c.taken)
+		got, ok := c.s.lowestFree(c.taken)
 		if ok != (c.want != 0) || ok && (got.First != c.want*unit || got.Count != c.s.PerPod) {
 			t.Errorf("%s: %v, %v", name, got, ok)
 		}
@@ -82,7 +82,7 @@ func FuzzFree(f *testing.F) {
 			taken = append(taken, Range{s.First + uint32(raw[i])*8 + uint32(raw[i+1])%16 - 64, uint32(raw[i+2])%64 + 1})
 		}
 		taken = slices.DeleteFunc(taken, func(r Range) bool { return r.valid() != nil })
-		got, ok := s.free(taken)
+		got, ok := s.lowestFree(taken)
 		for at := uint64(s.First); ; at += uint64(s.PerPod) {
 			end := at + uint64(s.PerPod)
 			if end > s.end() || end > ids {

@@ -19,7 +19,7 @@ import (
 
 // Handlers returns the runtime handler for a pod, and the features of the handler.
 type Handlers interface {
-	Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error)
+	ForPod(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error)
 }
 
 // Config configures Users.
@@ -51,7 +51,7 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 	if !podspec.HasUserNamespace(&pod.Spec) {
 		return nil
 	}
-	handler, can, err := u.c.Handlers.Of(ctx, pod)
+	handler, can, err := u.c.Handlers.ForPod(ctx, pod)
 	if err != nil || !can.GetUserNamespaces() {
 		why := errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		if handler != "" {
@@ -116,7 +116,7 @@ func (u *Users) namespace(uid types.UID) (*api.UserNamespace, error) {
 	r, ok := u.ranges[uid]
 	if !ok {
 		var err error
-		if r, err = u.take(uid); err != nil {
+		if r, err = u.allocateRange(uid); err != nil {
 			return nil, fmt.Errorf("create user namespace: %w", err)
 		}
 	}
@@ -124,8 +124,8 @@ func (u *Users) namespace(uid types.UID) (*api.UserNamespace, error) {
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: m, Gids: m}, nil
 }
 
-// take allocates a range for a pod and stores its lease.
-func (u *Users) take(uid types.UID) (Range, error) {
+// allocateRange allocates a range for a pod and stores its lease.
+func (u *Users) allocateRange(uid types.UID) (Range, error) {
 	if u.space == nil {
 		s, err := u.c.Space()
 		if err != nil {
@@ -133,13 +133,13 @@ func (u *Users) take(uid types.UID) (Range, error) {
 		}
 		u.space = &s
 	}
-	r, ok := u.space.free(u.taken())
+	r, ok := u.space.lowestFree(u.takenRanges())
 	if !ok { // pods that this process did not know may have been removed
 		u.ranges = nil
 		if err := u.load(); err != nil {
 			return Range{}, err
 		}
-		if r, ok = u.space.free(u.taken()); !ok {
+		if r, ok = u.space.lowestFree(u.takenRanges()); !ok {
 			return Range{}, errors.New("could not find an empty slot to allocate a user namespace")
 		}
 	}
@@ -150,7 +150,7 @@ func (u *Users) take(uid types.UID) (Range, error) {
 	return r, nil
 }
 
-func (u *Users) taken() (out []Range) {
+func (u *Users) takenRanges() (out []Range) {
 	for _, r := range u.ranges {
 		out = append(out, r)
 	}

@@ -26,7 +26,7 @@ type handler struct {
 	err  error
 }
 
-func (h *handler) Of(context.Context, *v1.Pod) (string, *api.RuntimeHandlerFeatures, error) {
+func (h *handler) ForPod(context.Context, *v1.Pod) (string, *api.RuntimeHandlerFeatures, error) {
 	return h.name, &api.RuntimeHandlerFeatures{UserNamespaces: h.can}, h.err
 }
 
@@ -58,7 +58,7 @@ func (u *Users) sandbox(t *testing.T, p *v1.Pod) (uint32, error) {
 	return o.Uids[0].HostId, nil
 }
 
-func (u *Users) want(t *testing.T, uid string, first uint32) {
+func (u *Users) requireRange(t *testing.T, uid string, first uint32) {
 	t.Helper()
 	if got, err := u.sandbox(t, pod(uid)); err != nil || got != first*unit {
 		t.Errorf("pod %s has %d, %v, not %d", uid, got, err, first*unit)
@@ -70,12 +70,12 @@ func (u *Users) want(t *testing.T, uid string, first uint32) {
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	u := newUsers(t, dir, 3)
-	u.want(t, "a", 1)
-	u.want(t, "b", 2)
-	u.want(t, "a", 1) // the next sandbox of the pod
+	u.requireRange(t, "a", 1)
+	u.requireRange(t, "b", 2)
+	u.requireRange(t, "a", 1) // the next sandbox of the pod
 	u = newUsers(t, dir, 3)
-	u.want(t, "c", 3)
-	u.want(t, "b", 2)
+	u.requireRange(t, "c", 3)
+	u.requireRange(t, "b", 2)
 	if _, err := u.sandbox(t, pod("d")); err == nil || !strings.Contains(err.Error(), "could not find an empty slot") {
 		t.Errorf("a fourth pod of three: %v", err)
 	}
@@ -84,11 +84,11 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	u.want(t, "d", 2)
+	u.requireRange(t, "d", 2)
 	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // the removal of an orphaned pod's directory
 		t.Fatal(err)
 	}
-	u.want(t, "e", 1)
+	u.requireRange(t, "e", 1)
 	host := pod("f")
 	host.Spec.HostUsers = nil
 	if got, err := u.sandbox(t, host); got != 0 || err != nil {
@@ -106,7 +106,7 @@ func TestLife(t *testing.T) {
 // TestContainer checks that a container joins the user namespace of its pod, and that its mounts are mapped.
 func TestContainer(t *testing.T) {
 	u := newUsers(t, t.TempDir(), 3)
-	u.want(t, "a", 1)
+	u.requireRange(t, "a", 1)
 	for _, p := range []*v1.Pod{pod("a"), {}} {
 		out := &api.ContainerConfig{Mounts: []*api.Mount{{}, {}}, Linux: &api.LinuxContainerConfig{SecurityContext: &api.LinuxContainerSecurityContext{NamespaceOptions: &api.NamespaceOption{}}}}
 		if err := u.Container(t.Context(), p, &v1.Container{}, out); err != nil {
@@ -181,14 +181,14 @@ func TestHostileLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		u := newUsers(t, dir, 3)
-		u.want(t, "good", 1)
+		u.requireRange(t, "good", 1)
 		if _, err := u.sandbox(t, pod("bad")); err == nil {
 			t.Errorf("%s: the pod has a range", name)
 		}
 		if err := u.Release(t.Context(), "bad"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		u.want(t, "bad", 2)
+		u.requireRange(t, "bad", 2)
 	}
 	dir := t.TempDir()
 	for _, uid := range []string{"a", "b"} { // a directory was copied
@@ -207,7 +207,7 @@ func TestHostileLeases(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "fifo", "userns"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	newUsers(t, dir, 3).want(t, "c", 1)
+	newUsers(t, dir, 3).requireRange(t, "c", 1)
 }
 
 // TestTogether checks that pods that start at the same time get different ranges.
