@@ -55,9 +55,9 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 	}
 	p.pods = pods.New(pods.Config{
 		Desired: p.desired, Store: p.store, Workers: &p.late, Spoken: p.sources.Spoken, Sources: sources.Names,
-		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Admissions: p.figures, Barred: p.late.barred,
-		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Resizes: p.figures,
-		Devices: p.devices, Events: p.events, Log: p.log,
+		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Admissions: p.figures, Barred: p.late.barred, Resizes: p.figures,
+		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Devices: p.devices,
+		InRuntime: p.observer.UIDs, Events: p.events, Log: p.log,
 	})
 	set(&p.late, &p.late.pods, p.pods)
 	p.health = health.New(health.Config{
