@@ -253,7 +253,7 @@ per second that they read from and write to disks. Each byte is counted once; wi
 ## Rules made for a kubelet
 
 ` + "`" + `sudo make test-prometheus` + "`" +
-		` tests a node without a cluster and a node of a cluster with a real Prometheus (the scraper, storage and rule engine of its Go module). It evaluates the expressions of the rules and dashboards of kubernetes-mixin and kube-prometheus that use a kubelet's metrics (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, with the original names). No alert is active on a healthy node. The scrape uses
+		` tests a node without a cluster and a node of a cluster with a real Prometheus (the scraper, storage and rule engine of its Go module). It evaluates the expressions of the rules and dashboards of kubernetes-mixin and kube-prometheus that use a kubelet's metrics (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, with the original names). No alert is active on a healthy node. A unit test compares the names and labels of all metrics that kubernetes-mixin takes from a kubelet with the table [below](#served). The scrape uses
 the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` only.
 
 | Without data | On which node | Why |
