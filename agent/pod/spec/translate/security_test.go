@@ -44,7 +44,7 @@ func TestSecurityMerge(t *testing.T) {
 	}
 }
 
-// The masks are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext, 1.36), which
+// The masks are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext, 1.37), which
 // for processors depend on the machine. A procMount of Unmasked has none.
 func TestMasks(t *testing.T) {
 	n := aNode()
