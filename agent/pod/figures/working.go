@@ -11,7 +11,8 @@ type Restarted func() (static, fromAPI int)
 
 var (
 	workingPods = prometheus.NewDesc("kubelet_working_pods",
-		"number of pods by what the node does with them. An orphan was removed from its source, or by force from the API server, and has not ended",
+		"number of pods by what the node does with them. An orphan was removed from its source, or by force from the API server, "+
+			"and has not ended",
 		[]string{"lifecycle", "config", "static"}, nil)
 	restartedPods = prometheus.NewDesc("kubelet_restarted_pods_total",
 		"number of pods that were removed and added again with the same UID before they had ended", []string{"static"}, nil)
@@ -20,7 +21,9 @@ var (
 // workingKeys are the series that always exist, as in a kubelet.
 func workingKeys(yield func([3]string) bool) {
 	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
-		for _, where := range [][2]string{{"desired", "true"}, {"desired", ""}, {"orphan", "true"}, {"orphan", ""}, {"runtime_only", "unknown"}} {
+		for _, where := range [][2]string{
+			{"desired", "true"}, {"desired", ""}, {"orphan", "true"}, {"orphan", ""}, {"runtime_only", "unknown"},
+		} {
 			if !yield([3]string{lifecycle, where[0], where[1]}) {
 				return
 			}
