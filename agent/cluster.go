@@ -30,7 +30,7 @@ func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
 		Annotations: c.keeper.Annotations, Addresses: c.addresses, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
-		Networks: c.rt.Network.SetPodCIDRs, Held: c.heldChanged, Log: c.log,
+		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.heldChanged, Log: c.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 		Desired: p.desired, Store: p.store, Workers: &p.late, HasReported: p.sources.HasReported, Sources: sources.Names,
 		Node: p.machine.Admit, Host: p.host, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.late.isBarred,
 		ShuttingDown: p.shutdown.InProgress, SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
-		Resizes: p.figures, Devices: p.devices, Events: p.events, Log: p.log,
+		Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events, Log: p.log,
 	})
 	set(&p.late, &p.late.pods, p.pods)
 	p.health = health.New(health.Config{

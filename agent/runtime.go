@@ -31,7 +31,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 		return nil, err
 	}
 	r.closing(r.rt.Close)
-	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
+	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified(), r.started.Began)
 	r.cfg.VisitFeatures(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
 		Runtime: r.rt.Runtime, Changed: r.late.pokePod, OnRelist: r.figures.ObserveRelist,

@@ -91,9 +91,9 @@ func (s *serving) config() server.Config {
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
-		Collectors: slices.Concat(s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
-			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
-			s.devices.Pinning.Collectors(), s.local.Collectors(), s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
+		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(), s.upkeep.Collectors(),
+			s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.local.Collectors(),
+			s.devices.Collectors(), s.devices.Pinning.Collectors(), s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
 		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
 }

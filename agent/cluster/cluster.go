@@ -58,6 +58,7 @@ type Config struct {
 	Addresses func() []string
 	// Annotations returns the annotations of the Node that report the node's configuration.
 	Annotations    func() map[string]string
+	Startup        node.Startup   // see node.Config
 	OnPeriodicTask func()         // see node.Config
 	Changed        func(*v1.Node) // called with the Node of the API server
 	Released       func()         // called when no other machine uses the node's name any more; held pods may then start
@@ -131,7 +132,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
-		Claim: c.cfg.Twin, OnPeriodicTask: c.cfg.OnPeriodicTask,
+		Claim: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed: func(n *v1.Node) {
 			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
 			c.cfg.Changed(n)

@@ -110,6 +110,8 @@ type Desired struct {
 	problems map[string][]Problem // problems that each source reported
 	blocked  map[string][]blocked // by source
 	held     map[string][]types.UID
+
+	restarts struct{ static, fromAPI int }
 }
 
 // New loads the stored pods. They are the initial set of every source.
@@ -196,6 +198,14 @@ func (d *Desired) HeldPods() (list []types.UID) {
 	return list
 }
 
+// Restarted returns how many pods have ended and started again under their UID since New, because they were added again before they had
+// ended.
+func (d *Desired) Restarted() (static, fromAPI int) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.restarts.static, d.restarts.fromAPI
+}
+
 // Problems returns all problems, sorted by source and origin.
 func (d *Desired) Problems() []Problem {
 	d.mu.RLock()
@@ -215,11 +225,19 @@ func (d *Desired) Problems() []Problem {
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.predecessors()
+	restarts := d.restarts   // only publish writes it
 	version := d.version + 1 // only publish writes version, so reading it needs no lock
 	for uid, row := range next {
 		p := Pod{
 			Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting,
 			Grace: row.Grace, Lives: row.Lives, Predecessor: waits[uid],
+		}
+		if before, found := d.pods[uid]; found && p.Lives > before.Lives {
+			if p.Source == API {
+				restarts.fromAPI++
+			} else {
+				restarts.static++
+			}
 		}
 		p.Version = d.pods[uid].Version
 		if p != d.pods[uid] {
@@ -240,6 +258,6 @@ func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []typ
 	if len(changed) > 0 {
 		d.version = version
 	}
-	d.pods, d.blocked = pods, claims
+	d.pods, d.blocked, d.restarts = pods, claims, restarts
 	return changed
 }

@@ -158,7 +158,13 @@ func TestLifeOfPods(t *testing.T) {
 		t.Error(rejected, err)
 	}
 	w.want("not forgotten twice", w.Forget(ctx, "b1"), "a2, b1, c1")
+	if static, fromAPI := w.Restarted(); static != 1 || fromAPI != 0 {
+		t.Errorf("%d static pods and %d pods of the API server were restarted", static, fromAPI)
+	}
 	w.restart()
+	if static, fromAPI := w.Restarted(); static+fromAPI != 0 {
+		t.Error("restarts of the former agent are counted")
+	}
 	if p, _ := w.Get("b1"); p.Lives != 1 {
 		t.Errorf("b1 ended %d times and came back, not once", p.Lives)
 	}
@@ -167,6 +173,48 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("anew", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
 	if p, _ := w.Get("b1"); p.Lives != 0 {
 		t.Errorf("%d former lives are counted for a forgotten pod", p.Lives)
+	}
+}
+
+// TestRestarted: a pod that was added again before it had ended counts once, when it starts again.
+func TestRestarted(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	restarted := func(static, fromAPI int) {
+		t.Helper()
+		if s, a := w.Restarted(); s != static || a != fromAPI {
+			t.Errorf("%d static pods and %d of the API server, not %d and %d", s, a, static, fromAPI)
+		}
+	}
+	set := func(source string, names ...string) {
+		t.Helper()
+		if err := w.Set(ctx, source, claims(names...), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget := func(uid types.UID) {
+		t.Helper()
+		if err := w.Forget(ctx, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, source := range []string{API, File} {
+		name := source + "/" + source
+		set(source, name)
+		set(source)
+		forget(types.UID(source))
+		set(source, name) // after the end: a new pod
+	}
+	restarted(0, 0)
+	set(API)
+	set(API, API+"/"+API)
+	restarted(0, 0)
+	forget(API)
+	restarted(0, 1)
+	for n := range 3 {
+		set(File)
+		set(File, File+"/"+File)
+		forget(File)
+		restarted(n+1, 1)
 	}
 }
 

@@ -60,6 +60,22 @@ func (noClaim) Annotations(bool) map[string]any                        { return 
 func (noClaim) EvaluateLease(context.Context, *metav1.ObjectMeta) bool { return false }
 func (noClaim) Conditions() []v1.NodeCondition                         { return nil }
 
+// A Startup measures how long the registration of a new Node takes. *figures.Startup implements it.
+type Startup interface {
+	Registering() // called before each attempt
+	Found()       // the Node exists, and this node did not create it
+	Created()     // this node has created the Node
+	Ready()       // the API server has the Node as ready
+}
+
+// noStartup is a Startup that measures nothing.
+type noStartup struct{}
+
+func (noStartup) Registering() {}
+func (noStartup) Found()       {}
+func (noStartup) Created()     {}
+func (noStartup) Ready()       {}
+
 // Facts is the current state of the machine.
 type Facts struct {
 	Capacity        v1.ResourceList
@@ -95,6 +111,9 @@ type Config struct {
 	History History
 	// Claim adds annotations to the Lease. It may be nil.
 	Claim Claim
+
+	// Startup is not called if Register is false. It may be nil.
+	Startup Startup
 
 	// OnPeriodicTask is called after periodic work, such as a renewal of the Lease or a report. It must not block. It may be nil.
 	OnPeriodicTask func()
@@ -161,6 +180,9 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	}
 	if c.Claim == nil {
 		c.Claim = noClaim{}
+	}
+	if c.Startup == nil || !c.Register {
+		c.Startup = noStartup{}
 	}
 	if c.OnPeriodicTask == nil {
 		c.OnPeriodicTask = func() {}

@@ -195,6 +195,77 @@ func TestRegistersAndReports(t *testing.T) {
 	})
 }
 
+// steps records the calls of a Startup.
+type steps struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *steps) add(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.all); n == 0 || s.all[n-1] != text {
+		s.all = append(s.all, text)
+	}
+}
+
+func (s *steps) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.all, " ")
+	s.all = nil
+	return text
+}
+
+func (s *steps) Registering() { s.add("registering") }
+func (s *steps) Found()       { s.add("found") }
+func (s *steps) Created()     { s.add("created") }
+func (s *steps) Ready()       { s.add("ready") }
+
+// TestStartupSteps: Startup learns who created the Node, and when the API server has it as ready.
+func TestStartupSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := prepare(t), &steps{}
+		w.cfg = func(c *Config) { c.Startup = s }
+		want := func(what, steps string) {
+			t.Helper()
+			if got := s.take(); got != steps {
+				t.Errorf("%s: %q, not %q", what, got, steps)
+			}
+		}
+		w.Disconnect()
+		w.facts.NotReady = []string{"no network"}
+		w.start()
+		time.Sleep(time.Minute)
+		want("without a server", "registering")
+		w.Reconnect()
+		time.Sleep(2 * time.Minute)
+		want("a new node that is not ready", "registering created")
+		w.are(func(f *Facts) { f.NotReady = nil })
+		w.Poke()
+		synctest.Wait()
+		want("ready", "ready")
+		w.end()
+
+		w.start()
+		time.Sleep(time.Minute)
+		want("restarted", "registering found ready")
+		w.end()
+
+		w.Remove(w.node())
+		w.start()
+		synctest.Wait()
+		want("a new node that is ready", "registering created ready")
+		w.end()
+
+		w.cfg = func(c *Config) { c.Startup, c.Register = s, false }
+		w.start()
+		synctest.Wait()
+		want("without registration", "")
+		w.end()
+	})
+}
+
 func TestIdleNodeSaysLittle(t *testing.T) {
 	var touched atomic.Int32
 	in(t, func(c *Config) { c.OnPeriodicTask = func() { touched.Add(1) } }, func(w *world) {
@@ -207,7 +278,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 		touched.Store(0)
 		time.Sleep(10 * time.Minute)
 		if n := touched.Load(); n < 60+58-2 {
-			t.Errorf("Touched was called %d times", n)
+			t.Errorf("OnPeriodicTask was called %d times", n)
 		}
 		if n := w.Total() - before; n > 62+2 {
 			t.Errorf("%d requests in ten minutes", n)

@@ -25,6 +25,7 @@ const (
 // register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels. The
 // watch reports that change.
 func (n *Node) register(ctx context.Context) (*v1.Node, error) {
+	n.Startup.Registering()
 	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	switch {
 	case apierrors.IsNotFound(err) && n.Register:
@@ -35,6 +36,8 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 		return nil, fmt.Errorf("there is no Node %s, and this node must not register itself (registerNode is false): %w", n.Name, err)
 	case err != nil:
 		return nil, fmt.Errorf("read the Node: %w", err)
+	default:
+		n.Startup.Found()
 	}
 	if n.Register {
 		return node, n.reconcile(ctx, node)
@@ -72,14 +75,24 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	node.Status = n.status(facts, v1.NodeStatus{})
 	m, err := kube.Create(ctx, n.Client, node)
 	if apierrors.IsAlreadyExists(err) { // another program has created the Node in the meantime
+		n.Startup.Found()
 		return kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("register this node: %w", err)
 	}
 	n.Log.Info("registered as a node", "node", n.Name)
+	n.Startup.Created()
+	n.tellReady(&node.Status)
 	node.ObjectMeta = *m
 	return node, nil
+}
+
+// tellReady reports to Startup that the API server has a status in which the Node is ready.
+func (n *Node) tellReady(s *v1.NodeStatus) {
+	if slices.ContainsFunc(s.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue }) {
+		n.Startup.Ready()
+	}
 }
 
 // reconcile sets the standard labels of an existing Node. As in a kubelet, --node-labels and registerWithTaints apply only to the

@@ -69,6 +69,7 @@ func (r *reporter) report(ctx context.Context) error {
 		return errDeleted // another program has created the Node again
 	}
 	r.server, r.reportedAt = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
+	r.tellReady(&now)
 	r.setInUse(now.VolumesInUse)
 	return nil
 }

@@ -1,6 +1,9 @@
 package outbox
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // PodsListed receives all pods of this node that the server has. They replace all known versions, because a server that was restored from a
 // backup has older versions.
@@ -51,6 +54,14 @@ func (o *Outbox) PodGone(p *v1.Pod) {
 	it.server = nil
 	it.dueWithin(0)
 	o.signal()
+}
+
+// Has reports whether the API server has a pod. It returns true until the server has listed its pods.
+func (o *Outbox) Has(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	it := o.pods[uid]
+	return !o.listed || it != nil && it.server != nil
 }
 
 // itemOf returns the item of one of the server's pods. The caller must hold mu.

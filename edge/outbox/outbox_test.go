@@ -346,6 +346,38 @@ func TestEndIsAcknowledged(t *testing.T) {
 	})
 }
 
+// TestHas: the outbox knows which pods the API server has removed by force. Before the first list it knows nothing.
+func TestHas(t *testing.T) {
+	in(t, func(w *world) {
+		p := w.bind("a")
+		if !w.box.Has(p.UID) || w.box.Has("other") {
+			t.Error("the server has a, and no other pod")
+		}
+		w.box.Put(p, status(v1.PodRunning, "1"))
+		w.Terminate(bound("a"), 30)
+		synctest.Wait()
+		if !w.box.Has(p.UID) {
+			t.Error("the server still has a pod that is ending")
+		}
+		w.Remove(bound("a"))
+		synctest.Wait()
+		if w.box.Has(p.UID) {
+			t.Error("the server has no more pod")
+		}
+		w.end()
+		w.Disconnect()
+		w.start()
+		if !w.box.Has(p.UID) {
+			t.Error("whether the server has the pod is not known yet")
+		}
+		w.Reconnect()
+		time.Sleep(time.Minute)
+		if w.box.Has(p.UID) {
+			t.Error("the server has listed its pods without this one")
+		}
+	})
+}
+
 func TestMirrorPods(t *testing.T) {
 	in(t, func(w *world) {
 		s := static("s-n", "1")

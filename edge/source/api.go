@@ -81,8 +81,8 @@ type API struct {
 	APIConfig
 	version   string // resource version from which the watch continues; empty if the source must list first
 	newest    string // version of the last list or event; the next list is compared with it
-	separate  bool   // the server does not list and watch in one request
-	warned    bool   // true if the current outage was logged
+	separate  separation
+	warned    bool // true if the current outage was logged
 	rewritten <-chan struct{}
 }
 

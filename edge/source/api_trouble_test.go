@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestAPIFailuresAreNoBusyLoop checks that the number of requests per minute is limited for every response of the server.
@@ -156,6 +157,57 @@ func TestAPIWithoutWatchList(t *testing.T) {
 		if n := c.Requests("WATCH pods") - before; n != 2 { // the watch that ends with 410, and the watch after the list
 			t.Errorf("%d watches", n)
 		}
+	})
+}
+
+// TestAPIWatchListAgain checks that the node tries a WatchList again an hour after the server has rejected one, then after
+// two, four, ... at most 24 hours. After the server has accepted one, the next rejection counts as the first.
+func TestAPIWatchListAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.end()
+		c.NoWatchList.Store(true)
+		var asked int
+		count := func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("sendInitialEvents") == "true" {
+				asked++
+			}
+			return false
+		}
+		c.Fault.Store(&count)
+		c.Put(bound("a"))
+		c.start()
+		c.settled("listed", "a=a:1")
+		relist := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			asked = 0
+			c.Disconnect()
+			c.CloseConnections()
+			c.Put(podtest.New("other", podtest.UID(""), podtest.Node("m"), podtest.Image("a:1"))) // newer than the node's version
+			c.Compact()
+			c.Reconnect()
+			time.Sleep(2 * time.Minute)
+			c.settled("listed again", "a=a:1")
+			if asked != want {
+				t.Errorf("%d of %d requests with sendInitialEvents", asked, want)
+			}
+		}
+		relist(0, 0)
+		relist(time.Hour, 1)
+		relist(time.Hour, 0)
+		relist(time.Hour, 1)
+		for range 4 { // 4, 8, 16, 24 hours
+			relist(24*time.Hour, 1)
+		}
+		relist(23*time.Hour, 0)
+		c.NoWatchList.Store(false)
+		relist(time.Hour, 1)
+		relist(0, 1) // the server has accepted one
+		c.NoWatchList.Store(true)
+		relist(0, 1)
+		relist(0, 0)
+		relist(time.Hour, 1)
 	})
 }
 

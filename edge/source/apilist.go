@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -11,6 +12,21 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/kube"
 )
+
+// A server that rejected a WatchList or did not complete it is asked with separate requests for this time. It doubles with
+// each failure, because a WatchList without an answer delays the list by half a minute.
+const separateFirst, separateLast = time.Hour, 24 * time.Hour
+
+// A separation is the time in which the pods are listed and watched with separate requests.
+type separation struct {
+	until time.Time
+	last  time.Duration // duration of the last separation; 0 if the last WatchList succeeded
+}
+
+func (s *separation) begin() {
+	s.last = min(max(2*s.last, separateFirst), separateLast)
+	s.until = time.Now().Add(s.last)
+}
 
 // listAndWatch starts a watch. Without a version to continue from, it delivers the full set first.
 func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error) {
@@ -48,8 +64,12 @@ func (a *API) list(ctx context.Context) (w apiwatch.Interface, err error) {
 }
 
 func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwatch.Interface, err error) {
-	if !a.separate {
+	together := !time.Now().Before(a.separate.until)
+	if together {
 		pods, version, w, err = kube.WatchList[v1.Pod](ctx, a.Client, "", a.options(""))
+		if err == nil {
+			a.separate = separation{}
+		}
 		if !errors.Is(err, kube.ErrNoWatchList) {
 			return pods, version, w, err
 		}
@@ -60,7 +80,9 @@ func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwat
 	if err != nil {
 		return nil, "", nil, err
 	}
-	a.separate = true
+	if together { // the failure concerns WatchList only
+		a.separate.begin()
+	}
 	return all.Items, all.ResourceVersion, nil, nil
 }
 

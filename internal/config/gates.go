@@ -82,12 +82,12 @@ func betaGates() []string {
 // unsupportedGates returns the gates that are off by default and whose feature islet does not have.
 func unsupportedGates() []string {
 	return []string{
-		gatePodLevelManagers, "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
+		gatePodLevelManagers, "CRIListStreaming", "CSIVolumeHealth", "DRANodeAllocatableResources", "DRAOptionalNodeOperations",
 		"DRAWorkloadResourceClaims", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory",
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "PodAndContainerStatsFromCRI",
-		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators",
+		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators", "UserNamespacesHostNetworkSupport",
 	}
 }
 

@@ -1,6 +1,12 @@
 package config
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
 
 // TestGatesOfTheKubelet checks that the table of feature gates is equal to that of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
@@ -18,5 +24,27 @@ func TestGatesOfTheKubelet(t *testing.T) {
 	}
 	if len(known) < 200 {
 		t.Errorf("%d gates", len(known))
+	}
+}
+
+// TestGatesOfDeclaredFeatures: a gate that is off by default and belongs to a feature that nodes declare has an effect or
+// is rejected. Otherwise a user believes that the node has the feature, although the node does not declare it.
+func TestGatesOfDeclaredFeatures(t *testing.T) {
+	known, checked := knownGates(), 0
+	for _, f := range features.AllFeatures {
+		for _, gate := range f.Requirements().EnabledFeatureGates {
+			if g, ok := known[gate]; !ok || g.on {
+				continue
+			}
+			checked++
+			c := &checker{k: &kubelet.KubeletConfiguration{}}
+			c.k.FeatureGates = map[string]bool{gate: true}
+			if c.checkFeatureGates(); (len(c.errs) == 0) != slices.Contains(supportedGates(), gate) {
+				t.Errorf("%s: %v", gate, c.errs)
+			}
+		}
+	}
+	if checked < 5 {
+		t.Errorf("%d gates", checked)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
@@ -14,7 +15,8 @@ import (
 
 // A Start selects the configuration for a process: one that was sent to the node, or the node's own files.
 type Start struct {
-	Role guard.Role
+	Role  guard.Role
+	Began time.Time // when Begin was called
 
 	args   []string
 	record trial.Record
@@ -25,7 +27,9 @@ type Start struct {
 }
 
 // Begin returns a Start. It does no I/O. args are the agent's command-line arguments.
-func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
+func Begin(role guard.Role, args []string) *Start {
+	return &Start{Role: role, Began: time.Now(), args: args}
+}
 
 // Load loads the configuration like config.Load, but prefers a configuration that was sent to the node: the one on
 // trial, or the good one. If the good one has become invalid, for example because the node's own files have changed,

@@ -73,7 +73,10 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 		}
 	})
 	for _, static := range []bool{false, true} {
-		label := []string{"static", strconv.FormatBool(static)}
+		label := []string{"static", ""} // as in a kubelet, which has no value "false"
+		if static {
+			label[1] = "true"
+		}
 		out = append(out,
 			exposition.Sample{
 				Name: "kubelet_desired_pods", Help: "number of pods that the node has to run", Labels: label,

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,15 @@ func TestPodCounts(t *testing.T) {
 	for name, want := range map[string]float64{"kubelet_managed_ephemeral_containers": 2, "kubelet_mirror_pods": 1} {
 		if m := joined[name].GetMetric(); len(m) != 1 || m[0].GetGauge().GetValue() != want {
 			t.Errorf("%s is %v, not %v", name, m, want)
+		}
+	}
+	for _, name := range []string{"kubelet_desired_pods", "kubelet_active_pods"} {
+		counts := map[string]float64{}
+		for _, m := range joined[name].GetMetric() {
+			counts[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+		if want := map[string]float64{"": 1, "true": 1}; !maps.Equal(counts, want) {
+			t.Errorf("%s by static is %v, not %v", name, counts, want)
 		}
 	}
 	if m := alone["kubelet_mirror_pods"].GetMetric(); len(m) > 0 {

@@ -83,7 +83,7 @@ type Shutdown interface {
 // may be nil. The API then lacks what they provide.
 type Config struct {
 	Version     string // of islet
-	KubeVersion string // version of the corresponding kubelet, such as v1.36.3
+	KubeVersion string // version of the corresponding kubelet, such as v1.37.2
 	NodeName    string
 	LogsDir     string   // directory of the pods' logs, for containers that the runtime has removed
 	Disks       []string // directories whose file systems the status contains

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ func TestAdmissions(t *testing.T) {
 
 // TestTerminated checks that each exit of a container is counted once.
 func TestTerminated(t *testing.T) {
-	f := New(nil, true)
+	f := New(nil, true, time.Now())
 	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	ended := func(code int32, reason string) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason}}

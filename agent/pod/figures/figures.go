@@ -24,6 +24,7 @@ type Figures struct {
 	containers         containers
 	seen, created, sli prometheus.Histogram // durations of pod starts
 	since              time.Time            // pods that started earlier are not counted
+	Startup            *Startup
 	*Admissions
 	*Resizes
 	*Watches
@@ -38,8 +39,8 @@ type Operations interface {
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New returns Figures that start at zero. unified means cgroup v2.
-func New(o Operations, unified bool) *Figures {
+// New returns Figures that start at zero. unified means cgroup v2. began is when the agent started.
+func New(o Operations, unified bool, began time.Time) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
@@ -48,7 +49,7 @@ func New(o Operations, unified bool) *Figures {
 	}
 	f := &Figures{
 		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
-		ImageVolumes: newImageVolumes(), Admissions: newAdmissions(), containers: newContainers(),
+		ImageVolumes: newImageVolumes(), Admissions: newAdmissions(), containers: newContainers(), Startup: newStartup(began),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "duration in seconds of an action of a pod's worker", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods: prometheus.NewCounter(counter("kubelet_started_pods_total", "number of pod sandboxes that were started")),
@@ -72,13 +73,25 @@ func New(o Operations, unified bool) *Figures {
 	return f
 }
 
-// Collectors returns all metrics. resizing is called at each scrape.
-func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
+// Pods counts pods at each scrape. *pods.Pods implements it.
+type Pods interface {
+	Resizing() (pending map[[2]string]int, inProgress int) // see Resizing
+	Working() map[[3]string]int                            // see Working
+}
+
+// Desired counts pods that were restarted. *desired.Desired implements it.
+type Desired interface {
+	Restarted() (static, fromAPI int) // see Restarted
+}
+
+// Collectors returns all metrics.
+func (f *Figures) Collectors(pods Pods, wanted Desired) []prometheus.Collector {
 	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.seen, f.created, f.sli)
 	all = append(append(all, f.containers.collectors()...), f.Admissions.collectors()...)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
-	all = append(all, f.ImageVolumes.collectors()...)
-	return append(all, f.Resizes.collectors(resizing)...)
+	all = append(append(all, f.ImageVolumes.collectors()...), f.Startup.collectors()...)
+	all = append(all, Working(pods.Working), Restarted(wanted.Restarted))
+	return append(all, f.Resizes.collectors(pods.Resizing)...)
 }
 
 // An Actor carries out the actions of workers and counts them.

@@ -52,7 +52,7 @@ func TestEvictionsFromTheStart(t *testing.T) {
 func TestPodStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := operations.New()
-		f := New(o, false)
+		f := New(o, false, time.Now())
 		pod := &v1.Pod{Spec: v1.PodSpec{
 			InitContainers: []v1.Container{{Name: "i", Image: "init:1"}}, Containers: []v1.Container{{Name: "a", Image: "app"}, {Name: "b", Image: "app"}},
 		}}
@@ -103,7 +103,7 @@ func TestPodStart(t *testing.T) {
 // TestSandboxes checks that sandboxes with a user namespace are included in the metric of all sandboxes, and have
 // their own metric.
 func TestSandboxes(t *testing.T) {
-	f := New(operations.New(), false)
+	f := New(operations.New(), false, time.Now())
 	f.sandbox(&v1.Pod{}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
@@ -118,15 +118,22 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
+// noPods are the Pods and the Desired of a node without pods.
+type noPods struct{}
+
+func (noPods) Resizing() (map[[2]string]int, int) { return nil, 0 }
+func (noPods) Working() map[[3]string]int         { return nil }
+func (noPods) Restarted() (int, int)              { return 0, 0 }
+
 // TestWatches checks that each measurement is in the metric with its name.
 func TestWatches(t *testing.T) {
-	f := New(operations.New(), true)
+	f := New(operations.New(), true, time.Now())
 	f.ObserveRelist(time.Second, time.Time{})
 	f.ObserveRelist(time.Second, time.Now().Add(-time.Minute))
 	f.Cgroup("create", time.Millisecond)
 	f.RequestObserver(func() string { return "api:6443" })("GET", time.Second)
 	registry := prometheus.NewRegistry()
-	for _, c := range f.Collectors(func() (map[[2]string]int, int) { return nil, 0 }) {
+	for _, c := range f.Collectors(noPods{}, noPods{}) {
 		registry.MustRegister(c)
 	}
 	families, err := registry.Gather()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,7 +36,6 @@ var absent = []struct{ names, why string }{
 	{`volume_manager_selinux_.*_warnings_total`, "a kubelet counts them only for volumes that it does not mount with an SELinux label, because their pods' labels would conflict"},
 	{`volume_operation_total_seconds|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
 	{`kubelet_container_log_filesystem_used_bytes`, "the Summary API has the sizes of logs; each scrape of /metrics would measure all disks again"},
-	{`kubelet_restarted_pods_total|kubelet_working_pods|kubelet_node_startup_.*`, "not counted yet"},
 	{`kubelet_resource_manager_.*`, "they belong to the alpha feature PodLevelResourceManagers, which islet does not have"},
 	{`csi_node_storage_health_status|dra_node_(un)?prepare_skips_total`, "they belong to the alpha features CSIVolumeHealth and DRAOptionalNodeOperations, which islet does not have"},
 	{`kubelet_run_podsandbox_.*`, "see kubelet_runtime_operations_* with operation_type run_podsandbox"},
@@ -61,6 +61,8 @@ var ownNames = map[string]string{
 	"help":                         "the help texts differ",
 	"kubelet_memory_qos_*":         "exist only on cgroup v2 and with memoryReservationPolicy: TieredReservation. A kubelet serves zeros without it",
 	"node memory":                  "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
+	"kubelet_node_startup_*":       "exist only if this agent has created its Node. Without that a kubelet serves zeros. The figures do not depend on the wall clock",
+	"kubelet_working_pods":         "a pod that was removed from its file and added again counts as an orphan until its former containers have ended; a pod that was refused counts as terminated. islet does not end a pod that only the runtime has before all sources have listed their pods, but counts it as terminating",
 	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
 }
 
@@ -114,15 +116,15 @@ func described(t *testing.T) map[string]upstreamMetric {
 	out := map[string]upstreamMetric{}
 	expression := regexp.MustCompile(`fqName: "(\w+)", help: "(.*)", constLabels: .*variableLabels: \{([^}]*)\}`)
 	none := func() (map[string]int, int) { return nil, 0 }
-	resizing := func() (map[[2]string]int, int) { return nil, 0 }
-	for _, c := range append(New(operations.New(), true).Collectors(resizing), counts.NewPlugins().Collectors(none)...) {
+	all := New(operations.New(), true, time.Now()).Collectors(noPods{}, noPods{})
+	for _, c := range append(all, counts.NewPlugins().Collectors(none)...) {
 		kind := ""
 		switch c.(type) {
-		case *prometheus.CounterVec, prometheus.Counter:
+		case *prometheus.CounterVec, prometheus.Counter, Restarted:
 			kind = "counter"
 		case *prometheus.HistogramVec, prometheus.Histogram:
 			kind = "histogram"
-		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, counts.Claims:
+		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, Working, counts.Claims:
 			kind = "gauge"
 		}
 		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge also has the methods of a Counter
@@ -251,7 +253,7 @@ per second that they read from and write to disks. Each byte is counted once; wi
 ## Rules made for a kubelet
 
 ` + "`" + `sudo make test-prometheus` + "`" +
-		` tests a node without a cluster and a node of a cluster with a real Prometheus (the scraper, storage and rule engine of its Go module). It evaluates the expressions of the rules and dashboards of kubernetes-mixin and kube-prometheus that use a kubelet's metrics (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, with the original names). No alert is active on a healthy node. The scrape uses
+		` tests a node without a cluster and a node of a cluster with a real Prometheus (the scraper, storage and rule engine of its Go module). It evaluates the expressions of the rules and dashboards of kubernetes-mixin and kube-prometheus that use a kubelet's metrics (` + "`" + `test/prometheus/testdata/rules.yaml` + "`" + `, written for islet, with the original names). No alert is active on a healthy node. A unit test compares the names and labels of all metrics that kubernetes-mixin takes from a kubelet with the table [below](#served). The scrape uses
 the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` only.
 
 | Without data | On which node | Why |

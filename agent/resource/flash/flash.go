@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bootid"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
@@ -250,9 +250,8 @@ func (f *Flash) read() (s Sample, device string) {
 
 func currentMoment(now time.Time, run int64) moment {
 	m := moment{At: now, Booted: now, Run: run, Boot: bootid.ReadKernel(os.DirFS("/"))}
-	var up unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil {
-		m.Booted = now.Add(-time.Duration(up.Nano()))
+	if up, ok := clock.Uptime(); ok {
+		m.Booted = now.Add(-up)
 	}
 	return m
 }

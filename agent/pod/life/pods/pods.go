@@ -53,6 +53,8 @@ type Outbox interface {
 	// Finish reports that nothing of the pod is left on the node. A pod of the API server is then deleted there. In
 	// the end Drop is called.
 	Finish(context.Context, *v1.Pod) error
+	// Has reports whether the API server has the pod, as far as the node knows.
+	Has(types.UID) bool
 }
 
 // Admissions records decisions about pods for metrics. *figures.Figures implements it.
@@ -72,6 +74,8 @@ type Config struct {
 	Node        func() admit.Node                              // returns the present state of the node
 	Host        func() status.Host                             // returns the node's part of statuses
 	OnStatus    func(in plan.Input, before, now *v1.PodStatus) // called with each new status
+	// InRuntime returns the UIDs of the pods in the runtime, for metrics.
+	InRuntime func() []types.UID
 	// SandboxVersion returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
 	// same, or if the version is unknown.
 	SandboxVersion func(wanted *v1.Pod) *v1.Pod
@@ -117,6 +121,9 @@ type state struct {
 func New(c Config) *Pods {
 	if c.OnStatus == nil {
 		c.OnStatus = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
+	}
+	if c.InRuntime == nil {
+		c.InRuntime = func() []types.UID { return nil }
 	}
 	if c.Admissions == nil {
 		c.Admissions = uncounted{}

@@ -3,9 +3,8 @@ package worker
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 // acceptedAt returns when the node first accepted the pod. After a restart of the agent it is computed from annotations of
@@ -44,11 +43,10 @@ func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 
 // uptime returns the time since the machine booted, including the time for which it was suspended.
 func uptime() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 1<<63 - 1 // unknown, so it limits no age
+	if up, ok := clock.Uptime(); ok {
+		return up
 	}
-	return time.Duration(now.Nano())
+	return 1<<63 - 1 // unknown, so it limits no age
 }
 
 // An ending is the reason why a pod ends. A greater one restarts the grace period.

@@ -84,7 +84,7 @@ func (t Target) portByName(name string) (int, error) {
 // Config configures a Caller.
 type Config struct {
 	Runtime cri.Runtime
-	Version string // the Kubernetes version for the User-Agent header, for example v1.36.3
+	Version string // the Kubernetes version for the User-Agent header, for example v1.37.2
 	// GateEnabled reports whether a feature gate is on. If it is nil, all are off. The gates are H2CContainerProbe and
 	// GRPCContainerProbeTLS.
 	GateEnabled func(name string) bool
@@ -101,7 +101,7 @@ func New(c Config) *Caller {
 	return &Caller{c}
 }
 
-// agent returns the User-Agent of a call, such as kube-probe/1.36 or kube-lifecycle/1.36.
+// agent returns the User-Agent of a call, such as kube-probe/1.37 or kube-lifecycle/1.37.
 func (c *Caller) agent(purpose string) string {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(c.Version, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")

@@ -20,14 +20,13 @@ type QoS struct {
 	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
 
+// memoryHigh is the usage from which the kernel throttles processes.
+const memoryHigh = "memory.high"
+
 // setProtection sets the memory protection of a container. node is the node's allocatable memory in bytes. Without throttling,
-// memory.high is max and not missing, so that a resize removes the value of another configuration.
+// memory.high is missing, because a new cgroup has no limit.
 func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
-	if q == nil {
-		return
-	}
-	unified["memory.high"] = "max"
-	if !q.Enabled {
+	if q == nil || !q.Enabled {
 		return
 	}
 	request, limit := ctr.Resources.Requests.Memory().Value(), ctr.Resources.Limits.Memory().Value()
@@ -43,7 +42,7 @@ func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Cont
 		return
 	}
 	if high := demand.MemoryHigh(request, cmp.Or(limit, node), q.Throttle); high > 0 {
-		unified["memory.high"] = strconv.FormatInt(high, 10)
+		unified[memoryHigh] = strconv.FormatInt(high, 10)
 	}
 }
 

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"maps"
 	"testing"
 
@@ -33,28 +34,37 @@ func TestMemoryQoS(t *testing.T) {
 		"burstable":           {memoryPod("100Mi", "200Mi", false), false, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "199229440"}},
 		"burstable tiered":    {memoryPod("100Mi", "200Mi", false), true, map[string]string{"memory.low": "104857600", "memory.high": "199229440"}},
 		"no limit":            {memoryPod("100Mi", "", false), true, map[string]string{"memory.low": "104857600", "memory.high": "954204160"}},
-		"guaranteed":          {memoryPod("100Mi", "100Mi", true), false, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}},
-		"guaranteed tiered":   {memoryPod("100Mi", "100Mi", true), true, map[string]string{"memory.min": "104857600", "memory.high": "max"}},
+		"guaranteed":          {memoryPod("100Mi", "100Mi", true), false, map[string]string{"memory.min": "0", "memory.low": "0"}},
+		"guaranteed tiered":   {memoryPod("100Mi", "100Mi", true), true, map[string]string{"memory.min": "104857600"}},
 		"best effort":         {memoryPod("", "", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "943718400"}},
-		"more than there is":  {memoryPod("2000Mi", "", false), true, map[string]string{"memory.low": "2097152000", "memory.high": "max"}},
+		"more than there is":  {memoryPod("2000Mi", "", false), true, map[string]string{"memory.low": "2097152000"}},
 		"a page is not split": {memoryPod("0", "10000", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "8192"}},
-		"limit of the pod":    {leveled, true, map[string]string{"memory.low": "104857600", "memory.high": "max"}},
+		"limit of the pod":    {leveled, true, map[string]string{"memory.low": "104857600"}},
 	} {
 		n := node
 		n.MemoryQoS = &QoS{Enabled: true, Throttle: 0.9, Tiered: tt.tiered}
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, not %v", name, got, tt.want)
 		}
-		n.MemoryQoS.Throttle = 0
-		if high := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; high != "max" {
-			t.Errorf("%s: without memoryThrottlingFactor memory.high is %s", name, high)
+		high := cmp.Or(tt.want["memory.high"], "max")
+		if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; got != high {
+			t.Errorf("%s: a resize sets memory.high %q, not %q", name, got, high)
+		}
+		for _, q := range []QoS{{Enabled: true, Tiered: tt.tiered}, {Throttle: 0.9, Tiered: tt.tiered}} { // nothing is throttled
+			n.MemoryQoS = &q
+			if high, is := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; is {
+				t.Errorf("%s: with %+v a new container gets memory.high %q", name, q, high)
+			}
+			if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; got != "max" {
+				t.Errorf("%s: with %+v a resize sets memory.high %q", name, q, got)
+			}
 		}
 		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
-		if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, map[string]string{"memory.high": "max"}) {
-			t.Errorf("%s: without the feature a resize sets %v", name, got)
+		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
+			t.Errorf("%s: without the feature %v", name, got)
 		}
 		n.MemoryQoS = nil
-		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
+		if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
 			t.Errorf("%s: on cgroup v1 %v", name, got)
 		}
 	}

@@ -45,7 +45,7 @@ func TestSecurityMerge(t *testing.T) {
 }
 
 // TestMasks checks that the masked and read-only paths are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext,
-// 1.36). The paths of processors depend on the machine. A container with procMount Unmasked has none.
+// 1.37). The paths of processors depend on the machine. A container with procMount Unmasked has none.
 func TestMasks(t *testing.T) {
 	n := aNode()
 	n.Throttles = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}

@@ -54,9 +54,16 @@ func (n Node) anyExclusive(pod *v1.Pod) bool {
 	return false
 }
 
-// ContainerUpdate returns a container's resources for UpdateContainerResources.
+// ContainerUpdate returns a container's resources for UpdateContainerResources. They also remove the memory.high that an agent with
+// another configuration has set.
 func ContainerUpdate(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	out := resources(pod, ctr, n)
+	if n.MemoryQoS != nil && out.Unified[memoryHigh] == "" {
+		if out.Unified == nil {
+			out.Unified = map[string]string{}
+		}
+		out.Unified[memoryHigh] = "max"
+	}
 	out.HugepageLimits = nil // huge pages cannot be resized
 	return out
 }

@@ -1,0 +1,76 @@
+package figures
+
+import (
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/internal/clock"
+)
+
+// TestStartup: the start of a new node is measured once, each part from the end of the one before.
+func TestStartup(t *testing.T) {
+	const name = "node_startup_"
+	var now time.Duration
+	start := func() *Startup {
+		s := newStartup(time.Now())
+		now = 20 * time.Second
+		s.uptime, s.began = func() (time.Duration, bool) { return now, true }, now
+		return s
+	}
+	after := func(d time.Duration, f func()) { now += d * time.Second; f() }
+
+	s := start()
+	after(0, s.Ready)
+	after(3, s.Registering)
+	after(4, s.Ready)       // not registered yet
+	after(1, s.Registering) // again
+	equal(t, values(t, s.collectors()...), map[string]float64{})
+	after(2, s.Created)
+	want := map[string]float64{name + "pre_kubelet_duration_seconds": 20, name + "pre_registration_duration_seconds": 3,
+		name + "registration_duration_seconds": 7}
+	equal(t, values(t, s.collectors()...), want)
+	after(9, s.Ready)
+	want[name+"post_registration_duration_seconds"], want[name+"duration_seconds"] = 9, 39
+	equal(t, values(t, s.collectors()...), want)
+	for range 2 { // the Node is deleted and created again, or reported as ready again
+		after(100, s.Registering)
+		after(100, s.Created)
+		after(100, s.Ready)
+	}
+	equal(t, values(t, s.collectors()...), want)
+
+	s = start() // of an agent whose Node exists, and is deleted later
+	after(3, s.Registering)
+	after(4, s.Found)
+	after(5, s.Ready)
+	after(100, s.Registering)
+	after(1, s.Created)
+	after(1, s.Ready)
+	equal(t, values(t, s.collectors()...), map[string]float64{})
+}
+
+// TestStartupClock: the agent starts after the boot, and before now.
+func TestStartupClock(t *testing.T) {
+	s := newStartup(time.Now().Add(-time.Second))
+	if now, _ := clock.Uptime(); s.began <= 0 || now-s.began < time.Second || now-s.began > time.Minute {
+		t.Errorf("the agent started %v after the boot, now is %v", s.began, now)
+	}
+}
+
+// TestWorking: the series of a kubelet exist, also those that count nothing.
+func TestWorking(t *testing.T) {
+	got := values(t, Working(func() map[[3]string]int { return map[[3]string]int{{"terminating", "orphan", "true"}: 2} }),
+		Restarted(func() (static, fromAPI int) { return 3, 1 }))
+	if n := len(got); n != 17 {
+		t.Errorf("%d series: %v", n, got)
+	}
+	// values sorts labels by name: config, lifecycle, static
+	for series, want := range map[string]float64{
+		"working_pods orphan terminating true": 2, "working_pods desired sync ": 0, "working_pods runtime_only terminated unknown": 0,
+		"restarted_pods_total true": 3, "restarted_pods_total ": 1,
+	} {
+		if n, found := got[series]; n != want || !found {
+			t.Errorf("%s is %v (%v), not %v", series, n, found, want)
+		}
+	}
+}

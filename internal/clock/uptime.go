@@ -1,0 +1,15 @@
+package clock
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Uptime returns the time since the machine booted, including the time for which it was suspended. It does not jump when
+// the wall clock is set. ok is false if the kernel does not return it.
+func Uptime() (up time.Duration, ok bool) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return time.Duration(now.Nano()), err == nil
+}
