@@ -189,12 +189,15 @@ test-containerd:
 test-cluster: build ## check: the end-to-end tests with a real control plane, built from its Go modules: 15 minutes (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
+	cd test/cluster && go vet ./...
 	$(MAKE) cluster
 
+# Vet of test/cluster checks the types of Kubernetes' packages again, for minutes with a cold cache. So it is in
+# test-cluster and test-long, and not in make test.
 .PHONY: cluster
 cluster:
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
-	cd test/cluster && go vet ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -vet=off -count=1 -parallel 4 -timeout 30m ./...
+	cd test/cluster && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -vet=off -count=1 -parallel 4 -timeout 30m ./...
 
 .PHONY: test-long
 test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)
