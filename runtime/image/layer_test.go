@@ -75,6 +75,9 @@ func ended(t *testing.T, w io.Writer, more int) {
 	}
 }
 
+// mostHeaders is the maximum memory for the headers of an archive, in bytes. It is less than the headers of a bomb.
+const mostHeaders = 48 << 20
+
 // TestArchiveBombs: the headers of an archive use little memory. Endless archives are rejected.
 func TestArchiveBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
@@ -86,13 +89,13 @@ func TestArchiveBombs(t *testing.T) {
 			putEntries(t, z, 60, tar.Header{Name: "NNNN" + long, Typeflag: tar.TypeReg, Format: tar.FormatPAX})
 		}},
 		"long links": {"more than 4096 bytes", func(_ *tar.Writer, z io.Writer) {
-			putEntries(t, z, 100, tar.Header{Name: "l", Linkname: "NNNN" + long, Typeflag: tar.TypeSymlink, Format: tar.FormatGNU})
+			putEntries(t, z, 60, tar.Header{Name: "l", Linkname: "NNNN" + long, Typeflag: tar.TypeSymlink, Format: tar.FormatGNU})
 		}},
 		"many names": {"the names in the archive", func(_ *tar.Writer, z io.Writer) {
 			putEntries(t, z, 4000, tar.Header{Name: "NNNN" + long[:4000], Typeflag: tar.TypeReg, Format: tar.FormatPAX})
 		}},
 		"long comments": {"neither index.json", func(_ *tar.Writer, z io.Writer) {
-			putEntries(t, z, 100, tar.Header{Typeflag: tar.TypeReg, PAXRecords: map[string]string{"X.path": long, "path": "äNNNN"}})
+			putEntries(t, z, 60, tar.Header{Typeflag: tar.TypeReg, PAXRecords: map[string]string{"X.path": long, "path": "äNNNN"}})
 			ended(t, z, 0)
 		}},
 		"headers of nothing": {"the headers of one file", func(_ *tar.Writer, z io.Writer) {
@@ -107,7 +110,7 @@ func TestArchiveBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := packed(t, bomb.write)
 			s := newService(t, nil)
-			wantHeap(t, func() {
+			wantHeap(t, mostHeaders, func() {
 				_, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "bomb", nil)
 				if err == nil || !strings.Contains(err.Error(), bomb.want) || !errdefs.IsInvalidArgument(err) {
 					t.Errorf("import: %.300v, want %q", err, bomb.want)
@@ -171,14 +174,14 @@ func TestLayerBombs(t *testing.T) {
 			putEntry(t, w, tar.Header{Name: long, Typeflag: tar.TypeReg, Format: tar.FormatPAX})
 		}},
 		"comments of directories": {"", func(_ *tar.Writer, z io.Writer) {
-			putEntries(t, z, 100, tar.Header{Typeflag: tar.TypeDir, PAXRecords: map[string]string{"X.y": long, "path": "dNNNN"}})
+			putEntries(t, z, 60, tar.Header{Typeflag: tar.TypeDir, PAXRecords: map[string]string{"X.y": long, "path": "dNNNN"}})
 			ended(t, z, 0)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := packed(t, bomb.write)
 			s := newService(t, nil)
-			wantHeap(t, func() {
+			wantHeap(t, mostHeaders, func() {
 				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.want == "") || err != nil &&
 					!strings.Contains(err.Error(), bomb.want) {
 					t.Errorf("unpack: %.300v, want %q", err, bomb.want)
