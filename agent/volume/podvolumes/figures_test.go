@@ -19,7 +19,7 @@ type claimed struct {
 	mounted bool
 }
 
-func (c *claimed) Count(_ *v1.Pod, vol *v1.Volume) (string, bool) {
+func (c *claimed) PluginState(_ *v1.Pod, vol *v1.Volume) (string, bool) {
 	if vol.NFS.Server == "unbound" {
 		return "", false
 	}

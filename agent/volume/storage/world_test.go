@@ -181,7 +181,7 @@ func (l *life) StagePath(v Volume) string {
 	return "/staged/" + v.Name
 }
 
-func (l *life) Attached(ctx context.Context, _ Volume, _ Use) error {
+func (l *life) WaitAttached(ctx context.Context, _ Volume, _ Use) error {
 	return l.act(ctx, "", func() {})
 }
 
