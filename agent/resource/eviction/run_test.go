@@ -334,7 +334,7 @@ func TestLimitedComes(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.pods = []Candidate{limited} })
 		for range 9 { // each change of a pod says so; none puts the look off
-			w.Wake()
+			w.NotifyPodChange()
 			time.Sleep(time.Second)
 		}
 		w.checkEvents(t)
