@@ -108,7 +108,7 @@ func (w *working) podChanged(uid types.UID) {
 	w.probes.Poke(uid)
 	w.pods.StatusChanged(uid)
 	w.shutdown.WorkerProgressed()
-	w.eviction.Wake()
+	w.eviction.NotifyPodChange()
 }
 
 // lookOnce calls look if the runtime already responds, and opens the readers of the pod sources.

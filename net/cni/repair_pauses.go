@@ -52,7 +52,7 @@ type round struct {
 }
 
 // isHeld reports whether the repair of an item must wait, and until when.
-func (c *contest) isHeld(i item, now time.Time) (until time.Time, isHeld bool) {
+func (c *contest) isHeld(i item, now time.Time) (until time.Time, held bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
 		return time.Time{}, false

@@ -164,8 +164,8 @@ func (e *Eviction) IsBarred(uid types.UID) bool {
 	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
-// Wake wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
-func (e *Eviction) Wake() {
+// NotifyPodChange wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
+func (e *Eviction) NotifyPodChange() {
 	select {
 	case e.podChanged <- struct{}{}:
 	default:

@@ -336,7 +336,7 @@ func TestLimitedComes(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.pods = []Candidate{limited} })
 		for range 9 { // notified by each change of a pod; none postpones the measurement
-			w.Wake()
+			w.NotifyPodChange()
 			time.Sleep(time.Second)
 		}
 		w.checkEvents(t)

@@ -201,7 +201,7 @@ func (w *world) Evict(_ context.Context, uid types.UID, end plan.End) bool {
 			w.pods = slices.Delete(w.pods, i, i+1)
 			w.cleared[uid] = true
 		})
-		w.Wake()
+		w.NotifyPodChange()
 	})
 	return true
 }
