@@ -19,7 +19,7 @@ type Device struct {
 // weight returns the approximate memory of a listed device in bytes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight returns the weight of the devices of all resources except but. The caller holds mu.
+// listedWeight returns the weight of the devices of all resources except the resource but. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
@@ -29,10 +29,10 @@ func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	return sum
 }
 
-// makeRoom makes room for a resource's new list within maxListed. It first drops the lists of disconnected providers.
-// If that is not enough, it drops the largest list, provided that it is larger than the new one, so that no resource
-// can keep others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose
-// devices are no longer listed. The caller holds mu.
+// makeRoom makes room within maxListed for a resource's new list. It first drops the lists of disconnected providers. If
+// that is not enough, it drops the largest list, but only if that is larger than the new one. So no resource can keep
+// others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose devices are no
+// longer listed. The caller holds mu.
 func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
 	drop := func(name string, o *resourceState) {
 		touched = append(touched, m.affectedPods(name, o.devices, nil)...)
