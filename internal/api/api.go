@@ -34,9 +34,9 @@ const (
 	PathStats       = "/stats/summary"
 )
 
-// TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server
-// sends it to clients whose request has a header of this name. (TE: trailers does not work for
-// this: Firefox sends it and does not expose trailers.)
+// TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server sends it only to clients
+// whose request has a header of this name. The usual header, TE: trailers, cannot be used for this, because Firefox sends
+// it but does not expose trailers.
 const TrailerError = "Islet-Error"
 
 // Status describes the state of the node.
@@ -90,7 +90,7 @@ type Held struct {
 
 // TakenOver is the answer to a request to make this machine the owner of the node name.
 type TakenOver struct {
-	Had bool `json:"had"` // this machine already owned the name
+	Had bool `json:"had"` // whether this machine already owned the name
 }
 
 // Accepted is the answer to a request to end the held pods.
