@@ -30,7 +30,7 @@ type Limits struct {
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list. pids is the name of the resource for process IDs. If
+// LimitsOf converts a resource list to Limits. The parameter pids is the name of the resource for process IDs. If
 // compressible is true, only Milli is set.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()

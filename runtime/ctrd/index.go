@@ -85,8 +85,8 @@ func (r *Runtime) netns(s *sandbox) string {
 	return filepath.Join(r.dirs.pins, s.rec.ID, namespace.Net)
 }
 
-// SandboxNetwork returns the path of a sandbox's pinned network namespace, and namespace/name of
-// its pod. path is "" for the host's network or an unknown sandbox.
+// SandboxNetwork returns the path of a sandbox's pinned network namespace, and the namespace/name of its pod. The path is
+// "" for the host's network or an unknown sandbox.
 func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 	r.mu.Lock()
 	s := r.sandboxes[id]
@@ -185,7 +185,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// matchLabels reports whether labels contain all of want.
+// matchLabels reports whether the labels contain all the wanted ones.
 func matchLabels(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {

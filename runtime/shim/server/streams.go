@@ -116,7 +116,7 @@ func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.
 	return s.out.Pipe(k)
 }
 
-// stdinPipe creates a pipe. ours is the write end, which is non-blocking.
+// stdinPipe creates a pipe for stdin. The result ours is the write end, which is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
