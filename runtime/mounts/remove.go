@@ -35,7 +35,7 @@ func RemoveAll(path string) error {
 	return RemoveAt(dir, filepath.Base(path))
 }
 
-// RemoveAt is like RemoveAll for a name in an open directory.
+// RemoveAt does the same as RemoveAll for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())

@@ -24,7 +24,7 @@ type Start struct {
 	fell   error                // why the first configuration was skipped
 }
 
-// Begin returns a Start. It does no I/O. args are the agent's command-line arguments.
+// Begin returns a Start. It does no I/O. The parameter args contains the agent's command-line arguments.
 func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
 
 // Load loads the configuration like config.Load, but prefers a configuration that was sent to the node: the one on

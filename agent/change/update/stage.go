@@ -49,8 +49,8 @@ var (
 	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
-// Progress is called with the current step and the number of bytes done so far. total is 0 if it is unknown. Progress
-// may be called often, by one goroutine at a time. It may be nil.
+// Progress is called with the current step and the number of bytes done so far. The parameter total is 0 if it is
+// unknown. Progress may be called often, by one goroutine at a time. It may be nil.
 type Progress func(status string, current, total int64)
 
 func (t Progress) report(status string, current, total int64) {

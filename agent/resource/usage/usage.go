@@ -35,7 +35,7 @@ type Layered interface {
 	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
 }
 
-// A Runner calls f for each running container. f must not change or keep the container.
+// A Runner calls a function for each running container. The function must not change or keep the container.
 type Runner interface {
 	ForEachRunning(f func(*api.Container))
 }
@@ -50,7 +50,7 @@ type Config struct {
 	NodeName string
 	Runtime  Runtime
 	Images   Images                                          // if nil, the summary does not contain the file systems of the runtime
-	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f for each pod; f must not keep the status
+	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls the function f for each pod; the function must not keep the status
 	Sampler  *sample.Sampler                                 // if nil, the figures of pods come from the runtime
 	Host     *host.Host                                      // if nil, the node is not measured
 	Trees    *disk.Trees                                     // if nil, directories are not measured

@@ -137,8 +137,8 @@ func (s *streams) closeChild() {
 	}
 }
 
-// receive receives the terminal from the OCI runtime. It does nothing if the container has no
-// terminal. The output is logged as stdout. l may be nil.
+// receive receives the terminal from the OCI runtime. It does nothing if the container has no terminal. The output is
+// logged as stdout. The log l may be nil.
 func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
