@@ -14,7 +14,7 @@ const (
 	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
 	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
 	shortestTime = time.Second      // used instead of both times while other messages wait; see minTime
-	leastRate    = 4 << 20          // bytes per second; added to shortestTime for the size of the message
+	leastRate    = 4 << 20          // bytes per second; the time for the message at this rate is added to shortestTime
 )
 
 // largeMessages is the pool for large messages. All clients share it, because they share the
