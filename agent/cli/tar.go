@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack writes an archive of the file or directory at the path from. Its name in the archive is base.
+// pack archives a file or directory. The parameter from is its path, and base is its name in the archive.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {

@@ -76,7 +76,7 @@ func (p *checkup) clock(context.Context) {
 	}
 }
 
-// A process is a process of the host.
+// A process is an entry of the host's /proc.
 type process struct {
 	pid  int
 	name string

@@ -22,7 +22,7 @@ import (
 // usage of the pods.
 const retryAfter = time.Minute
 
-// Limits are the limits of kubepods or of a system cgroup. A limit of zero is not set.
+// Limits contains the limits that are set for kubepods or for a system cgroup. A limit of zero is not set.
 type Limits struct {
 	Milli     int64 // in millicores, set as CPU shares
 	Memory    int64 // bytes

@@ -36,8 +36,8 @@ const (
 	maxPadding = 1 << 20
 )
 
-// An archive is the content of an image archive: its blobs by file name. The images are read from
-// its index.json or manifest.json.
+// An archive contains the blobs of an image archive by file name. The images are read from its index.json or
+// manifest.json.
 type archive struct {
 	store  content.Store // for blobs that are too large for memory and cannot be read again
 	dir    string        // directory of the store, whose free space is checked

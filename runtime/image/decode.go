@@ -52,7 +52,7 @@ type descriptor struct {
 	} `json:"annotations"`
 }
 
-// A platform is the platform in a descriptor or a config.
+// A platform describes the operating system and architecture for which an image was built.
 type platform struct {
 	Architecture string   `json:"architecture"`
 	OS           string   `json:"os"`

@@ -140,7 +140,7 @@ func (r *remover) moveUp(dir *os.File, name string) error {
 	}
 }
 
-// openSame opens the directory name in dir. A mount point is an error.
+// openSame opens a directory by its name in dir. A mount point is an error.
 func openSame(dir *os.File, name string) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,

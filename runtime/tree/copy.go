@@ -54,9 +54,8 @@ func HalfOfFree(dir string) (Room, error) {
 	return room, nil
 }
 
-// Copy copies the content of the directory from, and its owner, mode, extended attributes and
-// times, to the directory to. The directory to must be empty and inaccessible to other users, and
-// from must not change. Sockets and SELinux labels are not copied.
+// Copy copies the content, owner, mode, extended attributes and times of one directory to another. The target must be
+// empty and inaccessible to other users, and the source must not change. Sockets and SELinux labels are not copied.
 //
 // After an error, the copy is incomplete.
 func Copy(ctx context.Context, from, to *os.File, room *Room) error {

@@ -18,7 +18,7 @@ const variable = "ISLET_GUARD"
 // may use the socket.
 const notify = "NOTIFY_SOCKET"
 
-// A Kind is the kind of a process.
+// A Kind says which part a process plays in a trial.
 type Kind string
 
 // The kinds.

@@ -36,8 +36,8 @@ type source struct {
 	client *http.Client
 }
 
-// unreachableError is an error of the network link or of a server. It may be temporary, and does not mean that the archive
-// is invalid.
+// An unreachableError means that the network link or a server has failed. The failure may be temporary, and does not mean
+// that the archive is invalid.
 type unreachableError struct{ error }
 
 func (u unreachableError) Unwrap() error { return u.error }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Device is one device of a resource.
+// A Device is an item of a resource, which can be allocated to a container.
 type Device struct {
 	ID      string // unique within the resource, and stable across reboots
 	Healthy bool   // can be allocated
@@ -67,7 +67,7 @@ func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touche
 	return victim, touched, true
 }
 
-// A Request is a container's request for devices of one resource.
+// A Request names the devices of one resource that are allocated to a container.
 type Request struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -94,14 +94,14 @@ type Allocation struct {
 	Groups      []int64           `json:"groups,omitempty"`      // supplementary groups of the container's first process
 }
 
-// A Mount is a bind mount.
+// A Mount describes a bind mount from a path on the host to a path in the container.
 type Mount struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 }
 
-// A Node is a device node.
+// A Node describes a device node of the host, and its path in the container.
 type Node struct {
 	Host        string `json:"host"`
 	Container   string `json:"container"`

@@ -96,8 +96,8 @@ type part struct {
 	prepared bool // prepared since this agent started
 }
 
-// A Device is a device that a driver has prepared. It is stored as JSON, so its fields must
-// keep their names.
+// A Device is the driver's response for a device that it has prepared. It is stored as JSON, so its fields must keep
+// their names.
 type Device struct {
 	Requests []string `json:"requests,omitempty"` // requests of the claim; empty means all requests
 	Pool     string   `json:"pool"`

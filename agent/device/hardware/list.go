@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A Unit describes an allocatable unit of a resource.
+// A Unit describes the smallest part of a resource that can be allocated: see unit.
 type Unit struct {
 	Resource string
 	ID       string

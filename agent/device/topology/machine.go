@@ -19,7 +19,7 @@ type Node struct {
 	Distances []uint64          // distance to each node, in the order of Machine.Nodes; nil if unknown
 }
 
-// A Machine is the topology of a machine.
+// A Machine contains the CPUs and NUMA nodes of a machine.
 type Machine struct {
 	CPUs  CPUs
 	Nodes []Node // sorted by ID; at least one

@@ -37,7 +37,7 @@ type Config struct {
 	Bytes uint64
 }
 
-// A Layer is the set of directories that are in memory. It is nil if no directory is.
+// A Layer is the set of directories that are in memory. It is nil if there is none.
 type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size

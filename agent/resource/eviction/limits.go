@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Limit is the name of an exceeded limit in the metric of evictions.
+// A Limit identifies the kind of an exceeded limit. Its value is a label of the metric of evictions.
 type Limit string
 
 // Limits on a pod's files.

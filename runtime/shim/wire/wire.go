@@ -119,7 +119,7 @@ type Running struct {
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// A Container is a container of the shim.
+// A Container reports the state of a container of the shim.
 type Container struct {
 	ID string `json:"id"`
 	Running
