@@ -20,8 +20,9 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// late contains the parts that others may call before these parts are built, also on other goroutines. Each field is
-// a cell, which is nil until it is set once. The comment of each method says what a call does before the cell is set.
+// late contains the parts that others may call before these parts are built, also on other goroutines. Each
+// field is a cell: it is nil until the part is built, and is set only once. The comment of each method says what
+// a call does before the cell is set.
 type late struct {
 	mu       sync.RWMutex
 	workers  *worker.Set

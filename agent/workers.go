@@ -111,7 +111,8 @@ func (w *working) podChanged(uid types.UID) {
 	w.eviction.NotifyPodChange()
 }
 
-// lookOnce calls look if the runtime already responds, and opens the readers of the pod sources.
+// lookOnce lists the pods in the runtime if the runtime already responds. It also opens the readers of the pod
+// sources.
 func (w *working) lookOnce(ctx context.Context) (err error) {
 	if err := w.rt.ObserveOrLoad(ctx, w.observeAndLoadProbes, w.pods.Load); err != nil {
 		return err
@@ -120,7 +121,8 @@ func (w *working) lookOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// observeAndLoadProbes calls featured.look, and then loads the last probe results, which the workers need.
+// observeAndLoadProbes calls featured.observeRuntime, and then loads the last probe results, which the workers
+// need.
 func (w *working) observeAndLoadProbes(ctx context.Context) error {
 	if err := w.featured.observeRuntime(ctx); err != nil {
 		return err
@@ -129,7 +131,8 @@ func (w *working) observeAndLoadProbes(ctx context.Context) error {
 	return nil
 }
 
-// begin is called after look, before the workers start. It pokes the workers of all pods that are desired or running.
+// begin is called after observeRuntime, before the workers start. It pokes the workers of all pods that are
+// desired or running.
 func (w *working) begin(ctx context.Context) {
 	for _, p := range w.desired.List() {
 		w.workers.Poke(p.Pod.UID)

@@ -19,8 +19,9 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.DurationVar(&a.every, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
-// runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends. It clears a terminal before each call. It
-// stops at an error, unless the error is that the agent became unreachable after the first call.
+// runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends, and clears a terminal before each
+// call. It stops at an error. Only if the agent becomes unreachable after the first call, it prints the error and
+// continues.
 func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)

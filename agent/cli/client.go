@@ -50,7 +50,7 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused converts an error response to an error. It preserves the lines of the message, for example one line for
+// refused returns the error that a response describes. It preserves the lines of the message, for example one line for
 // each invalid field.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
@@ -80,7 +80,7 @@ func (t *tool) unreachable(err error) error {
 	return exitError{ExitUnreachable, err}
 }
 
-// gaveUp is like unreachable, for a request that a watchdog may have cancelled.
+// gaveUp does the same as unreachable, for a request that a watchdog may have cancelled.
 func (t *tool) gaveUp(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
@@ -93,14 +93,14 @@ func (t *tool) connectionLost(err error) error {
 	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
 }
 
-// call sends a request and decodes the response into out.
+// call sends a request and decodes the response into the variable out.
 func (t *tool) call(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return t.callSlow(ctx, method, path, query, body, out)
 }
 
-// callSlow is like call, without a timeout.
+// callSlow does the same as call, without a timeout.
 func (t *tool) callSlow(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := t.request(ctx, method, path, query, body)
 	if err != nil {

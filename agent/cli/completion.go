@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag for which word is followed by a value, or nil if there is none.
+// flagValue returns the flag whose value is the word after the parameter word. It returns nil if there is no such flag.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {

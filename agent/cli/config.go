@@ -218,8 +218,8 @@ func (t *tool) outcome(ctx context.Context, id string) error {
 	})
 }
 
-// trial waits for the end of a trial. It calls ended with the configuration after the trial, until ended returns
-// true.
+// trial waits for the end of the trial of a configuration or program. After the trial it calls ended with the node's
+// configuration, repeatedly until ended returns true.
 func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()

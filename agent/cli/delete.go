@@ -46,8 +46,8 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// checkPodArgs returns an error if the arguments select no pod. many is set if --all or -l is given, which cannot be
-// combined with names of pods.
+// checkPodArgs returns an error if the arguments select no pod. The parameter many is true if --all or -l is given. These
+// flags cannot be combined with names of pods.
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
@@ -104,8 +104,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// applied returns the names of the pods that --all and -l select. Only pods of the namespace that were applied are
-// included, because this command cannot delete other pods.
+// applied returns the names of the pods that --all and -l select. It skips other namespaces, and pods that were not
+// applied at this node, because this command cannot delete those.
 func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 	if pods, err = c.selected(pods); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	return c.report([]api.Deleted{done}, left)
 }
 
-// report prints the pods that are being deleted and adds them to left.
+// report prints the pods that are being deleted, and adds them to the map left.
 func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) error {
 	var errs []error
 	for _, d := range done {
@@ -172,7 +172,7 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 	return errors.Join(errs...)
 }
 
-// await waits until all pods in left are removed.
+// await waits until every pod in the map left is removed.
 func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc

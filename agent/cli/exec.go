@@ -175,8 +175,8 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 	}
 }
 
-// feed sends standard input, and then its end. If reading fails, it sends the error to failed before the process sees
-// the end of the input.
+// feed sends standard input, and then its end. If a read fails, it sends the error to the channel failed before the
+// process sees the end of the input.
 func (c *execCommand) feed(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A followed log resumes if the agent responds again within agentPatience, or within Env.AgentPatience if that is
-// set. The agent is polled at the interval askAgain.
+// If the agent stops, a followed log waits for agentPatience, or for Env.AgentPatience if that is set. It resumes if the
+// agent responds again in this time. It polls the agent at the interval askAgain.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond
@@ -62,8 +62,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent lists the container with the given ID. previous is true if the container is the one
-// before the last restart. gone is true if the agent does not have the pod.
+// await waits until an agent lists the container with the given ID. The result previous is true if that container has
+// ended and was restarted since. The result gone is true if the agent does not have the pod.
 func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentPatience
 	if c.AgentPatience > 0 {
@@ -128,8 +128,8 @@ func containerID(pod *v1.Pod, container string) string {
 	return st.ContainerID
 }
 
-// A position prints a log and records how much of it has been printed. Each line of its input begins with a time. The
-// lines of its output do so if stamps is set. After resume it skips the lines that it has printed.
+// A position prints a log and records how much of it has been printed. Each line of the log begins with a time, which is
+// printed only if stamps is set. After resume, the position skips the lines that it has printed.
 type position struct {
 	w      io.Writer
 	stamps bool
@@ -202,7 +202,7 @@ func (p *position) begin(out []byte, stamp string) []byte {
 	return out
 }
 
-// appendNew appends a part of a line to out, unless that part was printed before.
+// appendNew appends the part of a line to out, except the bytes that were printed before.
 func (p *position) appendNew(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

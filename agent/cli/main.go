@@ -68,10 +68,12 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand reports whether the arguments are those of a command. The command need not exist. Otherwise they are the
-// arguments of the agent, which are only flags. They are those of a command if the first one is a name or the flag
-// --socket, or if they request help. Without arguments, IsCommand returns atTerminal. If the program is called as
-// kubelet, it returns false if there are no arguments or they request --help.
+// IsCommand reports whether the arguments are those of a command, which need not exist. Otherwise they are the arguments
+// of the agent, which are only flags.
+//
+// The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, IsCommand
+// returns the value of atTerminal. If the program is called as kubelet, IsCommand returns false without arguments and for
+// --help.
 func IsCommand(called string, args []string, atTerminal bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {

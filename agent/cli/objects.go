@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// kinds returns the names of each kind on the command line.
+// kinds returns each kind's names on the command line.
 func kinds() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
@@ -26,7 +26,7 @@ func kinds() map[string][]string {
 	}
 }
 
-// kindOf returns the kind with a name, or "" if there is none.
+// kindOf returns the kind that has the given name on the command line. It returns "" if there is none.
 func kindOf(word string) string {
 	for kind, words := range kinds() {
 		if slices.Contains(words, strings.ToLower(word)) {

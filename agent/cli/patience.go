@@ -34,7 +34,7 @@ type watchdog struct {
 	after time.Duration
 }
 
-// watch returns a context and its watchdog. The function that it returns ends both.
+// watch returns a context, its watchdog, and a function that ends both.
 func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{after: silentTime}

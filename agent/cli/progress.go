@@ -39,7 +39,7 @@ func (t *tool) progress(quiet bool) *progress {
 	return p
 }
 
-// update shows the progress of ref. It may be called from any goroutine.
+// update shows the progress of the archive or image ref. It may be called from any goroutine.
 func (p *progress) update(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func shorten(s string, n int) string {
 	return "..."[:min(3, n)] + string(r)
 }
 
-// A counter is an archive. It shows how many of its bytes have been read and sent.
+// A counter is the reader of an archive. It shows how many bytes of the archive have been read.
 type counter struct {
 	r     io.Reader
 	bar   *progress

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack writes an archive of the file or directory at the path from. Its name in the archive is base.
+// pack archives a file or directory. The parameter from is its path, and base is its name in the archive.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
@@ -116,10 +116,10 @@ func unpack(r io.Reader, base, target string) error {
 	return errors.Join(left...)
 }
 
-// maxSkipped is the maximum number of symbolic links that a copy skips. If there are more, it fails.
+// maxSkipped is the maximum number of symbolic links that a copy skips. A copy with more of them fails.
 const maxSkipped = 100
 
-// leadsOut is the error for a skipped symbolic link. The other files are copied.
+// A leadsOut error reports a symbolic link that was skipped. The other files are copied.
 type leadsOut struct{ file, to string }
 
 func (l leadsOut) Error() string {

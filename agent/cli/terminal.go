@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the user's terminal.
+// A terminal is the terminal on which the user runs the command. Its methods set the mode and report the size.
 type terminal struct{ f *os.File }
 
 // openTerminal returns nil if the file is not a terminal.

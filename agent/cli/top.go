@@ -24,7 +24,7 @@ type topCommand struct {
 	againFlags
 	all, containers, noHeaders bool
 	sortBy, output             string
-	before                     map[string]traffic // by pod
+	before                     map[string]traffic // by pod UID
 	beforeLinks                map[string]traffic // by interface of the node
 	disks, beforeDisks         map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }

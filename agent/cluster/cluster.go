@@ -28,7 +28,8 @@ import (
 
 // Objects is the cache of ConfigMaps, Secrets and other objects that pods use.
 type Objects interface {
-	// ForgetVersions makes all objects be read again. It is called when the API server's history has changed.
+	// ForgetVersions causes all objects to be read again. It is called when the API server's history has
+	// changed.
 	ForgetVersions(ctx context.Context)
 	// Retry immediately retries to read the objects that could not be read.
 	Retry()
@@ -60,7 +61,7 @@ type Config struct {
 	Annotations    func() map[string]string
 	Startup        node.Startup   // see node.Config
 	OnPeriodicTask func()         // see node.Config
-	Changed        func(*v1.Node) // called with the Node of the API server
+	Changed        func(*v1.Node) // called with each version of the Node that the API server sends
 	Released       func()         // called when no other machine uses the node's name any more; held pods may then start
 	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error

@@ -94,7 +94,7 @@ func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return d.Manager.Admit(ctx, pod)
 }
 
-// A Cluster connects resource claims with the control plane.
+// A Cluster contains the parts through which resource claims use the control plane.
 type Cluster struct {
 	Objects dra.Objects
 	Client  *kube.Client
@@ -102,8 +102,8 @@ type Cluster struct {
 	Up      <-chan struct{} // receives a value when the link may be up again
 }
 
-// Start loads the stored resource claims and finds the configured devices of the host. cluster is nil on a node
-// without an API server.
+// Start loads the stored resource claims and finds the configured devices of the host. The parameter cluster is nil on a
+// node without an API server.
 func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
 	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counter: d.counts, Log: d.c.Log}
 	if cluster != nil {

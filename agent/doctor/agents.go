@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// RunDirs returns the run directories of the agents on the host that run the same program as the process self. host
-// is the root directory of the host. For an agent without --run-dir on its command line, it returns the directory
-// usual.
+// RunDirs returns the run directories of the agents on the host that run the same program as the process with the PID
+// self. The parameter host is the root directory of the host. The parameter usual is the run directory of an agent
+// without --run-dir on its command line.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))
 	entries, err := fs.ReadDir(host, "proc")
@@ -51,8 +51,8 @@ func program(host fs.FS, pid string) string {
 	return strings.TrimSuffix(exe, " (deleted)")
 }
 
-// runDir returns the run directory from the command line of an agent. It returns false if the process runs another
-// command of islet.
+// runDir returns the run directory from the command line of an agent. It returns false if the command line is that of
+// another command of islet.
 func runDir(line []byte, usual string) (dir string, ok bool) {
 	var args []string
 	for part := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {

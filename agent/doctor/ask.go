@@ -79,7 +79,7 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If given is not empty, given is the only result.
+// agentSockets returns the sockets at which agents may listen. If the parameter given is not empty, that is the only one.
 // Otherwise it returns the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
@@ -116,8 +116,8 @@ func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 // maxSettings is the maximum size of an agent's response.
 const maxSettings = 64 << 20
 
-// askAgent decodes the response of the agent at a socket into out. It returns false if there is no valid response
-// within 5 s. The checks do not need the agent, because the report is about the machine.
+// askAgent decodes the response of the agent at a socket into the variable out. It returns false if there is no valid
+// response within 5 s. A missing response is not an error, because the report is about the machine.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
 	return ask(ctx, socket, path, out) == nil
 }

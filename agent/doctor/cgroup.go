@@ -110,7 +110,7 @@ func (p *checkup) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
-// patchMark is part of the version text of crun if packaging/oci/build.sh has built it.
+// patchMark is a part of the version text of every crun that packaging/oci/build.sh has built.
 const patchMark = "with islet's patches"
 
 // runtime checks that there is a working OCI runtime. Without islet's patches, crun does not run on a hybrid host
@@ -164,8 +164,8 @@ func (p *checkup) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// isOld reports whether a runtime lacks features that islet needs. version is the first line of the output of
-// --version.
+// isOld reports whether a runtime lacks features that islet needs. The parameter version is the first line of its output
+// for --version.
 func isOld(version string) bool {
 	var name string
 	var major, minor int

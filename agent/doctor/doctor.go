@@ -48,8 +48,8 @@ type Finding struct {
 type Externals struct {
 	// CheckClasses returns the problems of the devices that a configuration offers to containers.
 	CheckClasses func(classes []config.DeviceClass) ([]Complaint, error)
-	// HostPorts reads the ports at which programs of the host listen. The function taken returns one text for each
-	// host port of a pod that is among them.
+	// HostPorts reads the ports at which programs of the host listen. The function taken returns one text for each host
+	// port of a pod at which a program already listens.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
 	// ShutdownTime returns how long it may take to end the pods when the machine shuts down.
 	ShutdownTime func(*kubelet.KubeletConfiguration) time.Duration

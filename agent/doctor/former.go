@@ -79,9 +79,9 @@ func (p *checkup) formerInterfaces(running []process) {
 	}
 }
 
-// formerInterface reports an interface of another node. clash is set if the interface has addresses of the pod
-// network. owner describes the program or configuration that uses the interface. It is empty if there is none. The
-// finding has a remedy if there is no owner and no other interface uses this one.
+// formerInterface reports an interface of another node. The parameter clash is true if the interface has addresses of the
+// pod network. The parameter owner describes the program or configuration that uses the interface, or is empty if there
+// is none. The finding has a remedy if the interface has no owner and no other interface uses it.
 func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {
@@ -160,8 +160,8 @@ func (c conflist) types() (out []string) {
 	return out
 }
 
-// configured reports whether a CNI configuration may create the interface. It does if it contains the interface's
-// name, or if the name is a default of its plugin.
+// configured reports whether a CNI configuration may create the interface with the given name. That is true if the
+// configuration contains this name, or if the name is a default of its plugin.
 func (p *checkup) configured(name string) bool {
 	return slices.ContainsFunc(p.conflists(), func(c conflist) bool {
 		for _, t := range c.types() {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A feature is a feature of the kernel that pods need.
+// A feature is an option of the kernel's build configuration that pods need.
 type feature struct {
 	id, what string
 	config   string                // CONFIG_ symbol

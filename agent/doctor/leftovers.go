@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// leftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return
-// its sandboxes, it only reports what exists.
+// leftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return its
+// sandboxes, it calls leftoversWithoutAgent instead.
 func (p *checkup) leftovers(ctx context.Context) {
 	pods := filepath.Join(p.RootDir, "pods")
 	var volumes, pins []string

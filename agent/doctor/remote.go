@@ -104,7 +104,7 @@ func criSockets(cfg *config.Config) (runtime, images string) {
 	return socketPath(cfg.Edge.CRISocket), socketPath(cfg.Edge.CRISocket)
 }
 
-// askLeft returns what is left from a move to another container runtime. It requests this from the agent at a socket.
+// askLeft asks the agent at a socket what is left from a move to another container runtime.
 func askLeft(ctx context.Context, socket string) string {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) {

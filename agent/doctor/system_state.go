@@ -51,8 +51,8 @@ func (p *checkup) kernelSettings(context.Context) {
 	}
 }
 
-// clock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start without
-// one.
+// clock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start even if the
+// clock is wrong.
 func (p *checkup) clock(context.Context) {
 	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.BuildTime
@@ -76,7 +76,7 @@ func (p *checkup) clock(context.Context) {
 	}
 }
 
-// A process is a process of the host.
+// A process is an entry of the host's /proc.
 type process struct {
 	pid  int
 	name string

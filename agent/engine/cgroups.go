@@ -72,7 +72,7 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 
 func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
-	// The text must have been validated. percent is 0 if the text is empty.
+	// The text has been validated. If it is empty, percent is 0.
 	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64)
 	out := cgroup.Memory{
 		Unified: cgroup.IsUnified(), QoS: cgroup.IsUnified() && s.Config.GateEnabled("MemoryQoS"),

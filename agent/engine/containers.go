@@ -85,7 +85,7 @@ type backend interface {
 	CheckPodNetwork() error
 	// Ready returns an error, with a kubelet's message, if the network of the node is not ready.
 	Ready() error
-	// IsResponding reports whether the runtime answers. Await blocks until it answers.
+	// IsResponding reports whether the runtime answers. Await waits until the runtime answers.
 	IsResponding() bool
 	Await(ctx context.Context) error
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
@@ -125,7 +125,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	return c, nil
 }
 
-// open opens the runtime at endpoint, or the one in this process if endpoint is empty.
+// open opens the runtime at the given endpoint. An empty endpoint means the runtime in this process.
 func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
 	cgroups := cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)
 	if endpoint != "" {
@@ -193,8 +193,8 @@ func (c *Containers) CheckPodsKnown() error {
 	}
 }
 
-// ObserveOrLoad calls observe, which lists the running pods, if the runtime answers. Otherwise it calls load, which only uses
-// the stored state. ObserveLoop is then used to call observe later.
+// ObserveOrLoad makes the pods known at the start. If the runtime answers, it calls observe, which lists the running
+// pods. Otherwise it calls load, which only uses the stored state, and ObserveLoop calls observe later.
 func (c *Containers) ObserveOrLoad(
 	ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error,
 ) error {
@@ -278,12 +278,12 @@ func (c *Containers) LogQuota() *rotate.Quota {
 	}
 }
 
-// errDriverChanged makes the agent end and restart. The cgroup paths depend on the driver, and the next start
+// errDriverChanged causes the agent to end and restart. The cgroup paths depend on the driver, and the next start
 // computes them with the driver that the runtime now reports.
 var errDriverChanged = errors.New("the container runtime reports another cgroup driver than islet assumed at its start: islet restarts")
 
-// checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the
-// one that was assumed while it did not answer.
+// checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the agent has assumed since its
+// start, when the runtime did not answer.
 func (c *Containers) checkDriver(ctx context.Context) error {
 	d, isRemote := c.backend.(*remoteBackend)
 	if !isRemote {

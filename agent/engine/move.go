@@ -65,9 +65,9 @@ func (r *record) save(ctx context.Context, a Config) error {
 // answerTimeout is the time for which a change of the runtime waits until a runtime answers.
 const answerTimeout = 10 * time.Second
 
-// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node only
-// changes its runtime if the new one answers, and after the pods in the old one have been stopped with their grace
-// period. stays is the reason why the node keeps the old one, or nil.
+// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes to
+// the new runtime only if that answers, and only after the pods in the old one were stopped with their grace period. If
+// the node must keep the old runtime, the result stays is the reason.
 //
 //	new runtime answers?  no -> keep the old one
 //	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
@@ -212,8 +212,8 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	}
 }
 
-// A runtime may not remove a container that has just ended. In containerd it counts as running until its exit event
-// has been processed.
+// A runtime may refuse to remove a container that has just ended. In containerd the container counts as running until its
+// exit event has been processed.
 const (
 	removeTimeout = 20 * time.Second // the limit for all attempts together
 	removeRetry   = 250 * time.Millisecond

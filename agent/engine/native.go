@@ -86,9 +86,9 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	}, nil
 }
 
-// maxLogBytes returns the size in bytes above which a container's log is rotated even shortly after the last
-// rotation. With podLogQuota it is at most a quarter of the quota. The quota does not remove active files, and a
-// container has the files of two attempts.
+// maxLogBytes returns the size in bytes above which a container's log is rotated even shortly after the last rotation.
+// With podLogQuota it is at most a quarter of the quota, but at least containerLogMaxSize. The reason is that the quota
+// does not remove active files, and a container has the files of two attempts.
 func maxLogBytes(c *config.Config) int64 {
 	limit := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {

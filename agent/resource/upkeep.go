@@ -21,8 +21,8 @@ type Meta interface {
 	flash.Meta
 }
 
-// Config configures New. New only uses those fields of Garbage that garbage.Settings does not set: Pods, Offline,
-// Dead, Events, Now, Log, Runtime and Known.
+// Config configures New. New uses only these fields of Garbage: Pods, Offline, Dead, Events, Log, Now, Runtime and
+// CheckPodsKnown. The values of the others come from garbage.Settings and from this package.
 type Config struct {
 	*config.Config
 	Images  cri.Images

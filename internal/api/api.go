@@ -34,9 +34,9 @@ const (
 	PathStats       = "/stats/summary"
 )
 
-// TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server
-// sends it to clients whose request has a header of this name. (TE: trailers does not work for
-// this: Firefox sends it and does not expose trailers.)
+// TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server sends it only to clients
+// whose request has a header of this name. The usual header, TE: trailers, cannot be used for this, because Firefox sends
+// it but does not expose trailers.
 const TrailerError = "Islet-Error"
 
 // Status describes the state of the node.
@@ -90,7 +90,7 @@ type Held struct {
 
 // TakenOver is the answer to a request to make this machine the owner of the node name.
 type TakenOver struct {
-	Had bool `json:"had"` // this machine already owned the name
+	Had bool `json:"had"` // whether this machine already owned the name
 }
 
 // Accepted is the answer to a request to end the held pods.
@@ -127,7 +127,7 @@ type FailedHook struct {
 	Message   string    `json:"message"`
 }
 
-// Runtime is the container runtime.
+// Runtime describes the container runtime of the node.
 type Runtime struct {
 	Name          string `json:"name"`
 	Version       string `json:"version"`
@@ -141,7 +141,7 @@ type Runtime struct {
 	Message       string `json:"message,omitempty"` // why not ready
 }
 
-// Network is the pod network.
+// Network describes the network of the node's pods.
 type Network struct {
 	Ready    bool     `json:"ready"`
 	Message  string   `json:"message,omitempty"`  // why not ready
@@ -185,7 +185,7 @@ type Ignored struct {
 	Fields    []string `json:"fields"` // as in spec.containers[0].resizePolicy[1]
 }
 
-// Source is one source of wanted pods.
+// Source describes one source of desired pods, such as the manifest directory.
 type Source struct {
 	Name     string    `json:"name"`             // file, http, local, api
 	Origin   string    `json:"origin,omitempty"` // directory or URL
@@ -194,14 +194,14 @@ type Source struct {
 	Problems []Problem `json:"problems,omitempty"`
 }
 
-// Problem is one thing wrong with a manifest.
+// Problem describes a mistake in a manifest.
 type Problem struct {
 	Origin  string `json:"origin"`          // file or URL
 	Field   string `json:"field,omitempty"` // as in spec.containers[0].image
 	Message string `json:"message"`
 }
 
-// Import is an import of an archive or a pull of an image, in progress or failed.
+// Import describes the import of an archive or the pull of an image, which is in progress or has failed.
 type Import struct {
 	Ref     string `json:"ref"`
 	Status  string `json:"status"`
@@ -303,7 +303,7 @@ type PodEvent struct {
 	Pod  *v1.Pod `json:"pod,omitempty"`
 }
 
-// Image is one image on the node.
+// Image describes an image on the node.
 type Image struct {
 	ID      string   `json:"id"`
 	Tags    []string `json:"tags,omitempty"`

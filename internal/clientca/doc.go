@@ -1,4 +1,3 @@
-// Package clientca reads the file of certificate authorities that sign client certificates. The
-// kubelet's server verifies clients with it, and a new configuration is rejected if its file cannot
-// be read.
+// Package clientca reads the file with the certificate authorities that sign client certificates. The kubelet API uses it
+// to verify its clients. A new configuration whose file cannot be read is rejected.
 package clientca

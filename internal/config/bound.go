@@ -58,8 +58,8 @@ func HeldByPods() []BoundField {
 	}
 }
 
-// CheckHeld returns an error for each field that must not change while the node has pods and whose
-// value differs between current and next.
+// CheckHeld returns an error for each field that must not change while the node has pods, but differs between the two
+// configurations. The parameter pods is the number of pods.
 func CheckHeld(current, next *Config, pods int) []error {
 	if pods == 0 {
 		return nil
@@ -123,8 +123,8 @@ func (b BoundField) changeHint(current any, restores bool) string {
 		text + ", or " + consent
 }
 
-// visitChanges calls visit for each of the given fields that differs between current and next. It passes the field's
-// value in current.
+// visitChanges calls visit for each of the given fields that differs between the two configurations. It passes the
+// field's value in the current one.
 func visitChanges(current, next *Config, fields []BoundField, visit func(BoundField, any)) error {
 	currentTree, werr := settingsTree(current)
 	nextTree, nerr := settingsTree(next)

@@ -157,9 +157,9 @@ type wrongLeaf struct {
 	err  error
 }
 
-// wrongLeaves returns the values of a wrong type. It is called only after a decoding error. The
-// decoder stops at the first error and does not name the field of a wrong duration or quantity. So
-// wrongLeaves decodes each scalar separately.
+// wrongLeaves returns the values of a wrong type. It is called only after a decoding error. It decodes each scalar
+// separately, because the decoder of the whole document stops at the first error, and does not name the field of a wrong
+// duration or quantity.
 func wrongLeaves(doc []byte, v any) []wrongLeaf {
 	var tree any
 	if err := json.Unmarshal(doc, &tree); err != nil {

@@ -42,8 +42,8 @@ type EdgeConfiguration struct {
 	// RegistryConfigDir contains a directory for each registry host, in containerd's layout. Its
 	// hosts.toml configures mirrors, plain HTTP and certificates.
 	RegistryConfigDir string `json:"registryConfigDir,omitempty"`
-	// ImagesDir is the directory from which image archives are imported. If it is empty, it is the
-	// subdirectory images of the state directory.
+	// ImagesDir is the directory from which image archives are imported. The default is the subdirectory images of the
+	// state directory.
 	ImagesDir string `json:"imagesDir,omitempty"`
 	// CRISocket is the socket at which islet serves CRI, for crictl and kubeadm. If it is empty,
 	// islet serves no CRI socket, unless containerRuntimeEndpoint is a socket in the run directory.
@@ -114,16 +114,14 @@ type DeviceClass struct {
 	// Unit defines one unit of the resource. "node": one device node. "device": all device nodes of
 	// one piece of hardware, such as a camera. "all": all device nodes that match.
 	Unit string `json:"unit,omitempty"`
-	// Permissions is the access of a container: a subset of r (read), w (write) and m (mknod). If
-	// it is empty, it is rw.
+	// Permissions is the access of a container: a subset of r (read), w (write) and m (mknod). The default is rw.
 	Permissions string `json:"permissions,omitempty"`
-	// Group is the group of the device nodes in the container, as a number or a name on the host.
-	// The container's processes get it as a supplementary group. If Group is nil, it is the device
-	// node's group on the host, unless that is root's group.
+	// Group is the group of the device nodes in the container, as a number or a name on the host. The container's
+	// processes get it as a supplementary group. The default is the device node's group on the host, unless that is
+	// root's group.
 	Group *intstr.IntOrString `json:"group,omitempty"`
-	// ContainerPath is the path of the device node in the container. If there are several device
-	// nodes, they are numbered: /dev/serial0, /dev/serial1. If ContainerPath is empty, each device
-	// node has its path on the host.
+	// ContainerPath is the path of the device node in the container. If there are several device nodes, they are
+	// numbered: /dev/serial0, /dev/serial1. By default each device node has its path on the host.
 	ContainerPath string `json:"containerPath,omitempty"`
 	// Shared is the maximum number of containers that use the same device at a time. 0 means 1.
 	Shared int `json:"shared,omitempty"`

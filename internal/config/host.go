@@ -25,9 +25,9 @@ func KernelSettings() map[string]int {
 	}
 }
 
-// KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds
-// its memory limit, not only one of them. This requires cgroup v2 with the memory controller. The
-// field singleProcessOOMKill turns it off. The parameter host is the host's root directory.
+// KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds its memory limit, and
+// not only one of them. This requires cgroup v2 with the memory controller. The field singleProcessOOMKill of the
+// configuration turns it off. The parameter host is the host's root directory.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill

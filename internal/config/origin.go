@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// addPositions joins the errors of a validation. It adds "file:line: " to the error of a field that a file sets. If
-// several files set the field, this is the last of them. It does not change the error of a field that a flag sets. It
-// only counts the errors after the first maxMistakes, because finding their lines takes time, and a sent configuration
-// may have any number of them.
+// addPositions joins the errors of a validation. To the error of a field that a file sets, it adds "file:line: ". If
+// several files set the field, it adds the last one. It does not change the error of a field that a flag sets. After the
+// first maxMistakes errors it only adds the number of the others, because finding their lines takes time, and a sent
+// configuration may have any number of errors.
 func addPositions(errs []error, fs flagSet, kube []document, edge document) error {
 	var flags []string
 	fs.Visit(func(f *pflag.Flag) { flags = append(flags, fs.rows[f.Name].field) })

@@ -124,7 +124,7 @@ func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	return victim, ok
 }
 
-// makeRoom finds a place for a connection. The caller holds mu.
+// findPlace finds a place for a connection, and closes another one if necessary. The caller holds mu.
 func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	own := l.networkOf(c.from.Addr())
 	count := 0
@@ -156,9 +156,9 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// selectVictim returns the connection to close, or nil if there is none. If within is nil, it selects the network
-// with the most unauthenticated connections, otherwise the network within. In the network it selects the address
-// with the most unauthenticated connections, and of these the oldest one.
+// selectVictim returns the connection to close, or nil if there is none. If within is nil, it selects the network with
+// the most unauthenticated connections. Otherwise it selects the network to which within points. In that network it
+// selects the address with the most unauthenticated connections, and of these the oldest one.
 func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {

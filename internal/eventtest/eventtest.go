@@ -63,7 +63,7 @@ func allTestsRan() bool {
 	return true
 }
 
-// compare returns a line for each event without a row and, if complete is set, for each row of the
+// compare returns a line for each event without a row. If complete is true, it also returns a line for each row of the
 // package without an event.
 func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (wrong []string) {
 	covered := map[string]bool{}

@@ -180,8 +180,8 @@ type members struct {
 
 var structMembers sync.Map // reflect.Type -> *members
 
-// find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder.
-// It returns discarded if there is no such field.
+// find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder. It
+// returns discardedType if there is no such field.
 func (m *members) find(quoted []byte) reflect.Type {
 	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, without a copy
 		return t

@@ -46,7 +46,7 @@ type Host struct {
 	current     *attempt   // running attempt, or nil
 }
 
-// An attempt is one attempt to load the default profile.
+// An attempt is a run of apparmor_parser that loads the default profile.
 type attempt struct {
 	done chan struct{} // closed when the attempt has ended
 	err  error         // set before done is closed

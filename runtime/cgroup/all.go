@@ -22,7 +22,7 @@ import (
 // usage of the pods.
 const retryAfter = time.Minute
 
-// Limits are the limits of kubepods or of a system cgroup. A limit of zero is not set.
+// Limits contains the limits that are set for kubepods or for a system cgroup. A limit of zero is not set.
 type Limits struct {
 	Milli     int64 // in millicores, set as CPU shares
 	Memory    int64 // bytes
@@ -30,7 +30,7 @@ type Limits struct {
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list. pids is the name of the resource for process IDs. If
+// LimitsOf converts a resource list to Limits. The parameter pids is the name of the resource for process IDs. If
 // compressible is true, only Milli is set.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()

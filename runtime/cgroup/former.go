@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resetMemory removes the memory protection and throttling that an agent with another configuration has set for
-// kubepods, the QoS classes and the pods. Containers keep theirs until they are resized, as with a kubelet; the
-// protection of a container has no effect when the cgroups above it are not protected. memory.high of kubepods is not
+// resetMemory removes the memory protection and throttling that an agent with another configuration has set for kubepods,
+// the QoS classes and the pods. The settings of containers stay until the containers are resized, as with a kubelet. The
+// protection of a container has no effect if the cgroups above it are not protected. memory.high of kubepods is not
 // changed, because the eviction uses it. The caller holds mu.
 func (p *Pods) resetMemory() {
 	k := p.c.Memory
@@ -35,8 +35,8 @@ func (p *Pods) resetMemory() {
 	}
 }
 
-// correct writes the files of a cgroup whose values differ. An error is logged: the cgroup may be gone, and the pods run
-// with the former values.
+// correct writes those files of a cgroup whose values differ from the wanted ones. It logs an error unless the cgroup is
+// gone. After an error, the pods continue to run with the former values.
 func (p *Pods) correct(n name, dir string, want map[string]string) {
 	different := changed(dir, want)
 	if different == nil {
@@ -47,8 +47,8 @@ func (p *Pods) correct(n name, dir string, want map[string]string) {
 	}
 }
 
-// changed returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist has the
-// kernel's default, which nobody needs to write into a cgroup that is created later.
+// changed returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist counts
+// as having the kernel's default.
 func changed(dir string, want map[string]string) (out map[string]string) {
 	for file, value := range want {
 		var err error

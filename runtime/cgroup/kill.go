@@ -20,10 +20,10 @@ const killRounds = 200
 
 var errAlive = errors.New("processes are still running after SIGKILL")
 
-// Kill kills all processes in a cgroup and its descendants. path is relative to the root of the
-// hierarchy. found reports whether there were any processes. Kill does not need the shim of the
-// container. If the cgroup does not exist, the error is fs.ErrNotExist, and the processes may run
-// in another cgroup. After another error, some processes may still be running.
+// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to
+// the root of the hierarchy. The result found is true if there were any processes. If the cgroup does not exist, the
+// error is fs.ErrNotExist, and the processes may run in another cgroup. After another error, some processes may still be
+// running.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -35,9 +35,8 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, dir)
 }
 
-// KillEverywhere is like Kill, but kills the processes of the cgroup in all hierarchies of cgroup
-// v1, not only in that of the memory controller. If the cgroup does not exist, it returns false and
-// no error.
+// KillEverywhere does the same as Kill, but with cgroup v1 it kills the processes of the cgroup in all hierarchies, not
+// only in that of the memory controller. If the cgroup does not exist, it returns false and no error.
 func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return false, fmt.Errorf("%q is the root cgroup", path)
@@ -97,8 +96,8 @@ func dirOf(path string) (string, error) {
 
 const hierarchies = "/sys/fs/cgroup"
 
-// kill kills all processes in a cgroup and its descendants. dirs are the directories of the cgroup,
-// with cgroup v1 one for each controller.
+// kill kills all processes in a cgroup and its descendants. The parameter dirs contains the directories of the cgroup:
+// one, or with cgroup v1 one for each controller.
 func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false

@@ -29,8 +29,8 @@ func shares(milli int64) uint64 {
 	return uint64(min(max(milli*1024/1000, minShares), maxShares))
 }
 
-// podLimits returns the limits of a pod's cgroup. A pids of zero or less means no limit. A period
-// of zero means 100 ms, and a negative period means no CPU quota.
+// podLimits returns the limits of a pod's cgroup. If pids is not positive, the number of processes is not limited. A
+// period of zero means 100 ms. A negative period means that there is no CPU quota.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 	if pids > 0 {
@@ -51,10 +51,10 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages returns the huge page limits of a pod: its requests, as with a kubelet. The limit is
-// zero for sizes that the pod does not request, because other pods or the host may have reserved
-// those pages. Only sizes that the hugetlb controller supports are returned. dir is the directory
-// of the parent cgroup, or "" without that controller.
+// hugePages returns the huge page limits of a pod. Like a kubelet, it uses the pod's requests as limits. The limit is
+// zero for sizes that the pod does not request, because other pods or the host may have reserved those pages. Only sizes
+// that the hugetlb controller supports are returned. The parameter dir is the directory of the parent cgroup, or ""
+// without that controller.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	requests := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
@@ -66,8 +66,8 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	return out
 }
 
-// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. dir is
-// the directory of a cgroup. If dir is empty, there are none.
+// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. The parameter dir is the
+// directory of a cgroup. If it is empty, pageSizes returns no size.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
@@ -84,8 +84,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// countedHugePages returns the limits in pages whose size the hugetlb controller supports. dir is
-// the directory of a cgroup, or "" without that controller.
+// countedHugePages returns the limits in pages whose size the hugetlb controller supports. The parameter dir is the
+// directory of a cgroup, or "" without that controller.
 func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)

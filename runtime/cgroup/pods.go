@@ -306,10 +306,9 @@ func (p *Pods) createBase() error {
 	return nil
 }
 
-// limitedDirs returns the directories of a pod's cgroup for the given controllers, by controller.
-// With cgroup v1, creating a directory takes time, so make creates only these. The OCI runtime
-// creates the other directories with the first container. With cgroup v2 or systemd, limitedDirs
-// returns nil, which means all controllers.
+// limitedDirs returns the directories of a pod's cgroup for the given controllers, by controller. With cgroup v1,
+// creating a directory takes time, so setLimits creates only these. The OCI runtime creates the other directories with
+// the first container. With cgroup v2 or systemd, limitedDirs returns nil, which means all controllers.
 func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
@@ -323,8 +322,8 @@ func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[s
 	return paths
 }
 
-// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. paths contains
-// the directories by controller. If it is nil, setLimits uses all controllers.
+// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. The parameter paths contains the
+// directories by controller. If it is nil, setLimits uses all controllers.
 func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for cgroup v2
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// bounds are limits and the memory usage of a cgroup. A limit of zero means no limit.
+// bounds contains the current limits and the memory usage of a cgroup. A limit of zero means no limit.
 type bounds struct {
 	memory, usage int64 // bytes
 	quota, period int64 // microseconds
@@ -41,9 +41,9 @@ func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
 }
 
-// resize calls change with the wanted and the current limits of a pod's cgroup. change may remove
-// limits from want. Then resize sets the limits in want. It does nothing if the cgroup does not
-// exist, because Prepare will create it with its limits.
+// resize sets new limits for a pod's cgroup. Before that, it calls the function change with the new and the current
+// limits. The function may remove some of the new limits. If the cgroup does not exist, resize does nothing, because
+// Prepare will create the cgroup with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

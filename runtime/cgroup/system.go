@@ -147,7 +147,7 @@ func ended(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// managerAt returns the manager of the cgroup at the path at.
+// managerAt returns the manager of the cgroup at a path.
 func managerAt(at string) (cgroups.Manager, error) {
 	return manager.New(&cgroups.Cgroup{Path: clean(at), Resources: &cgroups.Resources{SkipDevices: true}})
 }

@@ -46,7 +46,7 @@ const redial = 2 * time.Second
 // connect. A call waits for the connection until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
-// DialWith is like Dial, with options.
+// DialWith does the same as Dial with the given options.
 func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {

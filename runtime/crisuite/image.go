@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage is like Image for an image HostileRef(shape). config replaces fields of the
-// configuration, and entries replace the second layer.
+// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The map config replaces
+// fields of the configuration. The entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -68,8 +68,8 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 // shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage is like Image for an image in which the file name is replaced by a symlink to link,
-// or by a FIFO if link is empty.
+// HostileImage returns an image like that of Image, but with the reference HostileRef(shape). The file name is replaced
+// by a symlink to the target link, or by a FIFO if link is empty.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
@@ -99,8 +99,7 @@ func baseLayer(t testing.TB, program string) []byte {
 	})
 }
 
-// pack returns the OCI archive of an image with two layers. change replaces fields of the
-// configuration.
+// pack returns the OCI archive of an image with two layers. The map change replaces fields of the configuration.
 func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

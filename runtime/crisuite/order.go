@@ -14,10 +14,10 @@ import (
 // starts, and it must exist as long as the sandbox.
 type podResource struct {
 	what string
-	// make contains prog's arguments that create the resource in a privileged container, which ends
-	// before the others start. It is empty if the sandbox creates the resource.
+	// The program prog gets the arguments make in a privileged container, which ends before the others start. They create
+	// the resource. They are empty if the sandbox creates it.
 	make []string
-	// look contains prog's arguments that print the resource in the other containers.
+	// The program prog gets the arguments look in the other containers. They print the resource.
 	look []string
 	// privileged and ordinary are the expected output of the two kinds of containers. If ordinary
 	// is empty, both print the same.

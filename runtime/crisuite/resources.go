@@ -25,8 +25,8 @@ func cgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf returns the content of a file of the cgroup of a process: with cgroup v1 the file v1 of
-// the controller, with cgroup v2 the file v2.
+// limitOf returns the content of a file of a process's cgroup. With cgroup v1 this is the file v1 of the controller, and
+// with cgroup v2 the file v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
 	for line := range strings.Lines(cgroupsOf(b, pid)) {

@@ -147,7 +147,7 @@ func (b *bench) clean() {
 	}
 }
 
-// must returns a function that returns v. The function fails the test if err is not nil.
+// must returns a function that fails the test if err is not nil, and otherwise returns v.
 func must[T any](v T, err error) func(*bench) T {
 	return func(b *bench) T {
 		b.Helper()

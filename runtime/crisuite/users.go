@@ -58,7 +58,7 @@ func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.Containe
 	return err
 }
 
-// choose returns host if Users is nil, and otherwise own.
+// choose returns the parameter host if Users is nil, and otherwise the parameter own.
 func (b *bench) choose(host, own string) string {
 	if b.Users != nil {
 		return own

@@ -105,9 +105,8 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of old with the fields that change sets. The CRI's swap limit is
-// the sum of memory and swap. If change does not set it, it is raised to at least the new memory
-// limit.
+// mergeResources returns a copy of the parameter old with the fields that are set in the parameter change. The CRI's swap
+// limit is the sum of memory and swap. If change does not set it, it is raised to at least the new memory limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -168,8 +167,8 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	return nil
 }
 
-// checkUsage returns an error if limit is below the container's working set. The working set
-// excludes page cache that the kernel can drop at once when the limit is set.
+// checkUsage returns an error if the new limit is below the container's working set. The working set excludes page cache
+// that the kernel can drop at once when the limit is set.
 func checkUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
 		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",

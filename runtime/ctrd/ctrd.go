@@ -61,8 +61,7 @@ type Config struct {
 	ShimPath string
 	// ShimPods is the number of pods that share a shim. A value below 1 means 1.
 	ShimPods int
-	// OCIRuntime is a path or a name. If it is empty, the default is crun if it works on this host,
-	// and runc otherwise.
+	// OCIRuntime is a path or a name. The default is crun if it works on this host, and runc otherwise.
 	OCIRuntime string
 	// Handlers are the runtime handlers that sandboxes may request, by name.
 	Handlers      map[string]Handler
@@ -85,7 +84,7 @@ type Runtime struct {
 	boot   string // identifies this boot and this run directory; see bootName
 	bootID string // the kernel's boot ID; see bootid
 	oci    wire.OCI
-	// hidden are the directories below which shims see no mounts.
+	// hidden contains the directories below which shims see no mounts.
 	hidden     []string
 	abilities  abilities.Cache // cache of the features of OCI runtimes
 	checkShift func() error    // returns an error if root file systems cannot be mapped into a user namespace; cached

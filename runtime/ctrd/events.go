@@ -23,8 +23,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until end is called. After end has returned, handle is not
-// called.
+// Subscribe calls the function handle for each change. After the function end has returned, handle is not called any
+// more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -50,7 +50,7 @@ func (r *Runtime) notify(sandbox, id string, typ api.ContainerEventType) {
 	r.notifySandbox(s, id, typ)
 }
 
-// notifySandbox is like notify, for a sandbox that may no longer be in r.sandboxes.
+// notifySandbox does the same as notify for a sandbox that may no longer be in r.sandboxes.
 func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()

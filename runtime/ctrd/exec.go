@@ -66,8 +66,8 @@ func (c *cappedBuffer) Write(p []byte) (int, error) {
 
 func (c *cappedBuffer) Close() error { return nil }
 
-// exec runs a command in a container and exitsWithProcess for it. It calls the OCI runtime directly, without
-// islet's shim. A containerd shim executes the commands of its own containers.
+// exec runs a command in a container and waits for it. It calls the OCI runtime directly, without islet's shim. A
+// containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.container(id)
 	if err != nil {
@@ -138,11 +138,10 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	}
 }
 
-// execCommand returns the command line that executes a process in a container. The command exits as
-// soon as that process has ended, with the same exit code. crun behaves like this. runc copies the
-// output itself and exitsWithProcess for every child of the process that keeps the output open. Therefore runc
-// runs detached, and "islet-shim exec" exitsWithProcess for the process. With a terminal, runc copies the
-// output and exits with the process.
+// execCommand returns the command line that executes a process in a container. The command exits as soon as that process
+// has ended, with the same exit code. crun behaves like this. runc copies the output itself, and waits for every child of
+// the process that keeps the output open. Therefore runc runs detached, and "islet-shim exec" waits for the process. With
+// a terminal, runc copies the output and exits with the process.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
@@ -159,10 +158,9 @@ func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string,
 	return cmd
 }
 
-// dropClones removes the files of a runc process that was killed while it started a command. runc
-// briefly bind-mounts its own program to a file next to its state. If that mount remained, the
-// state could not be removed later. A concurrent runc process that loses its file uses a copy of
-// its program instead.
+// dropClones removes the files of a runc process that was killed while it started a command. runc briefly bind-mounts its
+// own program to a file next to its state. While such a mount exists, the state cannot be removed. A concurrent runc
+// process that loses its file uses a copy of its program instead.
 func (r *Runtime) dropClones(c *container) {
 	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
 	for _, path := range paths {
@@ -295,8 +293,8 @@ const collectTimeout = 10 * time.Second
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec exitsWithProcess for the end of a command and the end of its output. If output was not delivered,
-// it returns an error whatever the exit code of the command is.
+// finishExec waits for the end of a command and the end of its output. If output was not delivered, it returns an error,
+// regardless of the exit code of the command.
 func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
 	out.Start()
 	err := cmd.Wait()

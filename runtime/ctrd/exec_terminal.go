@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// runTerminal is like runPipes, but with a terminal. The OCI runtime copies the data and the size
-// of this terminal to the terminal inside the container.
+// runTerminal does the same as runPipes with a terminal. The OCI runtime copies the data and the size of this terminal to
+// the terminal inside the container.
 func runTerminal(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
 	master, slave, err := openTerminal()
 	if err != nil {

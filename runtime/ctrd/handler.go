@@ -116,7 +116,7 @@ func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	return ""
 }
 
-// features returns the features of an OCI runtime. tasks is true if a containerd shim calls the OCI
+// features returns the features of an OCI runtime. The parameter tasks is true if a containerd shim calls the OCI
 // runtime, and false if islet's own shim does.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)

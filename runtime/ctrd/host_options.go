@@ -21,9 +21,9 @@ func prepareHostPaths(all []*api.Mount) (map[string][]string, error) {
 	return hostOptions(all)
 }
 
-// hostOptions returns the options that restrict the host's mounts, by the host paths of a container's mounts. OCI
-// runtimes clear those of them that a bind mount does not have itself. A pod could then write to a read-only mount, or
-// start setuid programs and use device nodes where the host forbids it.
+// hostOptions returns the options that restrict the host's mounts, by the host paths of a container's mounts. A bind
+// mount must repeat these options, because OCI runtimes clear all others. Otherwise a pod could write to a read-only
+// mount, or start setuid programs and use device nodes where the host forbids it.
 func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	var out map[string][]string
 	for _, m := range all {
@@ -43,8 +43,8 @@ func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	return out, nil
 }
 
-// restrictions returns the options that restrict the mount that contains path. A file system that is read-only is not
-// a restriction of its mount: it may become writable while the container runs.
+// restrictions returns the options that restrict the mount that contains path. A read-only file system is not a
+// restriction of its mount, because it may become writable while the container runs.
 func restrictions(path string) (options []string, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -39,11 +39,10 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// bootName returns a random name for this boot. It stores the name in runDir, together with the
-// kernel's boot ID. If runDir is in memory, a reboot removes the file. Otherwise the stored boot ID
-// differs from id after a reboot. A file without a boot ID was written by an older version of islet
-// in the current boot. If the file cannot be written, bootName returns a valid name and an error,
-// and later processes will use another name.
+// bootName returns a random name for this boot. It stores the name in runDir, together with the kernel's boot ID. If
+// runDir is in memory, a reboot removes the file. Otherwise the stored boot ID differs from the parameter id after a
+// reboot. A file without a boot ID was written by an older version of islet in the current boot. If the file cannot be
+// written, bootName returns a valid name and an error, and later processes will use another name.
 func bootName(runDir, id string) (string, error) {
 	path, name := filepath.Join(runDir, "boot"), rand.Text()
 	b, err := os.ReadFile(path)

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A sandbox is the state of a sandbox in memory. Runtime.mu guards the fields that may change,
-// which are rec.Stopped, rec.Resized, resized, ready, pid, initEnded and damaged.
+// A sandbox contains the record and the current state of a sandbox. Runtime.mu guards the fields that may change, which
+// are rec.Stopped, rec.Resized, resized, ready, pid, initEnded and damaged.
 type sandbox struct {
 	rec       sandboxRecord
 	config    *api.PodSandboxConfig
@@ -30,8 +30,8 @@ type sandbox struct {
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
 }
 
-// A container is the state of a container in memory. Runtime.mu guards the embedded progress of
-// rec, pid and ending. config is replaced under both Runtime.mu and the container's lock.
+// A container contains the record and the current state of a container. Runtime.mu guards pid, ending and the embedded
+// progress of rec. The field config is replaced under both Runtime.mu and the container's lock.
 type container struct {
 	rec     containerRecord
 	config  *api.ContainerConfig
@@ -85,8 +85,8 @@ func (r *Runtime) netns(s *sandbox) string {
 	return filepath.Join(r.dirs.pins, s.rec.ID, namespace.Net)
 }
 
-// SandboxNetwork returns the path of a sandbox's pinned network namespace, and namespace/name of
-// its pod. path is "" for the host's network or an unknown sandbox.
+// SandboxNetwork returns the path of a sandbox's pinned network namespace, and the namespace/name of its pod. The path is
+// "" for the host's network or an unknown sandbox.
 func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 	r.mu.Lock()
 	s := r.sandboxes[id]
@@ -185,7 +185,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// matchLabels reports whether labels contain all of want.
+// matchLabels reports whether the labels contain all the wanted ones.
 func matchLabels(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {

@@ -37,10 +37,9 @@ type views struct {
 	layers map[string][]string
 }
 
-// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the
-// image's layers with an upper directory, or a copy of the layers if overlayfs does not work. label
-// is the SELinux label of the files, or "". If users is not nil, the owners of the files are mapped
-// to that user namespace.
+// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an
+// upper directory, or a copy of the layers if overlayfs does not work. The parameter label is the SELinux label of the
+// files, or "". If users is not nil, the owners of the files are mapped to that user namespace.
 func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
 	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
@@ -133,7 +132,7 @@ func copyTree(ctx context.Context, from, to string) error {
 	return tree.Copy(ctx, src, dst, &tree.Room{Bytes: math.MaxUint64, Files: math.MaxUint64})
 }
 
-// copyOwner copies the owner and the mode of the directory from to the directory to.
+// copyOwner copies the owner and the mode of one directory to another.
 func copyOwner(from, to string) error {
 	st, err := os.Stat(from)
 	if err != nil {

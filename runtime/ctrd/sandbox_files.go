@@ -74,8 +74,8 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	return errors.Join(os.Chmod(shm, shmMode), s.chown(shm)) // the mode must not depend on the umask
 }
 
-// resolvConf returns the content of a pod's resolv.conf. If d is nil, it returns the content of the
-// host's file.
+// resolvConf returns the content of a pod's resolv.conf for a DNS configuration. If that is nil, it returns the content
+// of the host's file.
 func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	if d == nil {
 		b, err := os.ReadFile("/etc/resolv.conf")

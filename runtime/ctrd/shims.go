@@ -44,9 +44,9 @@ func newShims(r *Runtime) *shims {
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim
-// that has room. If streams is set, a containerd shim runs the containers and the shim only serves
-// their streams. Such shims are separate: their names begin with "t".
+// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim that has room. If
+// streams is true, a containerd shim runs the containers, and the shim of islet only serves their streams. Such shims run
+// no containers, and their names begin with "t".
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -91,10 +91,10 @@ func (o *Outputs) closeChildren() {
 	}
 }
 
-// Finish must be called when the process has ended. It returns nil when the output is complete, or
-// a *LostError if output was lost. limit, if not 0, is how long Finish reads the output of child
-// processes that still run; set it if the caller waits for the complete output. After ctx has
-// ended, Finish no longer reads such output, and no longer waits for a slow reader.
+// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output
+// was lost. The parameter limit is the time for which Finish reads the output of child processes that still run. It is 0
+// for no limit. Set it if the caller waits for the complete output. After ctx has ended, Finish no longer reads such
+// output, and no longer waits for a slow reader.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.outputs {
 		one.processEnded(limit)

@@ -16,9 +16,8 @@ import (
 
 // A Runtime is a runtime in memory. Set its exported fields before the first call.
 type Runtime struct {
-	// Fail, if not nil, is called before each call that is recorded by Calls. subject is the name
-	// of the pod, pod/container, or the image. If Fail returns an error, the call returns this
-	// error.
+	// Fail, if not nil, is called before each call that is recorded by Calls. Its parameter subject is the name of the
+	// pod, pod/container, or the image. If Fail returns an error, the call returns this error.
 	Fail func(call, subject string) error
 	// Started, if not nil, is called without a lock when a container has started, so it may call
 	// End.
@@ -67,7 +66,7 @@ func (r *Runtime) Calls() []string {
 // End ends a container with an exit code. It does nothing if the container is not running.
 func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
 
-// EndFor is like End, but also sets the reason, such as OOMKilled.
+// EndFor does the same as End, but also sets the reason, such as OOMKilled.
 func (r *Runtime) EndFor(id string, code int32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

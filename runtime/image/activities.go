@@ -14,8 +14,9 @@ type activities struct {
 	now map[*cri.ImportProgress]struct{}
 }
 
-// track registers an import or a pull until end is called. report stores the progress and passes
-// it to tell if tell is not nil. total is the number of bytes to read, or 0 if it is unknown.
+// track registers an import or a pull until the function end is called. The function report stores the progress, and
+// passes it to the function tell if that is not nil. The parameter total is the number of bytes to read, or 0 if it is
+// unknown.
 func (g *activities) track(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {

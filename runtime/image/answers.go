@@ -53,7 +53,7 @@ func limitBody(req *http.Request, res *http.Response) error {
 	return nil
 }
 
-// A limitedBody is a body whose Read fails after more than most bytes.
+// A limitedBody is the body of a response. Its Read fails after the number of bytes in the field most.
 type limitedBody struct {
 	io.ReadCloser
 	left, most int64

@@ -36,8 +36,8 @@ const (
 	maxPadding = 1 << 20
 )
 
-// An archive is the content of an image archive: its blobs by file name. The images are read from
-// its index.json or manifest.json.
+// An archive contains the blobs of an image archive by file name. The images are read from its index.json or
+// manifest.json.
 type archive struct {
 	store  content.Store // for blobs that are too large for memory and cannot be read again
 	dir    string        // directory of the store, whose free space is checked
@@ -160,7 +160,7 @@ func notArchive(err error) error {
 	return err
 }
 
-// add adds a file whose content is r. offset is the position of the content in the archive.
+// add adds a file with the content of the reader r. The parameter offset is the position of the content in the archive.
 func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, offset int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {

@@ -37,7 +37,7 @@ func (l *dockerList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// A namedImage is an image in an archive. name is its full reference, or "".
+// A namedImage is an image in an archive, with its full reference as its name. The name may be empty.
 type namedImage struct {
 	name   string
 	target ocispec.Descriptor

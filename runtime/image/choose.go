@@ -35,16 +35,16 @@ type candidate struct {
 	platform *ocispec.Platform // nil if only the config contains the platform
 }
 
-// choose finds the image for the host's platform at or below target. It reads documents with read,
-// and checks that the manifest and the config are consistent. If no image is for this platform, the
-// error is errdefs.ErrNotFound and lists the image's platforms.
+// choose finds the image for the host's platform at the descriptor target or below it. It reads documents with the
+// function read, and checks that the manifest and the config are consistent. If no image is for this platform, the error
+// is errdefs.ErrNotFound and lists the image's platforms.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf is like choose, but reads documents with d, which the caller can continue to use.
+// chooseOf does the same as choose with the given documents, which the caller can continue to use.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
 	w := walk{service: s, read: d, left: maxManifests}
 	found, err := w.candidates(ctx, target, nil)

@@ -52,7 +52,7 @@ type descriptor struct {
 	} `json:"annotations"`
 }
 
-// A platform is the platform in a descriptor or a config.
+// A platform describes the operating system and architecture for which an image was built.
 type platform struct {
 	Architecture string   `json:"architecture"`
 	OS           string   `json:"os"`
@@ -206,7 +206,7 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes a JSON array of at most maxEntries entries. null is an empty array. If check
+// decodeList decodes a JSON array of at most maxEntries entries. The value null is an empty array. If the function check
 // is not nil, it is called for each entry.
 func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))

@@ -49,9 +49,9 @@ func compression(head []byte) string {
 	return ""
 }
 
-// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but
-// only once. The data is decompressed by the goroutine that calls Read, which saves memory. window
-// is called before memory of that size is allocated for a zstd stream. Close does not close r.
+// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is
+// decompressed by the goroutine that calls Read, which saves memory. For a zstd stream, the function window is called
+// with the size of the window before the memory is allocated. Close does not close r.
 func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)

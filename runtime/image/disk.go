@@ -39,7 +39,7 @@ func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
 	// checkBytes is the number of bytes that are written between two checks of the free space.
-	// checkFiles is the same for the number of files.
+	// checkFiles is the number of files that are written between two checks.
 	checkBytes = 8 << 20
 	checkFiles = 256
 	// reserveInodes is the number of inodes that imports and pulls leave free. On a small file

@@ -16,9 +16,9 @@ const (
 	// waits.
 	turnTime = 2 * time.Second
 
-	// A layer or compressed archive belongs to one of three memory classes: little, some or much. Any number
-	// of them may be in the class little at a time. These are the limits of the classes little and
-	// some, in bytes.
+	// Each layer and each compressed archive belongs to one of three memory classes: "little", "some" or "much". Any
+	// number of them may be in the class "little" at a time. These are the limits of the classes "little" and "some", in
+	// bytes.
 	littleWindow, littleNames = 1 << 20, 2 << 20
 	someWindow, someNames     = 8 << 20, 4 << 20
 	// maxWindow is the maximum window of a zstd stream, in bytes. Images are usually created with 8
@@ -29,8 +29,8 @@ const (
 	// maxUnpack is the maximum memory for the window and the names together, in bytes.
 	maxUnpack = 72 << 20
 
-	// someAtOnce and muchAtOnce are the maximum numbers of layers and archives in the classes some
-	// and much at a time.
+	// someAtOnce and muchAtOnce are the maximum numbers of layers and archives at a time in the classes "some" and
+	// "much".
 	someAtOnce, muchAtOnce = 3, 1
 )
 
@@ -41,7 +41,7 @@ type sharedResources struct {
 	turns   *semaphore.Weighted
 	waiting atomic.Int32
 	share   time.Duration
-	memory  [2]*semaphore.Weighted // for the classes some and much
+	memory  [2]*semaphore.Weighted // for the classes "some" and "much"
 
 	decoding  sync.Mutex          // held while a document is decoded
 	documents *semaphore.Weighted // held by the image that may exceed smallDocuments
@@ -63,7 +63,7 @@ type allocation struct {
 	shared        *sharedResources
 	turn          bool
 	since         time.Time
-	class         int // memory class: 0 for little, 1 for some, 2 for much
+	class         int // memory class: 0 for "little", 1 for "some", 2 for "much"
 	window, names int64
 }
 

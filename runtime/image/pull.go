@@ -29,9 +29,9 @@ func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*ap
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress is like PullImage and also reports the progress. Calls of progress do not
-// overlap. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the
-// same image resumes them. The message of a network error begins with RegistryUnavailable.
+// PullWithProgress does the same as PullImage and also reports the progress. It never calls the function progress
+// concurrently. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the same image
+// resumes them. The message of a network error begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
 ) (*api.PullImageResponse, error) {
@@ -95,9 +95,8 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	return p.config.Digest, nil
 }
 
-// choosePulled is chooseOf for a pull, with a timeout, because only one pull at a time may read
-// large documents. Afterwards the documents of the image are in memory or, if they are large, in
-// the content store.
+// choosePulled calls chooseOf for a pull, with a timeout, because only one pull at a time may read large documents.
+// Afterwards the documents of the image are in memory or, if they are large, in the content store.
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4

@@ -66,8 +66,8 @@ func (r *registry) close() {
 	}
 }
 
-// credentials returns the credentials in auth for host. They are a user and a password, or "" and
-// an identity token. Both are empty if auth is for another host.
+// credentials returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if
+// the parameter auth is for another host.
 func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !isAddressOf(auth.ServerAddress, host) {
 		return "", "", nil
@@ -91,8 +91,8 @@ func credentials(auth *api.AuthConfig, host string) (user, secret string, err er
 	return "", "", nil
 }
 
-// isAddressOf reports whether address means host. address is an address of a docker config: "", a host,
-// or a URL with a path.
+// isAddressOf reports whether an address in a docker config refers to a host. The address is "", a host, or a URL with a
+// path.
 func isAddressOf(address, host string) bool {
 	if address == "" {
 		return true

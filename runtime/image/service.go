@@ -46,8 +46,7 @@ type Config struct {
 	// registryPullQPS and registryBurst. A pull that exceeds the rate waits. If PullsPerSecond is
 	// 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Now returns the time for the validation of registries' certificates. If nil, time.Now is
-	// used.
+	// Now returns the time for the validation of registries' certificates. The default is time.Now.
 	Now func() time.Time
 	// OnChange, if not nil, is called after an image was added, by the goroutine that added it. It
 	// must not block.

@@ -145,9 +145,9 @@ func (*tree) points(list []*mountinfo.Info) []string {
 	return all
 }
 
-// shared returns a mount in list that is stacked on another mount in list with peers outside of the
-// tree, or nil. Unmounting it would propagate to the peers. Detach cannot prevent this, because
-// only the topmost mount of a stack can be made private.
+// shared returns a mount of the list that Detach must not unmount, or nil. Such a mount is stacked on another mount of
+// the list, which has peers outside of the tree. Unmounting the upper mount would propagate to the peers. Detach cannot
+// prevent this, because only the topmost mount of a stack can be made private.
 func (t *tree) shared(list []*mountinfo.Info) *mountinfo.Info {
 	for _, m := range list {
 		for _, under := range list {

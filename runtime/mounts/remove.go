@@ -35,7 +35,7 @@ func RemoveAll(path string) error {
 	return RemoveAt(dir, filepath.Base(path))
 }
 
-// RemoveAt is like RemoveAll for a name in an open directory.
+// RemoveAt does the same as RemoveAll for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())
@@ -140,7 +140,7 @@ func (r *remover) moveUp(dir *os.File, name string) error {
 	}
 }
 
-// openSame opens the directory name in dir. A mount point is an error.
+// openSame opens a directory by its name in dir. A mount point is an error.
 func openSame(dir *os.File, name string) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -197,9 +197,9 @@ func removeError(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted unmounts all mounts below a directory and then removes the directory like
-// RemoveAll. points are the expected mount points. It reads the mount table, which is long on a
-// node with many pods, only if there are other mounts or if one of the expected mounts is in use.
+// RemoveMounted unmounts all mounts below a directory and then removes the directory like RemoveAll. The parameter points
+// contains the expected mount points. RemoveMounted reads the mount table, which is long on a node with many pods, only
+// if there are other mounts or if one of the expected mounts is in use.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)

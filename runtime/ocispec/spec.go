@@ -31,8 +31,8 @@ type Input struct {
 	HostOptions map[string][]string
 }
 
-// A Volume is the directory Source for a VOLUME at Path of the image. Path is absolute, and
-// contains no symlinks of the image.
+// A Volume is a directory on the host, Source, for the VOLUME of an image at Path. The Path is absolute, and contains no
+// symlinks of the image.
 type Volume struct{ Path, Source string }
 
 // Namespaces contains the paths of the namespaces that the container joins. An empty path means the

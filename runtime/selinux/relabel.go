@@ -20,10 +20,10 @@ const (
 // MountOption returns the mount option that sets the label l for all files of a mount.
 func MountOption(l string) string { return label.FormatMountLabel("", l) }
 
-// Relabel labels a file, or a directory and its content in the same file system. path is trusted,
-// but a pod may change the content at the same time, so Relabel does not follow symlinks in the
-// directory and opens only directories. path itself is labelled last. If it already has the label,
-// Relabel assumes that its content has it, too, and does nothing.
+// Relabel labels a file, or a directory and its content in the same file system. The path is trusted, but a pod may
+// change the content at the same time, so Relabel does not follow symlinks in the directory and opens only directories.
+// It labels the path itself last. If the path already has the label, Relabel assumes that its content has it, too, and
+// does nothing.
 func (h *Host) Relabel(path, label string) error {
 	if label == "" {
 		return nil

@@ -20,8 +20,8 @@ var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth
 const (
 	maxDepth = 200 // maximum depth; limits the number of open directories
 	batch    = 256 // number of names in one read of a directory
-	// maximum number of files with hard links that are tracked; the links of other files become
-	// separate copies
+	// maxLinks is the maximum number of files with hard links that are tracked. The links of other files become separate
+	// copies.
 	maxLinks = 10_000
 	maxNames = 1 << 20  // maximum total length of the names of these files, in bytes
 	chunk    = 1 << 20  // bytes between two checks of the context and the free space
@@ -54,9 +54,8 @@ func HalfOfFree(dir string) (Room, error) {
 	return room, nil
 }
 
-// Copy copies the content of the directory from, and its owner, mode, extended attributes and
-// times, to the directory to. The directory to must be empty and inaccessible to other users, and
-// from must not change. Sockets and SELinux labels are not copied.
+// Copy copies the content, owner, mode, extended attributes and times of one directory to another. The target must be
+// empty and inaccessible to other users, and the source must not change. Sockets and SELinux labels are not copied.
 //
 // After an error, the copy is incomplete.
 func Copy(ctx context.Context, from, to *os.File, room *Room) error {
@@ -106,7 +105,7 @@ func (c *copier) checkFree(written uint64) error {
 	return nil
 }
 
-// directory copies the content and the attributes of a directory. at is its path in the copy.
+// directory copies the content and the attributes of a directory. The parameter at is the directory's path in the copy.
 func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: %w", at, ErrTooDeep)

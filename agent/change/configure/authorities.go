@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// authorities returns an error if next has a different client CA file from the one in now, and that file is invalid.
-// With such a file, no client could authenticate with a certificate. The trial cannot detect that, because the node
-// itself may have no client certificate.
-func authorities(now, next *config.Config) error {
+// checkClientCA returns an error if the new configuration names another client CA file and that file is invalid.
+// With such a file, no client could authenticate with a certificate. The trial cannot detect this problem,
+// because the node itself may have no client certificate.
+func checkClientCA(now, next *config.Config) error {
 	file := next.Kubelet.Authentication.X509.ClientCAFile
 	if file == "" || file == now.Kubelet.Authentication.X509.ClientCAFile {
 		return nil

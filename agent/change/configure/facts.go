@@ -23,10 +23,10 @@ type Node struct {
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
-	ReadyConfirmed    func(*v1.Pod) bool // whether this agent, which is on trial, has itself found the ready pod to be ready
+	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has confirmed itself that this pod is ready
 }
 
-// Connect sets the node whose states are compared. It is called once, before Run. It is called once, before Run.
+// Connect sets the functions that return the node's state. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
 func (n *Node) facts(ctx context.Context) (f trial.Facts) {
@@ -97,7 +97,7 @@ func probeKind(p *v1.Pod) (kind string) {
 	return kind
 }
 
-// deadline is the reason of a pod that ended by its own activeDeadlineSeconds.
+// deadline is the status reason of a pod that exceeded its activeDeadlineSeconds.
 const deadline = "DeadlineExceeded"
 
 func isReady(p *v1.Pod) bool {

@@ -31,7 +31,8 @@ type Follower struct {
 	known           bool // the Node was read, or the node's own files name a ConfigMap
 }
 
-// NewFollower returns a Follower. It makes no network call. retry signals that the API server may be reachable again.
+// NewFollower returns a Follower. It makes no network call. The channel retry receives a value when the API
+// server may be reachable again.
 func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
 	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {

@@ -88,8 +88,8 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. ended
-// is set if this process has ended the trial.
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it.
+// The parameter ended is true if this process has ended the trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
@@ -223,8 +223,8 @@ func (k *Keeper) restart() {
 const (
 	// factsInterval is the interval at which the node's facts are read.
 	factsInterval = time.Second
-	// maxHealthWait is the maximum time for which an assigned configuration waits until the node is healthy. Then its
-	// trial begins anyway, because the configuration may be what repairs the node.
+	// maxHealthWait is the maximum time for which an assigned configuration waits until the node is healthy.
+	// Then its trial begins anyway, because the configuration may repair the node.
 	maxHealthWait = time.Minute
 )
 
@@ -331,8 +331,8 @@ func (k *Keeper) runTrial(ctx context.Context) {
 	}
 }
 
-// healthyFor returns how long the node must be healthy for the trial to succeed. The configuration on trial cannot
-// change this time without the node's consent.
+// healthyFor returns how long the node must be healthy for the trial to succeed. A configuration on trial cannot
+// change this time without consent.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
 	if k.record.HasProgram() {

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 )
 
-// Collectors returns the metrics of configurations and trials. Where the kubelet had such a metric, it has the same
-// name. The metrics are absent if nothing was ever sent to the node.
+// Collectors returns the metrics of configurations and trials. Some of them also existed in earlier kubelets,
+// and have the same names. The metrics are absent if nothing was ever sent to the node.
 func (k *Keeper) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{collector{k}}
 }
@@ -76,8 +76,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	sendCounts(ch, trials, counts)
 }
 
-// countTrials returns the number of trials of programs, or of configurations, by outcome. any is false if there were
-// none.
+// countTrials returns the number of trials by outcome. It counts the trials of programs if programs is true,
+// otherwise the trials of configurations. The result any is false if there were no such trials.
 func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {

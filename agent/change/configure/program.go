@@ -16,12 +16,12 @@ import (
 // Times of a program's trial. A program that does not work is replaced within a minute.
 const (
 	programHealthy  = 30 * time.Second
-	programDeadline = 50 * time.Second // then a program that hangs is killed, and the previous one is started
+	programDeadline = 50 * time.Second // after this time a hanging program is killed, and the previous one is started
 )
 
-// OfferProgram offers another version of islet for a trial with the configuration that is in use. An operator's
-// request, for which asked is set, may repeat a trial that has failed. OfferProgram returns whether the program will
-// be tried.
+// OfferProgram offers another version of islet for a trial with the configuration that is in use. The parameter
+// asked is true for a request of an operator, which may repeat a failed trial. The result tried is true if the
+// trial will take place.
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
 	good := k.active()
@@ -35,8 +35,9 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods b
 	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
-// leftVersion returns the newest version that the node runs or has run, if version is a downgrade from it. It returns
-// "" if version is newer than the running one. The caller holds mu.
+// leftVersion returns the version from which a change to the parameter version would be a downgrade: the newest
+// one that the node runs or has run. It returns "" if version is newer than the running one. The caller holds
+// mu.
 func (k *Keeper) leftVersion(version string) string {
 	if newer, err := k.c.IsNewer(version, k.c.Version); err != nil || newer {
 		return ""
@@ -47,8 +48,8 @@ func (k *Keeper) leftVersion(version string) string {
 	return k.c.Version
 }
 
-// CheckOffer returns an error if no program can be offered now. An operator's request, for which asked is set, replaces a
-// waiting configuration.
+// CheckOffer returns an error if no program can be offered now. The parameter asked is true for a request of an
+// operator, which replaces a waiting configuration.
 func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,8 +64,9 @@ func (k *Keeper) CheckOffer(asked bool) error {
 	return nil
 }
 
-// IsRefused reports whether a program is tried only on an operator's request. That is so if its trial has failed, or if
-// an operator has downgraded from its version or a newer one. sum is the checksum of its archive.
+// IsRefused reports whether a program is tried only on an operator's request. The reason is a failed trial of
+// the program, or a downgrade by an operator from its version or a newer one. The parameter sum is the checksum
+// of its archive.
 func (k *Keeper) IsRefused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// lastWords is how long the guard waits for the child's report after the child has ended. The limit is needed because
-// descendants of the child may keep the pipe open.
+// lastWords is the time for which the guard waits for the child's report after the child has ended. The limit is
+// needed because descendants of the child may keep the pipe open.
 const lastWords = time.Second
 
-// A child is an agent on trial.
+// A child is an agent on trial, as a child process of the guard.
 type child struct {
 	cmd   *exec.Cmd
 	said  chan string   // the verdict; closed without a verdict when the child has ended and its reports have been read
@@ -28,7 +28,7 @@ type child struct {
 	pods []string // the last report of ReportBlamed
 }
 
-// waitCondition returns the condition that the child last reported with Waits.
+// waitCondition returns the condition that the child last reported with ReportWait.
 func (c *child) waitCondition() (why string, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

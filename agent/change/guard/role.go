@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// variable is the environment variable that contains the role of this process. The role's other child processes do
-// not inherit it.
+// variable is the environment variable from which a process takes its role. TakeRole removes it, so that no
+// other child process inherits it.
 const variable = "ISLET_GUARD"
 
 // notify is the environment variable that contains the address of systemd's notification socket. Only the main process
 // may use the socket.
 const notify = "NOTIFY_SOCKET"
 
-// A Kind is the kind of a process.
+// A Kind says which part a process plays in a trial.
 type Kind string
 
 // The kinds.
@@ -28,9 +28,10 @@ const (
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role is the role of this process. Its methods except Report must be called on the main goroutine, which main
-// locks to the main thread. A child is killed when the thread that started it ends. exec keeps the namespaces of the
-// calling thread.
+// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the
+// parameters for that. Its methods except those for reports must be called on the main goroutine, which main
+// locks to the main thread: a child is killed when the thread that started it ends, and exec keeps the
+// namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // for a Guard: the trial fails after this time
@@ -72,7 +73,7 @@ func TakeRole() Role {
 }
 
 // ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
-// other is reported. outage means that the configuration or program on trial may not be the cause.
+// other is reported. The parameter outage is true if the configuration or program on trial may not be the cause.
 func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -101,8 +102,8 @@ const (
 // pipe is the file descriptor through which a child reports.
 const pipe = 3
 
-// ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and that the
-// success is stored. Report does nothing in a process that is not on trial.
+// ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and
+// that the success is stored. ReportResult does nothing in a process that is not on trial.
 func (r *Role) ReportResult(why string) {
 	if r.reports == nil {
 		return

@@ -12,8 +12,8 @@ import "slices"
 //	 - an operator's     yes                            no                       yes
 //	 - a program         no (it is offered again)       no                       yes
 
-// Assign handles an offer. asked is set if an operator made it. Assign returns whether the offer is assigned now, and
-// whether the record has changed and must be stored.
+// Assign handles an offer. The parameter asked is true if an operator made the offer. Assign returns whether the
+// offer is assigned now, and whether the record has changed and must be stored.
 func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	switch {
 	case r.Trial != nil:
@@ -50,7 +50,8 @@ func (r *Record) waitingConfiguration() *Configuration {
 // HasProgram reports whether a program is assigned or on trial.
 func (r *Record) HasProgram() bool { return r.Assigned != nil && r.Assigned.Program != nil }
 
-// assignFollowed handles the offer of a followed ConfigMap. c is local if the node no longer follows one.
+// assignFollowed handles the offer of a followed ConfigMap. If the node no longer follows one, c stands for the
+// node's own files.
 func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	if r.HasProgram() || r.Followed == c.ID {
 		return false, false
@@ -87,7 +88,7 @@ func (r *Record) StopFollowing() (changed bool) {
 	return true
 }
 
-// HasFailed reports whether the program is among the programs that failed last.
+// HasFailed reports whether the program is one of those whose trials failed most recently.
 func (r *Record) HasFailed(p Program) bool { return slices.Contains(r.Refused, p.id()) }
 
 // assignProgram handles the offer of a program.

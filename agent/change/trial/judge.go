@@ -36,7 +36,7 @@ const (
 	ProbeExec    = "exec"
 )
 
-// bestFacts combines the facts of two moments. For each fact it returns the better one. The pods are those of later.
+// bestFacts returns the better value of each fact at two moments. It contains only the pods of the later moment.
 func bestFacts(earlier, later Facts) Facts {
 	for _, c := range []struct {
 		was string

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Refuse records why a configuration of a followed source is not tried. An assignment that an operator requested, or
-// that is a program, is not cancelled.
+// Refuse records why a configuration of a followed source is not tried. It also cancels the assignment of an
+// earlier configuration of that source, but not of a program or of a configuration that an operator requested.
 func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return

@@ -134,7 +134,7 @@ func (c *Configuration) sourceName() string {
 	return c.Source.String()
 }
 
-// A Trial is a trial in progress.
+// A Trial contains the start of the trial in progress, and the facts with which the node is compared.
 type Trial struct {
 	Began  time.Time `json:"began"`
 	Boot   string    `json:"boot"` // the machine's boot ID; a different one means that the machine restarted during the trial

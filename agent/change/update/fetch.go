@@ -36,14 +36,14 @@ type source struct {
 	client *http.Client
 }
 
-// unreachableError is an error of the network link or of a server. It may be temporary, and does not mean that the archive
-// is invalid.
+// An unreachableError means that the network link or a server has failed. The failure may be temporary, and does not mean
+// that the archive is invalid.
 type unreachableError struct{ error }
 
 func (u unreachableError) Unwrap() error { return u.error }
 
-// newClient returns a client that checks the validity of certificates at the time that now returns. The clock of a
-// board without a real-time clock may be so wrong that no certificate seems valid.
+// newClient returns a client that checks whether certificates are valid at the time returned by now. The system
+// clock is not used, because without a real-time clock it may be so wrong that no certificate seems valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = maxHeaders
@@ -51,8 +51,8 @@ func newClient(now func() time.Time) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// newSource returns the source of an archive. name is an absolute path or an https URL. An http URL is allowed only
-// for this machine itself.
+// newSource returns the source of the archive with the given name: an absolute path or an https URL. An http URL
+// is allowed only for this machine itself.
 func newSource(name string, client *http.Client) (*source, error) {
 	if filepath.IsAbs(name) {
 		return &source{name: name}, nil

@@ -13,11 +13,12 @@ import (
 // Config configures New.
 type Config struct {
 	Stager
-	// Offer offers a staged program for a trial. An operator's request, for which anew is set, may repeat a trial
-	// that has failed. Offer returns whether the program will be tried. If not, the staged program is removed.
+	// Offer offers a staged program for a trial. The parameter anew is true for a request of an operator, which
+	// may repeat a failed trial. Offer returns whether the program will be tried. If not, the staged program is
+	// removed.
 	Offer func(s *StagedProgram, from string, anew bool) (id string, tried bool, err error)
-	// IsRefused reports whether a version is tried only on an operator's request. sum is the checksum of its archive.
-	// IsRefused may be nil.
+	// IsRefused reports whether a version is tried only on an operator's request. Its parameter sum is the
+	// checksum of the archive. IsRefused may be nil.
 	IsRefused func(version, sum string) bool
 	// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
 	StagedPath func() string
@@ -52,12 +53,12 @@ func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 
 func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Progress) (none api.Update, _ error) {
 	if !u.once.TryLock() {
-		return none, occupied{errors.New("another archive is being fetched or tested; try again later")}
+		return none, busyError{errors.New("another archive is being fetched or tested; try again later")}
 	}
 	defer u.once.Unlock()
 	if u.c.CheckOffer != nil && !o.Dry { // checked before the fetch
 		if err := u.c.CheckOffer(anew); err != nil {
-			return none, occupied{err}
+			return none, busyError{err}
 		}
 	}
 	u.c.RemoveOld(u.c.StagedPath())
@@ -83,10 +84,10 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	return out, err
 }
 
-// occupied is the error of an update that was not attempted because of another update or trial.
-type occupied struct{ error }
+// A busyError means that an update was not attempted, because another update or trial was in progress.
+type busyError struct{ error }
 
-func (o occupied) Unwrap() error { return o.error }
+func (e busyError) Unwrap() error { return e.error }
 
 // Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
 // reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
@@ -106,7 +107,7 @@ func (u *Updater) Run(ctx context.Context) error {
 			return nil
 		case errors.Is(err, errSpared):
 			wait = min(spareInterval, u.c.Every)
-		case errors.As(err, new(occupied)):
+		case errors.As(err, new(busyError)):
 			wait = again.Next(0)
 		case errors.As(err, new(unreachableError)):
 			wait = again.Next(0)

@@ -15,7 +15,7 @@ type Plugins struct {
 	PodResources       *PodResources
 }
 
-// NewPlugins returns new metrics.
+// NewPlugins returns the metrics with all counters at zero.
 func NewPlugins() *Plugins {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
@@ -35,7 +35,7 @@ func NewPlugins() *Plugins {
 	}
 }
 
-// Collectors returns all metrics. claims is the gauge of the claims in use.
+// Collectors returns all metrics. The function claims returns the number of resource claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
 	return append(p.PodResources.collectors(), p.registered, p.allocated, p.operations, p.called, claims)
 }

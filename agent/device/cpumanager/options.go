@@ -17,7 +17,7 @@ type Options struct {
 	ByCache     bool // prefer-align-cpus-by-uncorecache
 }
 
-// ParseOptions parses cpuManagerPolicyOptions. alpha and beta are the values of the feature gates
+// ParseOptions parses cpuManagerPolicyOptions. The parameters alpha and beta are the values of the feature gates
 // CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The error messages are those of a kubelet.
 func ParseOptions(given map[string]string, alpha, beta bool) (o Options, err error) {
 	fields := map[string]struct {

@@ -265,7 +265,7 @@ type AlignmentError struct{ text string }
 // Error returns a kubelet's message.
 func (m *AlignmentError) Error() string { return m.text }
 
-// Reason returns a kubelet's reason.
+// Reason returns the reason for the pod's status, as in a kubelet.
 func (m *AlignmentError) Reason() string { return "SMTAlignmentError" }
 
 // Assign assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of the given NUMA nodes; zero

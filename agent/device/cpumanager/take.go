@@ -246,9 +246,9 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balance returns the set of nodes, of the given size, that leaves the free CPUs distributed most evenly. remainder
-// contains the nodes of this set that provide the remainder of the division. It returns nil if no such set has enough
-// free CPUs.
+// balance returns the set of nodes, of the given size, that leaves the free CPUs distributed most evenly. If the CPUs
+// cannot be divided equally among these nodes, the result remainder contains the nodes that provide the rest. The result
+// best is nil if no such set has enough free CPUs.
 func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	subsets(nodes, size, func(subset []int) {
@@ -293,8 +293,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter returns the deviation of the free CPUs after the nodes in turn have provided the missing CPUs
-// (rest). It returns false if the nodes have too few.
+// deviationAfter returns the deviation of the free CPUs after the given nodes have provided the CPUs that are still
+// missing (rest), in turn. It returns false if these nodes have too few free CPUs.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {

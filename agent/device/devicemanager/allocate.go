@@ -96,8 +96,8 @@ func servedByClaim(pod *v1.Pod, k key) bool {
 	})
 }
 
-// hasDevices reports whether a resource has a provider, has lost it less than capacityGrace ago, or has allocated
-// devices. The caller holds mu.
+// hasDevices reports whether the Manager manages a resource: it has a provider, has lost its provider less than
+// capacityGrace ago, or has allocated devices. The caller holds mu.
 func (m *Manager) hasDevices(name string) bool {
 	r := m.resources[name]
 	return r != nil && (!r.expired || m.inUse(name))
@@ -170,8 +170,8 @@ func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at top
 	return nil
 }
 
-// End stores the allocation and the rows in more in one transaction. If err is not nil or the rows cannot be stored,
-// End revokes the allocation and returns the error.
+// End stores the allocation, together with the rows in the parameter more, in one transaction. If err is not nil or the
+// rows cannot be stored, End revokes the allocation and returns the error.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
@@ -209,9 +209,9 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	return nil
 }
 
-// finish confirms the granted devices if success is true, and revokes them otherwise. short is the value of
-// m.shortages when the allocation began. If another pod has lacked devices in the meantime, finish calls Changed
-// after it has revoked devices.
+// finish confirms the granted devices if success is true, and revokes them otherwise. The parameter short is the value of
+// m.shortages when the allocation began. If another pod has lacked devices since then, finish calls Changed after it has
+// revoked devices.
 func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
@@ -298,8 +298,8 @@ func providerOf(l *Link) Provider {
 	return l.provider
 }
 
-// available lists the healthy devices that a container may get. reused contains devices that it can reuse from an
-// init container of its pod, and free contains devices that are not allocated. The caller holds mu.
+// available lists the healthy devices that a container may get. The result reused contains devices that it can reuse from
+// an init container of its pod. The result free contains devices that are not allocated. The caller holds mu.
 func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Device is one device of a resource.
+// A Device is an item of a resource, which can be allocated to a container.
 type Device struct {
 	ID      string // unique within the resource, and stable across reboots
 	Healthy bool   // can be allocated
@@ -19,7 +19,7 @@ type Device struct {
 // weight returns the approximate memory of a listed device in bytes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight returns the weight of the devices of all resources except but. The caller holds mu.
+// listedWeight returns the weight of the devices of all resources except the resource but. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
@@ -29,10 +29,10 @@ func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	return sum
 }
 
-// makeRoom makes room for a resource's new list within maxListed. It first drops the lists of disconnected providers.
-// If that is not enough, it drops the largest list, provided that it is larger than the new one, so that no resource
-// can keep others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose
-// devices are no longer listed. The caller holds mu.
+// makeRoom makes room within maxListed for a resource's new list. It first drops the lists of disconnected providers. If
+// that is not enough, it drops the largest list, but only if that is larger than the new one. So no resource can keep
+// others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose devices are no
+// longer listed. The caller holds mu.
 func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
 	drop := func(name string, o *resourceState) {
 		touched = append(touched, m.affectedPods(name, o.devices, nil)...)
@@ -67,7 +67,7 @@ func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touche
 	return victim, touched, true
 }
 
-// A Request is a container's request for devices of one resource.
+// A Request names the devices of one resource that are allocated to a container.
 type Request struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -94,14 +94,14 @@ type Allocation struct {
 	Groups      []int64           `json:"groups,omitempty"`      // supplementary groups of the container's first process
 }
 
-// A Mount is a bind mount.
+// A Mount describes a bind mount from a path on the host to a path in the container.
 type Mount struct {
 	Host      string `json:"host"`
 	Container string `json:"container"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 }
 
-// A Node is a device node.
+// A Node describes a device node of the host, and its path in the container.
 type Node struct {
 	Host        string `json:"host"`
 	Container   string `json:"container"`

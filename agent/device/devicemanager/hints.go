@@ -130,9 +130,9 @@ func (m *Manager) hasNUMA(name string) bool {
 	return false
 }
 
-// availableNear is like available, but prefers devices of the NUMA nodes in at; zero means any node. If these nodes
-// have more free devices than needed, free contains only the devices of these nodes. Otherwise must also contains all
-// free devices of these nodes, and free contains the others. The caller holds mu.
+// availableNear does the same as available, but prefers devices of the NUMA nodes in the set at, where zero means any
+// node. If these nodes have more free devices than needed, the result free contains only their devices. Otherwise the
+// result must also contains all their free devices, and the result free contains the others. The caller holds mu.
 func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.available(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A Resource describes a resource with its devices.
+// A Resource lists the devices of an extended resource.
 type Resource struct {
 	Name    string
 	Gone    time.Time // when its provider disconnected; zero if it is connected

@@ -36,7 +36,7 @@ type plugin struct {
 	stop             context.CancelCauseFunc
 }
 
-// dial connects to a plugin and requests its options. If the plugin returns none, it uses options, which the plugin
+// dial connects to a plugin and requests its options. If the plugin returns no options, dial uses those that the plugin
 // sent with its registration.
 func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)

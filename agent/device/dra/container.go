@@ -136,8 +136,8 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	return h
 }
 
-// updateHealth stores the health that a driver reports. If streamEnded is true, it first drops all stored health of
-// the driver.
+// updateHealth stores the health that a driver reports. If streamEnded is true, it first drops all health that the driver
+// reported before.
 func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnded bool) {
 	m.mu.Lock()
 	now := time.Now()
@@ -216,9 +216,9 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 	return len(d.health), bytes
 }
 
-// dropLargest drops the stored health of the driver whose health occupies most space. It does so only if that is more
-// than reporter's health occupies. So no driver can prevent that the health of others is stored. It returns the
-// affected pods. The caller holds mu.
+// dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if that is not
+// more space than the health of the driver reporter occupies. So no driver can prevent that the health of other drivers
+// is stored. It returns the affected pods. The caller holds mu.
 func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {

@@ -35,7 +35,7 @@ const (
 	maxStale       = 24 * time.Hour   // maximum validity that a driver may set
 
 	firstReconnect = 100 * time.Millisecond // longest wait after the first loss of a connection
-	lastReconnect  = 30 * time.Second       // longest wait after many losses in a row, of connections that were shorter
+	lastReconnect  = 30 * time.Second       // longest wait after many losses in a row, if each connection lasted less than this time
 )
 
 // The gRPC services that a driver may implement. Both have the same messages.
@@ -104,7 +104,7 @@ func healthService(p plugins.Plugin) string {
 	return ""
 }
 
-// Register implements plugins.Handler. An older instance of the driver may stay registered too.
+// Register implements plugins.Handler. An older instance of the same driver may stay registered meanwhile.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
 	if err != nil {
@@ -161,9 +161,9 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 	}
 }
 
-// watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is
-// connected. It closes the connection when the driver is deregistered. gRPC waits between attempts that fail, but not
-// after a driver has accepted a connection and closed it, so watchConnection waits then.
+// watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is connected. It
+// closes the connection when the driver is deregistered. gRPC only waits between attempts that fail. So if a driver
+// accepts connections and closes them, watchConnection itself waits before the next attempt.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	defer d.conn.Close()
 	again := retry.Backoff{FirstWindow: firstReconnect, SecondWindow: lastReconnect, MaxWindow: lastReconnect}
@@ -218,7 +218,7 @@ func (m *Manager) driver(name string) *driver {
 	return m.latestLocked(name)
 }
 
-// latestLocked is like driver, but the caller holds mu.
+// latestLocked does the same as driver. The caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {
@@ -317,15 +317,15 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 	return nil
 }
 
-// watchHealth receives the health of a driver's devices until the driver is deregistered, or responds that it does not
-// implement the service that it advertised.
+// watchHealth receives the health of a driver's devices. It ends when the driver is deregistered, or if the driver
+// responds that it does not implement the service that it advertised.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 10 * time.Second, MaxWindow: time.Minute}
 	for {
 		began := time.Now()
 		err := m.receiveHealth(ctx, d)
 		m.updateHealth(d, nil, true)
-		if time.Since(began) > again.MaxWindow { // the driver has restarted; it is not a failure that began with the last restart
+		if time.Since(began) > again.MaxWindow { // the driver has restarted; this is not one more failure in a row
 			again.Reset()
 		}
 		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {

@@ -27,7 +27,7 @@ type Store interface {
 // Objects reads the ResourceClaims that a pod names. *object.Cache implements it.
 type Objects interface {
 	ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error)
-	// Renew reads the objects that the pod names from the API server again.
+	// Renew reads the objects that the pod names again from the API server.
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
@@ -53,9 +53,9 @@ type Slices interface {
 
 // A Counter observes the operations and calls for which a kubelet has metrics of dynamic resource allocation.
 type Counter interface {
-	// DRAOperation observes an operation on all claims of a pod. name is PrepareResources or UnprepareResources.
+	// DRAOperation observes an operation on all claims of a pod. Its name is PrepareResources or UnprepareResources.
 	DRAOperation(name string, failed bool, took time.Duration)
-	// DRACall observes one call to a driver. code is the name of the gRPC status code.
+	// DRACall observes one call to a driver. The parameter code is the name of the gRPC status code.
 	DRACall(driver, method, code string, took time.Duration)
 }
 
@@ -96,8 +96,8 @@ type part struct {
 	prepared bool // prepared since this agent started
 }
 
-// A Device is a device that a driver has prepared. It is stored as JSON, so its fields must
-// keep their names.
+// A Device is the driver's response for a device that it has prepared. It is stored as JSON, so its fields must keep
+// their names.
 type Device struct {
 	Requests []string `json:"requests,omitempty"` // requests of the claim; empty means all requests
 	Pool     string   `json:"pool"`

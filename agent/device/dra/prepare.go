@@ -78,8 +78,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 	return nil
 }
 
-// claim returns a claim of the pod. If no claim with the name is prepared for the pod, claim reads the object and
-// checks that it is reserved for the pod.
+// claim returns the claim of a pod that n names. If that claim is not prepared for the pod yet, the method reads the
+// object and checks that it is reserved for the pod.
 func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	c := m.find(pod, n.Name)

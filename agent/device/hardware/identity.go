@@ -54,7 +54,8 @@ func (f *finder) identify(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of the device sys, which is part of the USB device dir.
+// usbIdentity returns the identity of a device that is part of a USB device. The parameters sys and dir are their
+// directories.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.attribute(dir, "idVendor")), cleanName(f.attribute(dir, "idProduct")))

@@ -10,12 +10,12 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A Unit describes an allocatable unit of a resource.
+// A Unit describes the smallest part of a resource that can be allocated: see unit.
 type Unit struct {
 	Resource string
 	ID       string
 	Shared   int      // the maximum number of containers that may have the unit at the same time
-	Nodes    []string // paths on the host; empty if a container has the unit but the unit is absent
+	Nodes    []string // paths on the host; empty if the unit is absent, but a container has it
 }
 
 // List returns the units that are present, the absent units that containers have, and the matching devices that are
@@ -66,8 +66,8 @@ type Part struct {
 	Name                    string // manufacturer and product of the USB device
 }
 
-// Parts lists the device nodes of a host whose files are below root (/ if root is empty). It omits console terminals
-// and the kernel's own devices, such as /dev/null.
+// Parts lists the device nodes of a host, whose files are in the directory root, or in / if root is empty. It omits
+// console terminals and the kernel's own devices, such as /dev/null.
 func Parts(root string) ([]Part, error) {
 	h := host{root}
 	known, err := h.nodes()

@@ -17,8 +17,8 @@ type finder struct {
 	exact map[number]bool   // the configuration names the device explicitly; see refusal
 }
 
-// find returns the nodes of each class, in the order of the classes, and the matching devices that are withheld. A
-// node belongs to the first class that it matches.
+// find returns the nodes of each class, in the order of the classes, and the devices that match a class but are withheld.
+// A node belongs to the first class that it matches.
 func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []WithheldDevice, f *finder, err error) {
 	known, err := h.nodes()
 	if err != nil {

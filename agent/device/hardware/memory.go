@@ -19,9 +19,9 @@ type holder struct {
 	Resource  string
 }
 
-// A history stores the devices with which each container was started. A device that was unplugged and plugged in
-// again has a new node, even if the agent was not running at the time. The container must be restarted to get the new
-// node.
+// A history stores the devices with which each container was started. A device that was unplugged and plugged in again
+// has a new node, and the container must be restarted to get it. The agent may not have been running at that time, so the
+// history is stored.
 type history struct {
 	meta Meta
 

@@ -24,7 +24,7 @@ const (
 	maxAttribute = 4096 // one page, the maximum size of an attribute in bytes
 )
 
-// A number is a device number.
+// A number identifies a device in the kernel, by its type and its major and minor number.
 type number struct {
 	block        bool
 	major, minor uint32

@@ -20,8 +20,9 @@ const (
 	udevData    = "/run/udev/data"
 )
 
-// A watch watches the directories of device nodes and of links to them. It is needed in addition to uevents: there
-// are no uevents for ptys and for udev's links, and if /dev is not a devtmpfs, a node appears only after its uevent.
+// A watch watches the directories of device nodes and of links to them. It is needed in addition to uevents for two
+// reasons. There are no uevents for ptys and for udev's links. If /dev is not a devtmpfs, a node appears only after its
+// uevent.
 type watch struct {
 	host
 	patterns []string
@@ -45,8 +46,8 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	return w, nil
 }
 
-// refresh updates the watched directories. It reports whether a directory was added. Nodes may have appeared there
-// before the watch began.
+// refresh updates the watched directories. It reports whether it has added a directory, because nodes may have appeared
+// there before it was watched.
 func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	want := map[string]bool{w.absolutePath("/dev"): true}
 	if udev {

@@ -55,7 +55,7 @@ func (g *Assignments) Remove(uid types.UID) bool {
 	return len(g.rows) != before
 }
 
-// reusableBytes returns the bytes that a container can reuse from init containers of its pod on exactly the nodes in at.
+// reusableBytes returns the bytes that a container can reuse from init containers of its pod on exactly these nodes.
 func (g *Assignments) reusableBytes(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
 	for _, r := range g.rows {
 		for _, b := range r.blocks {

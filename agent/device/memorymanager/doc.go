@@ -4,7 +4,7 @@
 //	pod, container, nodes, assigned memory --Hints--> possible NUMA nodes
 //	                                       --Assign--> nodes, or a kubelet's error
 //
-// Containers of guaranteed pods get nodes with enough free memory for their requests. Other containers may use any
-// node. A node that is assigned together with other nodes is not assigned with other nodes as well.
+// Containers of guaranteed pods get nodes with enough free memory for their requests. Other containers may use any node.
+// If a container gets several nodes, these form a group: they are not assigned together with nodes outside of the group.
 // https://kubernetes.io/docs/tasks/administer-cluster/memory-manager/
 package memorymanager

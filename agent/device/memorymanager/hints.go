@@ -79,7 +79,7 @@ func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assign
 	return out
 }
 
-// mixesGroups reports whether a node of m already belongs to a group that has other nodes than m.
+// mixesGroups reports whether a node of the set m already belongs to a group that contains other nodes than m.
 func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false
@@ -87,7 +87,7 @@ func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	return slices.ContainsFunc(m.IDs(), func(id int) bool { c := cells[id]; return c != nil && c.users > 0 && c.group != m })
 }
 
-// bestHint returns the best hint whose nodes include the nodes of with.
+// bestHint returns the best of the hints that include all the given nodes.
 func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
 	for _, row := range hints { // all kinds have the same hints
 		for _, h := range row {

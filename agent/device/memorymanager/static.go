@@ -203,8 +203,9 @@ func (s *Static) freeBytes(cells map[int]*cell, m topology.Mask, kind v1.Resourc
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
 }
 
-// Assign assigns memory to a container and records it in g. It uses the nodes of h, and adds nodes if these have too
-// little free memory. Zero nodes mean any node. It does nothing if the container already has memory or needs none.
+// Assign assigns memory to a container and records it in g. It uses the nodes of the hint h, and adds other nodes if
+// these have too little free memory. A hint with zero nodes means any node. Assign does nothing if the container already
+// has memory or needs none.
 func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assignments) error {
 	want := RequestedMemory(pod, ctr)
 	if _, has := g.Blocks(pod.UID, ctr.Name); has || len(want) == 0 {

@@ -34,8 +34,8 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return m.allocate(ctx, pod)
 }
 
-// Container sets the CPUs and NUMA nodes in a container's configuration. The CPUs are the container's exclusive CPUs
-// or, if it has none, the shared CPUs.
+// Container sets the CPUs and NUMA nodes in a container's configuration. The CPUs are the container's exclusive CPUs, or
+// the shared CPUs if it has no exclusive ones.
 func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	if m == nil {
 		return nil
@@ -186,8 +186,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile updates the CPUs of all running containers. starting is true if a container was configured with outdated
-// CPUs and does not run yet.
+// reconcile updates the CPUs of all running containers. The result starting is true if a container was configured with
+// outdated CPUs and does not run yet.
 func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err error) {
 	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{
 		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING},

@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/device/dra"
 )
 
-// ByClaims groups the devices that a container has through claims by claim. uses must be sorted by claim.
+// ByClaims groups the devices of a container by the claim through which it has them. The parameter uses must be sorted by
+// claim.
 func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*ClaimDevices) {
 	for _, u := range uses {
 		if len(out) == 0 || out[len(out)-1].Resource.ClaimName != u.Claim {

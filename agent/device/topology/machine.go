@@ -19,13 +19,13 @@ type Node struct {
 	Distances []uint64          // distance to each node, in the order of Machine.Nodes; nil if unknown
 }
 
-// A Machine is the topology of a machine.
+// A Machine contains the CPUs and NUMA nodes of a machine.
 type Machine struct {
 	CPUs  CPUs
 	Nodes []Node // sorted by ID; at least one
 }
 
-// collect returns a property of each CPU for which keep returns true.
+// collect returns the set of a property's values. The function of returns the value for a CPU, and keep selects the CPUs.
 func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {

@@ -191,9 +191,9 @@ func narrowestMask(row []Hint) (out Mask) {
 	return out
 }
 
-// isBetter reports whether a is better than b. A preferred hint is better than another. Of two hints that are not
-// preferred, the one with minNodes nodes is better. If neither has minNodes nodes and one has more than that, the one
-// with fewer nodes is better. Otherwise the one with more nodes is better.
+// isBetter reports whether a is better than b. A hint is better if it is preferred and the other is not. If neither is
+// preferred, the one with exactly minNodes nodes is better. If neither has minNodes nodes and one has more than that, the
+// one with fewer nodes is better. Otherwise the one with more nodes is better.
 func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -210,8 +210,9 @@ func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer reports whether a has fewer nodes than b. If both have the same number, it compares the distances between
-// their nodes, and then their values.
+// closer reports whether the set a is better than the set b because its nodes are fewer or closer together. If both have
+// the same number of nodes, closer compares the distances between the nodes, provided that prefer-closest-numa-nodes is
+// set, and then the values of the sets.
 func (p *Policy) closer(a, b Mask) bool {
 	if p.options.PreferClosest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {

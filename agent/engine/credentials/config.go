@@ -30,11 +30,12 @@ const (
 	configFiles = 100     // maximum number of files in a directory
 )
 
-// versions are the versions of both APIs. They differ only in which fields they have, and load checks that.
+// versions are the supported versions of the plugins' configuration and of their protocol. The versions differ only in
+// which fields they have, and load checks the fields.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// load reads the configuration of plugins. from is a file, or a directory whose .json, .yaml and .yml files are read
-// in the order of their names. The hash of the files is the same as in a kubelet.
+// load reads the configuration of plugins at a path: a file, or a directory whose .json, .yaml and .yml files are read in
+// the order of their names. The hash of the files is the same as in a kubelet.
 func load(path string) (providers []configv1.CredentialProvider, hash string, err error) {
 	files := []string{path}
 	info, err := os.Stat(path)
@@ -99,7 +100,7 @@ func read(file string) ([]byte, error) {
 	return data, err
 }
 
-// decodeConfig is strict, as a kubelet is: an unknown or repeated field is an error.
+// decodeConfig decodes the configuration strictly: an unknown or repeated field is an error, as in a kubelet.
 func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	doc, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

@@ -106,9 +106,9 @@ func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// MayUse reports whether a pod may use the image with this ID under this name without a pull. It calls credentials,
-// which returns the pod's credentials for the image, only if they matter. No credential provider plugin runs for it.
-// May logs an error and returns false, without a log line if ctx has ended.
+// MayUse reports whether a pod may use the image with this ID under this name without a pull. It calls credentials, which
+// returns the pod's credentials for the image, only if the result depends on them. It runs no credential provider plugin.
+// If MayUse cannot verify the credentials, it logs the error and returns false. It logs nothing if ctx has ended.
 func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.mayUse(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
@@ -222,8 +222,8 @@ func (g *Verifier) pulledUnrecorded(ctx context.Context, id string) (bool, error
 	return unrecorded, nil
 }
 
-// forgetFailed removes the intent of a failed pull once the image was loaded in another way.
-// Otherwise the image would count as pulled after a restart.
+// forgetFailed removes the intent of a failed pull, because the image was later loaded in another way. With the intent,
+// the image would count as pulled after a restart.
 func (g *Verifier) forgetFailed(ctx context.Context, name string) {
 	g.mu.Lock()
 	b, noted := g.active[name]
@@ -239,8 +239,8 @@ func (g *Verifier) forgetFailed(ctx context.Context, name string) {
 	}
 }
 
-// BeginPull stores the intent of a pull before it starts. If private is false, every pod may use
-// the image, and Begin does nothing.
+// BeginPull stores the intent of a pull before it starts. If private is false, every pod may use the image, and BeginPull
+// does nothing.
 func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) error {
 	if !private {
 		return nil
@@ -264,8 +264,8 @@ func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) err
 	return nil
 }
 
-// RecordFailure is called after Begin if the pull failed. It removes the intent, unless the registry was unreachable. That
-// pull is retried soon, and keeping the intent saves a write at each attempt.
+// RecordFailure is called after BeginPull if the pull failed. It removes the intent. If the registry was unreachable, it
+// keeps the intent: the pull is retried soon, and each attempt would write the intent again.
 func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unreachable bool) {
 	if !private || !g.finish(name, !unreachable) || unreachable {
 		return
@@ -275,8 +275,8 @@ func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unre
 	}
 }
 
-// finish ends one pull of an image name. It returns whether it was the last running one. In that case it removes the
-// entry if forget is set.
+// finish ends one pull of an image name. It returns true if no other pull of this name is running. In that case it also
+// removes the entry if forget is true.
 func (g *Verifier) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,9 +289,8 @@ func (g *Verifier) finish(name string, forget bool) bool {
 	return b.running == 0
 }
 
-// RecordPull is called after Begin if the pull succeeded, with the image's ID and the credential
-// that the registry accepted. Without a credential, or with one of the node itself, every pod
-// may use the image.
+// RecordPull is called after BeginPull if the pull succeeded. The parameter with is the credential that the registry
+// accepted. Without a credential, or with one of the node itself, every pod may use the image.
 func (g *Verifier) RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential) {
 	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()

@@ -76,7 +76,7 @@ func (q *Quota) scan(ctx context.Context) {
 	_ = g.Wait() // none fails
 }
 
-// A rotatedLog is one rotated file. dir is relative to Quota.Dir.
+// A rotatedLog is one rotated file in the directory dir, which is relative to Quota.Dir.
 type rotatedLog struct {
 	dir, name, stamp string
 	size             int64

@@ -163,7 +163,7 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 	return old, nil
 }
 
-// nextName returns the name for the next rotated file. It sorts after the existing names, even if the clock has not
+// nextName returns a name for the next rotated file that sorts after the existing names, even if the clock has not
 // advanced or was set back.
 func nextName(base string, old []string) string {
 	at := time.Now().UTC()
@@ -181,7 +181,7 @@ func isStamp(s string) bool {
 	return err == nil
 }
 
-// prune deletes the oldest files until keep remain, and returns these.
+// prune deletes the oldest files, keeps as many as keep says, and returns the files that are left.
 func prune(dir *os.File, old []string, keep int) ([]string, error) {
 	for len(old) > max(keep, 0) {
 		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -31,10 +31,10 @@ const (
 	Devices = "devices"
 )
 
-// Locks are the directories that this process has locked.
+// Locks are lock files that this process holds open. They prevent a second agent from using the same directories.
 type Locks []*os.File
 
-// Lock locks directories for this process. The kernel releases the locks when the process ends.
+// Lock locks directories, so that no other agent uses them. The kernel releases the locks when the process ends.
 func Lock(dirs ...string) (l Locks, err error) {
 	for _, dir := range dirs {
 		if err := l.Add(dir); err != nil {
@@ -97,7 +97,7 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// A killed process keeps its locks until the kernel has ended it. For that time, take retries at this interval.
+// A killed process keeps its locks until the kernel has ended it. Until then, acquireLock retries at this interval.
 const (
 	killedTimeout = 3 * time.Second
 	lockRetry     = 20 * time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Logger returns a logger with the configured format and level, which writes to errors. If splitStream is set, lines
-// below the error level are written to out instead.
+// Logger returns a logger with the configured format and level, which writes to the stream errors. If splitStream is set,
+// it writes lines below the error level to the stream out instead.
 func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)

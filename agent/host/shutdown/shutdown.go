@@ -102,8 +102,8 @@ func (s *Shutdown) NotReady() string {
 	return ""
 }
 
-// PodTermination returns the time from which a pod must end, and its grace period. Both are zero if the turn of the pod's period
-// has not started.
+// PodTermination returns when the graceful shutdown of a pod has begun, and the pod's grace period. Both are zero if the
+// turn of the pod's period has not started.
 func (s *Shutdown) PodTermination(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

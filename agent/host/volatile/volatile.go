@@ -37,7 +37,7 @@ type Config struct {
 	Bytes uint64
 }
 
-// A Layer is the set of directories that are in memory. Nil: none.
+// A Layer is the set of directories that are in memory. It is nil if there is none.
 type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size
@@ -45,8 +45,8 @@ type Layer struct {
 	fresh []string // the elements of Dirs that this call of MountLayers has covered
 }
 
-// IsNew reports whether MountLayers has covered a directory in this call. A file that was opened there before is not the
-// file that is visible now.
+// IsNew reports whether this call of MountLayers has covered the directory. A file that was opened there before the call
+// is not the file that is visible now.
 func (l *Layer) IsNew(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
 // String describes the layer for the user. It returns "" if no directory is covered.
@@ -212,7 +212,7 @@ func (c Config) mountBase(base string) error {
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carry mounts everything that is mounted below from at the same relative path below to.
+// carry mounts everything that is mounted below the path from at the same relative path below the path to.
 func carry(from, to string) error {
 	on, err := mounts.FindContaining(from)
 	if err != nil {

@@ -22,9 +22,9 @@
 // in the same way as a preemption for a critical pod. A restarted agent completes it.
 //
 // Memory is measured when the kernel reports a stall, or reports that a cgroup's use has reached a threshold. A
-// measurement reads two short files. For other resources the kernel has no such events. They are measured at an
-// interval, which becomes shorter when less is free, down to 10 s. Reclaiming disk space and counting files may take
-// minutes, so they run in a separate goroutine while the loop reacts to memory events (reclaim.go).
+// measurement reads two short files. For other resources the kernel has no such events. They are measured at an interval
+// of at least 10 s, which becomes shorter when less of the resource is free. Reclaiming disk space and counting files may
+// take minutes, so they run in a separate goroutine while the loop reacts to memory events (reclaim.go).
 //
 // Two things differ from a kubelet. Under disk pressure, a pod is evicted only if that would free a fair part of the
 // missing space, so no pod is evicted if other files fill the disk. A static pod without a critical priority can be

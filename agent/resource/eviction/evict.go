@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// act evicts a pod for the first threshold for which that is possible. It returns true after an eviction. After an
-// eviction the caller must evaluate at once.
+// act tries the thresholds in order until it has evicted a pod. It returns true after an eviction. The caller must then
+// evaluate all thresholds again at once.
 func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
 	for len(met) > 0 && ctx.Err() == nil {
 		evicted, left := e.actOn(ctx, met, o, d)
@@ -28,8 +28,8 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 	return false
 }
 
-// actOn evicts a pod for the first threshold. If it evicts no pod, left contains the thresholds that are still met
-// and have not been handled. actOn updates o.
+// actOn evicts a pod for the first threshold. If it evicts no pod, it returns the thresholds that are still met and have
+// not been handled. It also updates the memory in o.
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.onDisk() && e.files.result == nil {

@@ -39,8 +39,8 @@ type Figures interface {
 type Pods interface {
 	// Active returns the admitted pods that have not ended. Callers must not change them.
 	Active() []*v1.Pod
-	// Evict stores that a pod is evicted. It returns before the pod has ended. It returns false if the pod is already
-	// ending or removed.
+	// Evict stores that a pod is evicted, and returns before the pod has ended. It returns false if the pod was removed
+	// or is already ending.
 	Evict(context.Context, types.UID, plan.End) bool
 	// ResourcesReleased reports whether all resources of an evicted pod have been released.
 	ResourcesReleased(types.UID) bool
@@ -97,7 +97,7 @@ type Config struct {
 //     evaluation continues the previous one without a pause, cause stays the same.
 //   - startReclaim sets files.pending. When the count arrives, Run clears it and sets files.result, which the next
 //     evaluation uses and clears.
-//   - checkLimits sets limits.pending, and evictExceeding clears it.
+//   - checkLimits sets limits.measuring, and evictExceeding clears it.
 //   - actOn sets mutedUntil and noCandidate if no pod could be evicted. The next eviction clears noCandidate. Both
 //     are cleared when no threshold is met any more.
 //   - files.recount starts after a count that found no candidate. An eviction resets it, and so does an evaluation in
@@ -172,9 +172,9 @@ func (e *Eviction) NotifyPodChange() {
 	}
 }
 
-// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. ago is the
-// time since the kill. The shortage was too short for a measurement, so Run treats it as a memory threshold that was
-// met. OutOfMemory never blocks.
+// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. The parameter
+// ago is the time since the kill. The shortage was too short for a measurement, so Run treats it as a memory threshold
+// that was met. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Limit is the name of an exceeded limit in the metric of evictions.
+// A Limit identifies the kind of an exceeded limit. Its value is a label of the metric of evictions.
 type Limit string
 
 // Limits on a pod's files.
@@ -59,8 +59,8 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 	return nil
 }
 
-// FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
-// none. Writable layers count only if layers is set, which means that they are on the node's disk.
+// FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds no
+// limit. Writable layers count only if the parameter layers is true, that is, if they are on the node's disk.
 func FindExceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""

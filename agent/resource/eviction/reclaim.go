@@ -13,8 +13,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// files contains the state of counting the files of all pods, which is done when little disk space is free. A count
-// may take minutes, so it runs outside of Run's goroutine. Run evaluates again when the count is done.
+// files contains the state of the count of all pods' files, which is made when little disk space is free. A count may
+// take minutes, so it runs outside of Run's goroutine. Run evaluates again when the count is done.
 type files struct {
 	pending    chan fileCount // nil if no count is running
 	result     *fileCount     // set only for the first evaluation after the count
@@ -34,9 +34,9 @@ type fileCount struct {
 // longestLull is the maximum length of a recountDelay.
 const longestLull = 5 * time.Minute
 
-// A recountDelay is a pause after a count that found no pod to evict because other files fill the disk. During the
-// pause nothing is reclaimed or counted, because a count reads all directories of all pods. The pause ends early if
-// so much more space is used that a pod that used it would be evicted.
+// A recountDelay is a pause after a count that found no pod to evict because other files fill the disk. During the pause
+// nothing is reclaimed or counted, because a count reads all directories of all pods. The pause ends early if the disk
+// use grows by so much that a pod could be the cause and be evicted for it.
 type recountDelay struct {
 	pause time.Duration
 	until time.Time
@@ -63,8 +63,8 @@ func (l *recountDelay) isActive(met []Threshold, o Observations, now time.Time) 
 // onDisk reports whether the threshold's resource is on a disk.
 func (t Threshold) onDisk() bool { return t.Signal.meaning().condition == v1.NodeDiskPressure }
 
-// startReclaim starts to reclaim space for the disk thresholds in met, and then counts files. If both are already
-// running, it does nothing.
+// startReclaim starts to reclaim space for the disk thresholds in the list met, and then counts files. It does nothing if
+// this is already in progress.
 func (e *Eviction) startReclaim(ctx context.Context, met []Threshold, d Disks) {
 	if e.files.pending != nil {
 		return
@@ -95,7 +95,7 @@ func (e *Eviction) startReclaim(ctx context.Context, met []Threshold, d Disks) {
 	})
 }
 
-// reclaim removes ended containers and unused images from the disks of the thresholds in met.
+// reclaim removes ended containers and unused images from the disks of the thresholds in the list met.
 func (e *Eviction) reclaim(ctx context.Context, met []Threshold, d Disks) {
 	if e.c.Reclaim == nil {
 		return

@@ -27,9 +27,9 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// again triggers a second check of the memory after a kernel event for which enough memory was free. It also
-	// triggers a check after the start, because the pods' cgroup, and so its threshold, may not exist at the first
-	// evaluation.
+	// The channel again triggers a second check of the memory some time after a kernel event, if enough memory was free
+	// at the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
+	// evaluation, and then has no threshold.
 	again := time.After(armDelay)
 	for {
 		woken := false
@@ -83,7 +83,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	}
 }
 
-// memoryShortAfter waits until the time at, and then returns memoryShort. It returns false if ctx ends first.
+// memoryShortAfter waits until the given time, and then returns memoryShort. It returns false if ctx ends first.
 func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	if wait := time.Until(at); wait > 0 {
 		select {

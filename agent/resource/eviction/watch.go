@@ -17,9 +17,9 @@ import (
 // A Watch receives the kernel's memory events. It uses no CPU between events, because its files wait in the Go
 // runtime's poller.
 //
-//	/proc/pressure/memory: some process waited for memory, for so long   -.
-//	cgroup v1: the use of the root, or of all pods, came to a threshold  -+--> Wake
-//	cgroup v2: the use of all pods came to one, see memoryHigh                 -'
+//	/proc/pressure/memory: processes have waited for memory for a time     -.
+//	cgroup v1: the use of the root, or of all pods, has reached a threshold -+--> Wake
+//	cgroup v2: the use of all pods has reached a threshold: see memoryHigh -'
 //
 // With cgroup v2 the kernel does not report the use of processes outside of pods.
 // https://docs.kernel.org/accounting/psi.html
@@ -47,8 +47,9 @@ type mark struct {
 // only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch returns a Watch. pressure is a PSI file. mount is the mount point of the v1 memory controller or of the
-// unified hierarchy, and pods is the path of the pods' cgroup below it.
+// OpenWatch returns a Watch. The parameter pressure is the path of a PSI file, and mount is the mount point of the v1
+// memory controller or of the unified hierarchy. The parameter pods is the path of the pods' cgroup below the mount
+// point.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {
@@ -164,8 +165,8 @@ func (w *Watch) Coverage() Coverage {
 	return NoEvents
 }
 
-// Arm requests an event for the time when the memory use of the machine, or of all pods together, has grown by this
-// many bytes. 0 requests no event. Arm must be called again after each evaluation, by one goroutine.
+// Arm requests an event for the time when the memory use of the machine, or of all pods together, has grown by the given
+// number of bytes. A number of 0 requests no event. One goroutine must call Arm again after each evaluation.
 func (w *Watch) Arm(machine, pods uint64) {
 	if w.high != nil {
 		if machine > 0 && (pods == 0 || machine < pods) { // pods use up the machine's memory

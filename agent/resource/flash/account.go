@@ -32,7 +32,8 @@ func (w Written) sum(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part returns the part of w that was written in a fraction of its period. It is given the lengths of both.
+// part returns the share of w for a part of its period. The parameter length is the length of that part, and period is
+// the length of the whole.
 func (w Written) part(length, period time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
@@ -76,7 +77,7 @@ type moment struct {
 	Run    int64     // identifies the run of the agent
 }
 
-// add adds the bytes written since the last Sample. s is a Sample that was taken at m.
+// add adds the bytes written since the last Sample. The parameter s is the new Sample, which was taken at m.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
 	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // from does not depend on changes of the clock
@@ -130,9 +131,9 @@ func (a *account) spread(w Written, from, to time.Time) {
 	a.pruneDays(to)
 }
 
-// pruneDays removes old days. It keeps days in the near future: they were recorded before a reboot, after which the
-// clock may not be set yet. Days further in the future are removed as wrong. Bytes that were recorded before the
-// clock was set are added to today.
+// pruneDays removes old days. It keeps days in the near future: they were recorded before a reboot, and the clock may not
+// be set yet after the reboot. Days further in the future are removed as wrong. Bytes that were recorded before the clock
+// was set are added to today.
 func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
 	if first := clock.EarliestTime().Format(day); today >= first {

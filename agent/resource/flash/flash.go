@@ -112,7 +112,7 @@ func (f *Flash) end() {
 	}
 }
 
-// measure returns the account. It takes a new sample unless the last one is younger than age.
+// measure returns the account. It takes a new sample if the last one is older than the given age.
 func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,7 +227,7 @@ func (f *Flash) store(ctx context.Context) {
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read takes a sample of this machine. device is the name of the disk. It is empty if the state directory is not on a
+// read takes a sample of this machine. It also returns the name of the disk, or "" if the state directory is not on a
 // block device. The caller holds mu.
 func (f *Flash) read() (s Sample, device string) {
 	number, err := disk.DeviceNumber(f.c.Dir)

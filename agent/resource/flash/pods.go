@@ -55,8 +55,8 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	return w.sum
 }
 
-// sumBelow returns the number of bytes written by the processes of a cgroup and its descendants, without tracking
-// these.
+// sumBelow returns the number of bytes written by the processes of a cgroup and its descendants. It does not track the
+// descendants individually.
 func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
 	for left := []string{path}; len(left) > 0; {
 		at := left[len(left)-1]

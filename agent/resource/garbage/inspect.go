@@ -47,9 +47,9 @@ func isOver(p *v1.Pod) bool {
 	return (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) && (source == "" || source == keys.SourceAPI)
 }
 
-// inspect collects the images, and what needs them, for Decide. It returns an error if any call fails, so that no
-// needed image is removed. It reads the pods after the images and containers, so that pods that were added meanwhile
-// are included.
+// inspect returns the images, and the pods and containers that need them, for Decide. If any call fails, it returns an
+// error, so that no needed image is removed. It reads the pods after the images and containers, so that pods that were
+// added meanwhile are included.
 func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	images, err := g.images(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	return images, needs, nil
 }
 
-// containerNeeds returns the images of all containers, also of those that have ended. foreign contains the IDs of the
-// containers that belong to no stored pod.
+// containerNeeds returns the images of all containers, also of those that have ended. The result foreign contains the IDs
+// of the containers that belong to no stored pod.
 func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []string, err error) {
 	list, err := g.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
 	if err != nil {

@@ -25,7 +25,7 @@ type Image struct {
 type Need struct {
 	Refs  []string // names and IDs of the images
 	Name  string   // name of the pod or container for messages, such as pod default/web
-	Ended bool     // By is a pod that has ended for good
+	Ended bool     // the pod has ended for good
 }
 
 // Input is the input of Decide.
@@ -116,7 +116,7 @@ func (in *Input) whyRemoved(i Image) (Cause, string) {
 	return "", "it is unused, but its space is not needed"
 }
 
-// timeSince returns the time since at. It is 0 if the clock was set back.
+// timeSince returns how long ago the given time was. It returns 0 if the clock was set back.
 func (in *Input) timeSince(at time.Time) time.Duration {
 	if at.IsZero() {
 		return 1<<63 - 1

@@ -8,8 +8,8 @@ import (
 	agentapi "github.com/islet-edge/islet/internal/api"
 )
 
-// Reclaimer is implemented by Images that can free disk space that belongs to no image, such as interrupted downloads
-// and unreferenced layers. Reclaim itself needs a little free space.
+// Reclaimer is implemented by Images that can free disk space that belongs to no image, such as interrupted downloads and
+// unreferenced layers. A call of Reclaim itself needs some free space.
 type Reclaimer interface {
 	Reclaim(ctx context.Context) error
 }
@@ -26,8 +26,8 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 	return nil
 }
 
-// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first
-// step fails, it is repeated after images were removed. The caller holds mu.
+// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first step
+// fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
 	if done, err := w.enough(); done || err != nil {

@@ -54,8 +54,8 @@ func LimitHeap() error {
 // most of them only once.
 func adviseRandom() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
 
-// heapLimit returns the limit for the given memory of the machine and the given limit of the cgroup, which is 0 if
-// there is none.
+// heapLimit returns the memory limit of the agent. Its parameters are the memory of the machine, and the limit of the
+// agent's cgroup or 0.
 func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)
@@ -63,8 +63,8 @@ func heapLimit(machine, cgroup uint64) int64 {
 	return int64(max(machine/heapFraction, leastHeap))
 }
 
-// cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors, or 0 if there is none. root
-// is the root directory of the host's files.
+// cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors, or 0 if there is none. The
+// parameter root is the root directory of the host's files.
 func cgroupLimit(root string) (lowest uint64) {
 	own, err := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	if err != nil {

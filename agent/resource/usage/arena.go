@@ -13,12 +13,12 @@ type arena struct {
 	networks   slab[stats.NetworkStats]
 	files      slab[stats.FsStats]
 	processes  slab[stats.ProcessStats]
-	containers []stats.ContainerStats // number of all pods since reset
+	containers []stats.ContainerStats // those of all pods since the last reset
 	interfaces []stats.InterfaceStats
 }
 
-// sliceSince returns the elements that were appended to a slice after the index begin, or nil if there are none.
-// An append to the result copies it.
+// sliceSince returns the elements that were appended to a slice after the index begin, or nil if there are none. An
+// append to the result copies the elements, so it does not change the slab.
 func sliceSince[T any](slab []T, begin int) []T {
 	if begin == len(slab) {
 		return nil

@@ -51,8 +51,8 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 	}
 }
 
-// startGathering returns the result for a sample if there is one. Otherwise it returns the gathering for the sample.
-// If own is true, the gathering is new and the caller must run it.
+// startGathering returns the result for a sample if it is already known. Otherwise it returns the gathering for the
+// sample. If own is true, that gathering is new and the caller must run it.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,8 +84,8 @@ func (u *Usage) runGathering(ctx context.Context, l *gathering) {
 	l.abandoned = l.err != nil && ctx.Err() != nil
 }
 
-// cacheResult caches a result for as long as its sample may be returned again. It does nothing if a newer or more
-// complete result is cached. The caller holds mu.
+// cacheResult caches a result for as long as its sample may be returned again. It does nothing if the cached result is
+// newer or more complete. The caller holds mu.
 func (u *Usage) cacheResult(j *joinedFigures) {
 	if last := u.last; last != nil && (last.sample.At.After(j.sample.At) || last.sample == j.sample && last.disks) {
 		return

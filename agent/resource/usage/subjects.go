@@ -11,7 +11,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Subjects returns the cgroups with the pods and containers to which they belong, for /metrics/cadvisor.
+// Subjects returns the figures for /metrics/cadvisor: those of each cgroup, with the pod or container to which it
+// belongs.
 func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	j, err := u.join(ctx, true)
 	if err != nil {

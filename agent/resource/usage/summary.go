@@ -31,8 +31,8 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	return sum, nil
 }
 
-// StreamSummary returns the same data as Summary, but an iterator over the pods, which reuses the memory of a pod for the next
-// one.
+// StreamSummary returns the same data as Summary, but as an iterator over the pods. It reuses the memory of each pod for
+// the next one.
 func (u *Usage) StreamSummary(ctx context.Context, short bool) (*exposition.Summary, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
@@ -229,7 +229,8 @@ func interfaceOf(i *process.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
 }
 
-// onFs returns a use of a file system together with the size figures of fs, which may be nil.
+// onFs returns the use of a file system by one part, with the size of the whole file system from fs. The parameter fs may
+// be nil.
 func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
 	out := n.files.put(stats.FsStats{
 		Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.put(bytes),

@@ -35,7 +35,7 @@ type Layered interface {
 	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
 }
 
-// A Runner calls f for each running container. f must not change or keep the container.
+// A Runner calls a function for each running container. The function must not change or keep the container.
 type Runner interface {
 	ForEachRunning(f func(*api.Container))
 }
@@ -50,7 +50,7 @@ type Config struct {
 	NodeName string
 	Runtime  Runtime
 	Images   Images                                          // if nil, the summary does not contain the file systems of the runtime
-	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f for each pod; f must not keep the status
+	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls the function f for each pod; the function must not keep the status
 	Sampler  *sample.Sampler                                 // if nil, the figures of pods come from the runtime
 	Host     *host.Host                                      // if nil, the node is not measured
 	Trees    *disk.Trees                                     // if nil, directories are not measured
@@ -85,7 +85,7 @@ func New(c Config) *Usage {
 	return u
 }
 
-// A container is a running container. Storage also uses this type for ended containers.
+// A container contains the figures and names of a running container. Storage also uses it for ended containers.
 type container struct {
 	id, name, pod, namespace, uid, image, sandbox string
 	started                                       time.Time
@@ -95,7 +95,7 @@ type container struct {
 	nanoCores                                     *uint64              // from reported
 }
 
-// A pod is a pod with at least one container.
+// A pod contains the names of a pod with at least one container, and its containers.
 type pod struct {
 	name, namespace, uid, sandbox string
 	created                       int64        // when the newest container was created, in nanoseconds since 1970
@@ -131,8 +131,9 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// queryRuntime requests figures from the runtime. If a container has no cgroup (alone), it requests all figures.
-// Otherwise, if j.disks is set, it requests the writable layers. A Layered runtime is then queried for these only.
+// queryRuntime requests figures from the runtime. If alone is true, a container has no cgroup, and it requests all
+// figures. Otherwise it requests the writable layers if j.disks is true. A runtime that implements Layered is then
+// queried only for these.
 func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {

@@ -107,7 +107,7 @@ type conn struct {
 	reset      []uint32            // the streams that the client reset most recently; gRPC discards their data
 }
 
-// A frame is the HTTP/2 frame whose payload is being read.
+// A frame describes the HTTP/2 frame whose payload is being read.
 type frame struct {
 	stream       uint32
 	data, padded bool
@@ -116,7 +116,7 @@ type frame struct {
 	padding      int  // bytes of padding at the end of the payload
 }
 
-// A message is an incomplete gRPC message.
+// A message describes a gRPC message that was not received completely yet.
 type message struct {
 	prefix []byte // the received part of the prefix: a compression flag and the length
 	left   int    // missing bytes

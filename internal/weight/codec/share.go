@@ -13,8 +13,8 @@ const (
 	poolSize     = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
 	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
 	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
-	shortestTime = time.Second      // the minimum of both times while other messages wait
-	leastRate    = 4 << 20          // the minimum is longer by a second for this number of bytes
+	shortestTime = time.Second      // used instead of both times while other messages wait; see minTime
+	leastRate    = 4 << 20          // bytes per second; the time for the message at this rate is added to shortestTime
 )
 
 // largeMessages is the pool for large messages. All clients share it, because they share the
@@ -125,7 +125,7 @@ func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 	s.since, s.timer = time.Now(), time.AfterFunc(atMost, f)
 }
 
-// setReceived starts the time for which a complete message may keep its share.
+// setReceived starts the timer that limits how long a complete message may keep its share.
 func (p *pool) setReceived(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,13 +21,13 @@ const mountpoint = "/sys/fs/cgroup"
 // they are killed.
 const killRounds = 100
 
-// A cgroup is the cgroup of a container's processes.
+// A cgroup contains the paths of the kernel's files for a container's cgroup.
 type cgroup struct {
 	procs  string // path of cgroup.procs; empty if the cgroup is unknown
 	events string // path of the file that counts OOM kills
-	// parent is the path of the parent cgroup's file that counts OOM kills, and before is its count
-	// at the start of the container. They are needed because systemd removes a cgroup when its last
-	// process has ended.
+	// The field parent is the path of the parent cgroup's file that counts OOM kills. The field before is the count in
+	// this file at the start of the container. They are needed because systemd removes a cgroup when its last process has
+	// ended.
 	parent string
 	before int64
 }

@@ -36,10 +36,9 @@ type Host struct {
 // container must then be started in the host's mount namespace.
 var errNotSame = errors.New("the shim and the host see different files")
 
-// OpenHost makes the mount namespace of this process a slave of the host's, and unmounts the mounts
-// at and below the directories hidden. The process must have been started in its own mount
-// namespace. root and namespace are the host's root directory and mount namespace. OpenHost takes
-// ownership of both files.
+// OpenHost makes the mount namespace of this process a slave of the host's, and unmounts the mounts at and below the
+// directories in the list hidden. The process must have been started in its own mount namespace. The files root and
+// namespace are the host's root directory and mount namespace. OpenHost takes ownership of both.
 func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
@@ -89,8 +88,8 @@ func (h *Host) inHost(f func() error) error {
 // start starts a command in the host's mount namespace.
 func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// copyMounts mounts copies of the mounts that a container needs in its bundle. unmount removes the
-// copies. If the error is errNotSame, nothing was changed.
+// copyMounts mounts copies of the mounts that a container needs in its bundle. The function unmount removes the copies.
+// If the error is errNotSame, nothing was changed.
 func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err error) {
 	for _, path := range m.Same {
 		if err := h.checkSame(path); err != nil {

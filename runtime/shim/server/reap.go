@@ -92,9 +92,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with launch and waits until it has ended. The streams of cmd must be files.
-// launch and began are called with mu held. began may be nil. The function that it returns is
-// called when cmd has ended.
+// command starts cmd with the function launch and waits until it has ended. The streams of cmd must be files. The
+// function began, which may be nil, is called after the start. It returns a function that is called when cmd has ended.
+// Both launch and began are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {

@@ -130,9 +130,9 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI
-// runtime. launch starts the command of the OCI runtime in that namespace. started must be called
-// when the command has ended, unless err is not nil.
+// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The function
+// launch starts the command of the OCI runtime in that namespace. The function started must be called when the command
+// has ended, unless err is not nil.
 func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {

@@ -52,8 +52,7 @@ type Server struct {
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
-// New returns a Server that is not running. host is nil if this process runs in the host's mount
-// namespace.
+// New returns a Server that is not running. The parameter host is nil if this process runs in the host's mount namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
 		log: log, reaper: newReaper(), host: host,

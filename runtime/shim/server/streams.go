@@ -116,7 +116,7 @@ func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.
 	return s.out.Pipe(k)
 }
 
-// stdinPipe creates a pipe. ours is the write end, which is non-blocking.
+// stdinPipe creates a pipe for stdin. The result ours is the write end, which is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -137,8 +137,8 @@ func (s *streams) closeChild() {
 	}
 }
 
-// receive receives the terminal from the OCI runtime. It does nothing if the container has no
-// terminal. The output is logged as stdout. l may be nil.
+// receive receives the terminal from the OCI runtime. It does nothing if the container has no terminal. The output is
+// logged as stdout. The log l may be nil.
 func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil

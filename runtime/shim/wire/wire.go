@@ -28,7 +28,7 @@ type Request struct {
 	Body   json.RawMessage `json:"body,omitempty"`
 }
 
-// A Reply is the reply to the request with the same ID. If the ID is zero, it is an event.
+// A Reply answers the request with the same ID. A Reply with the ID zero is an event.
 type Reply struct {
 	ID    uint64          `json:"id,omitempty"`
 	Error string          `json:"error,omitempty"`
@@ -119,7 +119,7 @@ type Running struct {
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// A Container is a container of the shim.
+// A Container reports the state of a container of the shim.
 type Container struct {
 	ID string `json:"id"`
 	Running

@@ -29,26 +29,26 @@ func ForwardSlowly(client, server net.Conn) {
 	}
 }
 
-// ForwardWithPause forwards begun bytes, pauses for three seconds, and then forwards the rest.
+// ForwardWithPause forwards beginBytes, pauses for three seconds, and then forwards the rest.
 func ForwardWithPause(client, server net.Conn) {
 	io.CopyN(client, server, beginBytes)
 	<-time.After(3 * time.Second)
 	io.Copy(client, server)
 }
 
-// ForwardThenClose forwards begun bytes and closes the connection.
+// ForwardThenClose forwards beginBytes and closes the connection.
 func ForwardThenClose(client, server net.Conn) { io.CopyN(client, server, beginBytes) }
 
-// ForwardThenVanish forwards begun bytes. Then it drops every packet of the TCP connection to the server
-// without closing the connection.
+// ForwardThenVanish forwards beginBytes. Then it drops every packet of the TCP connection to the server without closing
+// the connection.
 func ForwardThenVanish(client, server net.Conn) {
 	io.CopyN(client, server, beginBytes)
 	pulsetest.CutLink(server.(*net.TCPConn))
 	io.Copy(client, server)
 }
 
-// CloseOnce returns a Reader that closes one connection after begun bytes: the first connection on
-// which the server sends so many bytes. It forwards all bytes of the other connections.
+// CloseOnce returns a Reader that closes one connection after beginBytes: the first connection on which the server sends
+// so many bytes. It forwards all bytes of the other connections.
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
@@ -69,7 +69,7 @@ func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	return ln.Addr().String()
 }
 
-// LinkUnix is like Link, but forwards from the unix socket at to the unix socket to.
+// LinkUnix does the same as Link, but listens on the unix socket at, and forwards to the unix socket to.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
 	go forward(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
