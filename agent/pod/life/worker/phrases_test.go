@@ -149,10 +149,17 @@ func TestPhrasesOfWaiting(t *testing.T) {
 					x.pod(p)
 				}
 				n.setWish("a", Wanted{Pod: p})
+				waiting := func() *v1.ContainerStateWaiting {
+					synctest.Wait()
+					st := status.Compute(n.set.Input("a"), v1.PodStatus{}, status.Host{})
+					return st.ContainerStatuses[0].State.Waiting
+				}
 				time.Sleep(x.after)
-				synctest.Wait()
-				st := status.Compute(n.set.Input("a"), v1.PodStatus{}, status.Host{})
-				w := st.ContainerStatuses[0].State.Waiting
+				w := waiting()
+				// The first waits between pulls are random, and a short one ends before the back-off is shown.
+				for end := time.Now().Add(2 * time.Minute); (w == nil || w.Reason != x.reason) && time.Now().Before(end); w = waiting() {
+					time.Sleep(100 * time.Millisecond)
+				}
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
 					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)
 				}
