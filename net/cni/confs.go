@@ -41,7 +41,7 @@ type confs struct {
 	list   *libcni.NetworkConfigList // the active configuration, or nil before the first one
 	path   string                    // the file of list
 	err    error                     // the reason why the current file is not active
-	others map[stamp]bool            // the result of OfAothersher for each file version
+	others map[stamp]bool            // the result of OfAnother for each file version
 }
 
 // stamp identifies a version of a file.
