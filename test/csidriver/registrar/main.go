@@ -12,9 +12,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"log"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -31,13 +33,32 @@ func main() {
 	address := flag.String("csi-address", "/run/csi/socket", "path of the driver's socket for this program")
 	path := flag.String("kubelet-registration-path", "", "path of the driver's socket for the kubelet")
 	dir := flag.String("plugin-registration-path", "/registration", "directory of the registration socket")
+	endpoint := flag.String("http-endpoint", "", "TCP address of /healthz; empty: none")
 	timeout := flag.Duration("timeout", time.Second, "timeout of a call to the driver")
 	flag.Int("v", 0, "ignored; everything is logged")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	if *endpoint != "" {
+		go func() { log.Fatal(http.ListenAndServe(*endpoint, health{*dir})) }()
+	}
 	if err := run(ctx, *address, *path, *dir, *timeout); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// A health serves /healthz. The registrar is healthy while a registration socket exists in dir.
+type health struct{ dir string }
+
+func (h health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sockets, _ := filepath.Glob(filepath.Join(h.dir, "*-reg.sock"))
+	switch {
+	case r.URL.Path != "/healthz":
+		http.NotFound(w, r)
+	case len(sockets) == 0:
+		http.Error(w, "no registration socket", http.StatusInternalServerError)
+	default:
+		io.WriteString(w, "ok")
 	}
 }
 
