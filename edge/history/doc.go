@@ -4,8 +4,8 @@
 //
 //	node lease --RecordRenewal, SuspectServer--> History --WatchEpoch--> source.API    lists the pods again
 //	source.API --VerifyServer, Resume----------> |                      object.Cache  lists the objects again
-//	                                             |                      outbox        sends acknowledged statuses again
-//	            store <--marker------------------'                      node          reads the Node again
+//	                                             |                      node          reads the Node again
+//	            store <--marker------------------'
 //	              (with pods, and after them)
 //
 // Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster. The server has another history
