@@ -48,7 +48,7 @@ type Source struct{ c Config }
 // New validates the configuration. It sends no request.
 func New(c Config) (*Source, error) {
 	if c.Client == nil || c.WantedName == nil || c.OnNone == nil || c.Receive == nil || c.OnProblem == nil || c.Log == nil {
-		return nil, errors.New("configsource: Client, Want, None, Take, Problem and Log are needed")
+		return nil, errors.New("configsource: a part of the configuration is missing")
 	}
 	return &Source{c}, nil
 }
