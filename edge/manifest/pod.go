@@ -72,7 +72,7 @@ func (r *review) claims(p *field.Path) {
 	}
 }
 
-// hostUsers checks that a pod with a user namespace does not use a namespace of the host.
+// hostUsers checks that a pod with a user namespace uses neither a namespace of the host nor block devices.
 func (r *review) hostUsers(p *field.Path) {
 	s := r.spec
 	if s.HostUsers == nil || *s.HostUsers {
