@@ -19,7 +19,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	defer pids.close()
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
-	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // must be read first: if a process runs after this, the next reading has another CPU time
+	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // must be read first: if a process runs now, the next reading differs
 	known := d.takeLimits(earlier)
 	d.countProcesses(memory.readText("cgroup.procs"))
 	memory.visitPairs("memory.stat", func(k string, n uint64) {

@@ -32,7 +32,7 @@ const keepTime = 2 * time.Minute
 type Reading struct {
 	*Details  // immutable
 	At        time.Time
-	UsageTurn uint64 // the turn in which the current CPU and memory usage was first read; if it is the same in two readings, no process has run in between
+	UsageTurn uint64 // the turn in which this CPU and memory usage was first read; the same turn in two readings: no process has run
 	changed   uint64 // the turn of the last change of any figure, including figures that change while no process runs
 	seen      uint64 // the turn of the last check
 }

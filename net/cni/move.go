@@ -19,7 +19,7 @@ type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // use the first CNI configuration that does not belong to another program; if there is none, use the built-in network
+	Auto        Mode = "auto"     // use the first CNI configuration that no other program owns, or else the built-in network
 	BuiltInOnly Mode = "built-in" // ignore CNI configurations
 	CNIOnly     Mode = "cni"      // use a CNI configuration; without one, pods get no network
 )

@@ -66,7 +66,7 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
-	partial := out + ".partial" // the complete archive is renamed, so that an importer that watches the folder never reads an incomplete archive
+	partial := out + ".partial" // renamed when complete, so that an importer that watches the folder never reads a part
 	if err := tarball.WriteToFile(partial, tag, img); err != nil {
 		return err
 	}
