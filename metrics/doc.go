@@ -1,5 +1,5 @@
-// Package metrics is the parent of the packages for measurements. These packages have no side effects and
-// do not use the pods' objects.
+// Package metrics contains no code. The packages below it measure the machine, cgroups and processes. They have no side effects and do not
+// use the pods' API objects.
 //
 //	metrics/host     the machine: identity, memory, CPU, file systems, load, sensors
 //	metrics/cgroup   a cgroup: CPU, memory, pids, I/O, pressure; all callers share one reading

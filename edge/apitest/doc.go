@@ -3,6 +3,6 @@
 //
 //	kube.Client --in-memory connections--> Faults --> objects + log of changes --> watches
 //
-// It opens no port and uses the time package's clock, so tests can run it in a testing/synctest bubble. Tests in test/cluster cover the
-// other features of a real server (validation, admission, garbage collection).
+// It opens no port and uses the clock of package time, so tests can run it in a testing/synctest bubble. It does not validate, admit or
+// garbage-collect objects. Tests in test/cluster use a real server for that.
 package apitest

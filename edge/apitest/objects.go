@@ -97,7 +97,7 @@ func (s *Server) Put(o object) {
 	s.put(keyOf(o), o.DeepCopyObject().(object))
 }
 
-// Remove removes an object immediately.
+// Remove removes an object immediately, without a grace period.
 func (s *Server) Remove(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,8 @@ func (s *Server) Terminate(o object, grace int64) {
 	s.delete(keyOf(o), &grace)
 }
 
-// Compact discards the recorded changes. A watch from an earlier version, and the next page of a list, then fail with 410.
+// Compact discards the recorded changes. After that, a watch from an earlier version fails with 410, and so does a request for the next
+// page of a list.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +138,8 @@ func (s *Server) Snapshot() *Snapshot {
 	return b
 }
 
-// Restore restores a backup, including its resource versions, as if the etcd of a control plane was restored. All connections break. The
-// current version becomes the version of the backup plus others, as if other objects had changed since the backup.
+// Restore restores a backup, including its resource versions, as if the etcd of a control plane was restored. It breaks all connections.
+// The current version becomes the version of the backup plus the parameter others, as if other objects had changed since the backup.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
@@ -218,7 +219,7 @@ func (s *Server) delete(k key, grace *int64) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Second)}
 		p.DeletionGracePeriodSeconds = &seconds
 		s.put(k, p)
-		if seconds == 0 { // a real server marks the object as deleted first
+		if seconds == 0 { // first set the deletion time, as a real server does
 			s.drop(k)
 		}
 	}

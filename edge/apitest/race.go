@@ -4,7 +4,7 @@ package apitest
 
 import "runtime"
 
-// On one processor, timers run one at a time. If two threads run timers of a synctest bubble at the same time, they corrupt a context
-// that the race detector shares among all timers of the bubble, and ThreadSanitizer crashes (https://go.dev/issue/78156). Races are still
-// detected, because the detector compares the order of synchronization, not the time.
+// This is a workaround for a crash of the race detector (https://go.dev/issue/78156). The detector shares one context among all timers of a
+// synctest bubble, and two threads that run timers at the same time corrupt it. With one processor, timers run one after the other. Races
+// are still detected, because the detector compares the order of synchronization, not the time.
 func init() { runtime.GOMAXPROCS(1) }

@@ -45,8 +45,8 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
-// certificates returns the version of certificates.k8s.io in the path of a request. It returns false if the path belongs to another
-// group.
+// certificates returns the API version in the path of a request for the group certificates.k8s.io. It returns false if the path belongs to
+// another group.
 func certificates(r *http.Request) (version string, asked bool) {
 	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
 	version, _, _ = strings.Cut(rest, "/")
@@ -74,7 +74,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.requests[verb+" "+k.resource+sub]++
-	if watching && streamsList(r) { // it replaces a list
+	if watching && streamsList(r) { // the watch replaces a list
 		s.requests["LIST "+k.resource+sub]++
 	}
 	s.mu.Unlock()
@@ -245,7 +245,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// presentState returns the current version, and the watched objects as events of type Added.
+// presentState returns the current version, and an event of type Added for each object that a watch selects.
 func (s *Server) presentState(r *http.Request, k key) (version int64, initial []change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +279,7 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 
 // NeverAnswer is a Fault that reads requests and never answers.
 func NeverAnswer(_ http.ResponseWriter, r *http.Request) bool {
-	_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect of the client only after reading the body
+	_, _ = io.Copy(io.Discard, r.Body) // needed, because the server detects a disconnect only after it has read the body
 	<-r.Context().Done()
 	return true
 }
@@ -319,7 +319,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 	_, _ = w.Write(data)
 }
 
-// encode encodes an object in the requested form.
+// encode encodes an object in the form that the request accepts.
 func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
 	shown := kubetest.AcceptedForm(r, o)
 	if v, asked := certificates(r); asked && gv.Group == certificatesv1.GroupName {

@@ -26,16 +26,16 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A Server is a cluster for a test. Its methods are safe for concurrent use.
+// A Server is an API server in memory. Its methods are safe for concurrent use.
 type Server struct {
 	// Fault, if set, is called before each request. It returns true if it has answered the request.
 	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 
-	// Former makes the server serve ClusterTrustBundles and PodCertificateRequests as v1beta1 and not as v1, like the API
-	// server of Kubernetes 1.36.
+	// If this field is true, the server serves ClusterTrustBundles and PodCertificateRequests only as v1beta1, as Kubernetes 1.36 does.
+	// Otherwise it serves them only as v1.
 	Former atomic.Bool
 
-	// NoWatchList makes the server reject watches with initial events, like one whose feature gate WatchList is off.
+	// NoWatchList makes the server reject watches with initial events, as a server does whose feature gate WatchList is off.
 	NoWatchList atomic.Bool
 
 	http     *http.Server
@@ -126,7 +126,8 @@ func (s *Server) CloseConnections() {
 // TLS, TCP and IP.
 func (s *Server) Bytes() (sent, received int64) { return s.sent.Load(), s.received.Load() }
 
-// Requests returns the number of requests by "METHOD resource", such as "PATCH pods/status". The method of a watch is "WATCH".
+// Requests returns the number of requests of one type, which is given as method and resource, such as "PATCH pods/status". The method of a
+// watch is "WATCH".
 func (s *Server) Requests(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +160,7 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	c := &requestCount{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // Disconnect was called during the connect, so CloseConnections may miss this connection
+	if s.down.Load() { // Disconnect was called in the meantime, so CloseConnections may miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}
@@ -172,14 +173,14 @@ type requestCount struct {
 	s *Server
 }
 
-// Read counts what the client receives.
+// Read also counts the bytes that the client receives.
 func (c *requestCount) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.s.received.Add(int64(n))
 	return n, err
 }
 
-// Write counts what the client sends.
+// Write also counts the bytes that the client sends.
 func (c *requestCount) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.s.sent.Add(int64(n))

@@ -12,12 +12,12 @@ func streamsList(r *http.Request) bool { return r.URL.Query().Get("sendInitialEv
 // endOfList is the key of the bookmark after the present objects.
 var endOfList = key{name: "end of the list"}
 
-// A stream is the body of a watch. Like an API server of Kubernetes 1.37, it compresses the events between two calls of
-// flush as one member of a gzip file.
+// A stream is the body of the answer to a watch. It compresses the events between two calls of flush as one gzip member, as an API server
+// of Kubernetes 1.37 does.
 type stream struct {
 	w     http.ResponseWriter
 	zip   *gzip.Writer // nil if the body is not compressed
-	dirty bool         // zip has data that flush must send
+	dirty bool         // the field zip has data that flush must send
 }
 
 func newStream(w http.ResponseWriter, r *http.Request) *stream {
@@ -40,7 +40,7 @@ func (s *stream) Write(p []byte) (int, error) {
 
 func (s *stream) flush() {
 	if s.dirty {
-		_ = s.zip.Flush() // without it, a reader gets the events only with the next member
+		_ = s.zip.Flush() // without this call, a reader gets the events only with the next member
 		_ = s.zip.Close()
 		s.zip.Reset(s.w)
 		s.dirty = false

@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A topic is the scope of a list or a watch: all objects of a resource, or the objects that a field selector matches. Changes are stored
-// and delivered by topic, like the index of a real server. So a watch receives only the changes of its own pods, even with ten thousand
-// nodes.
+// A topic is the scope of a list or a watch: all objects of a resource, or the objects that a field selector matches. Changes are recorded
+// for each topic. A watch therefore reads only the changes of its own pods, even in a test with ten thousand nodes. A real server uses an
+// index for the same purpose.
 type topic struct{ resource, field, value string }
 
 // topicOf returns the topic of a request. It ignores selectors that are not part of a topic.
@@ -37,8 +37,8 @@ func topicsOf(o object) []topic {
 	return topics
 }
 
-// isWatchable reports whether a resource can be watched. Leases and Events cannot: no test watches them, and the changes of many Leases
-// would fill the memory.
+// isWatchable reports whether a resource can be watched. It returns false for Leases and Events. No test watches them, and recorded changes
+// of many Leases would fill the memory.
 func isWatchable(resource string) bool { return resource != "leases" && resource != "events" }
 
 // The methods below require mu.
@@ -101,7 +101,7 @@ func (s *Server) nextChange(scope topic) <-chan struct{} {
 		s.changed[scope] = changed
 	}
 	if _, ok := s.log[scope]; !ok {
-		s.log[scope] = nil // an empty log makes put record the next change
+		s.log[scope] = nil // an empty entry makes note record the next change
 	}
 	return changed
 }

@@ -20,10 +20,10 @@ import (
 const (
 	// metaBrake is the store's key for the state, as JSON.
 	metaBrake = "brake"
-	// settleFor is the delay before several pods are judged together, because garbage collection removes pods one after the other.
+	// settleFor is the delay before removed pods are judged together. Garbage collection removes the pods of a Node one after the other.
 	settleFor = 5 * time.Second
-	// lookEvery is the interval between two checks of a hold. A check compares the time limit with the clock, and the identity of the
-	// control plane with the identity at which the hold was judged.
+	// lookEvery is the interval between two checks of a hold. A check asks two questions. Is the time limit over? Has the identity of the
+	// control plane changed since the hold was judged?
 	lookEvery = time.Minute
 )
 
@@ -60,7 +60,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Hold is a set of pods that keep running although the API server does not have them.
+// A Hold is the set of pods that the API server has lost and that keep running until a user decides.
 type Hold struct {
 	Since time.Time   `json:"since"`
 	Why   string      `json:"why"`
@@ -68,13 +68,13 @@ type Hold struct {
 	Pods  []types.UID `json:"pods"`           // sorted
 }
 
-// state is stored and survives a restart of the agent.
+// state is the stored part of a Brake. It survives a restart of the agent.
 type state struct {
 	Known Identity `json:"known"`
 	Hold  *Hold    `json:"hold,omitempty"`
 }
 
-// A Brake is a Sink. It is safe for concurrent use.
+// A Brake is a Sink that delays the end of pods which the control plane may have lost. It is safe for concurrent use.
 type Brake struct {
 	Config
 	listAgain chan struct{} // capacity 1: requests a full list from the source
@@ -124,8 +124,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Registered stores the UID of the Node if the state has none. The state has none before the first list of pods, and after an update from
-// a version of islet without a brake.
+// Registered stores the UID of the Node if the state does not contain one. The UID is missing before the first list of pods, and after an
+// update from a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -135,10 +135,11 @@ func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	}
 }
 
-// RelistRequests returns a channel that requests a new list of all pods from the source. The judgement of the pods on hold may change.
+// RelistRequests returns a channel that receives a value when the source must list all pods again, because the judgement of the pods on
+// hold may change.
 func (b *Brake) RelistRequests() <-chan struct{} { return b.listAgain }
 
-// CurrentHold returns the current hold, and false if there is none.
+// CurrentHold returns the current hold. It returns false if no pod is on hold.
 func (b *Brake) CurrentHold() (Hold, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,12 +159,12 @@ func (b *Brake) HoldDeadline(h Hold) time.Time {
 	return h.Since.Add(b.Limit)
 }
 
-// ReportFailure forwards the reason why the API server cannot be reached.
+// ReportFailure tells the next Sink why the API server cannot be reached.
 func (b *Brake) ReportFailure(source string, problems []desired.Problem) {
 	b.Next.ReportFailure(source, problems)
 }
 
-// Set judges a full list of pods and forwards it. If it puts missing pods on hold, it adds them to the forwarded list.
+// Set judges a full list of pods and forwards the list. If Set puts missing pods on hold, it adds these pods to the forwarded list.
 func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
 	if source != desired.API {
 		return b.Next.Set(ctx, source, claims, problems)
@@ -210,9 +211,9 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	return nil
 }
 
-// Update judges changes and forwards them. A pod that disappeared without a graceful deletion ends only if the Node has not been
-// replaced, because garbage collection removes the pods of a deleted Node. If the Node was replaced, the pod is on hold until Set judges
-// all pods together.
+// Update judges changes and forwards them. A pod may have disappeared without a graceful deletion. Update ends such a pod if the Node is
+// still the same. If the Node was replaced, garbage collection may have removed the pod, so the pod is on hold until Set judges all pods
+// together.
 func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error {
 	if source != desired.API {
 		return b.Next.Update(ctx, source, claims, gone)
@@ -249,8 +250,8 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	return b.Next.Update(ctx, source, claims, gone)
 }
 
-// forcedRemovals returns the UIDs of running pods that were removed without a graceful deletion that this node observed. The server sets
-// a grace period of 0 before it removes a pod by force. In other removals it sets no grace period.
+// forcedRemovals returns the UIDs of running pods whose graceful deletion this node has not seen. Before a forced deletion, the server sets
+// a grace period of 0.
 func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.RemovedPod) (uids []types.UID) {
 	for _, c := range claims {
 		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
@@ -311,7 +312,7 @@ func (b *Brake) currentState() state {
 	return b.state
 }
 
-// setState sets the state and stores it if it changed. It logs a write error. The pods on hold keep running.
+// setState sets the state, and stores a changed state. A write error is only logged, and the pods on hold keep running.
 func (b *Brake) setState(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
@@ -333,8 +334,8 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	}
 }
 
-// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list when pods
-// that were removed separately can be judged together, and when the identity of the control plane changes again.
+// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list in two cases:
+// when pods that were removed separately can be judged together, and when the identity of the control plane has changed again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// report logs the begin, change or end of a hold, and records an event of the Node.
+// report logs that a hold has begun, changed or ended. It also records an event of the Node.
 func (b *Brake) report(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):

@@ -20,8 +20,8 @@ const apiService = "kubernetes"
 // maxReads is the maximum number of missing pods that checkVanished reads.
 const maxReads = 4
 
-// identify reads the identity of the control plane. If cluster is false, it reads only the Node, because the server of an open watch
-// cannot have become another cluster.
+// identify reads the identity of the control plane. If the parameter cluster is false, identify reads only the Node. That is enough for
+// events of an open watch, whose server cannot have become another cluster.
 func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
@@ -55,8 +55,8 @@ func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespa
 	return m.UID, nil
 }
 
-// checkVanished reads some of the pods that a list lacks, by name. It returns an error if one of them still exists, because the list was
-// truncated. For a pod that does not exist, the node authorizer answers Forbidden.
+// checkVanished checks a list that lacks pods. It reads some of the missing pods by name. If one of them still exists, the list was
+// truncated, and checkVanished returns an error. For a pod that does not exist, the node authorizer answers Forbidden.
 func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error {
 	for i := range min(maxReads, len(vanished)) {
 		p := vanished[i*(len(vanished)-1)/max(1, min(maxReads, len(vanished))-1)].Pod
@@ -72,8 +72,8 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of running pods of the API server, and those of them that a list lacks, in the order of pods. Pods that
-// are being deleted do not count.
+// missingPods returns the number of running pods from the API server. It also returns the running pods that a list lacks, in the order of
+// the parameter pods. Pods that are being deleted do not count.
 func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {
@@ -91,8 +91,8 @@ func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanis
 	return running, vanished
 }
 
-// podsToHold returns the vanished pods that are put on hold. It skips pods that have a successor on this node: a pod with the same name,
-// or of the same DaemonSet.
+// podsToHold returns the vanished pods to put on hold. It skips a pod that has a successor on this node: a pod with the same name, or a pod
+// of the same DaemonSet.
 func podsToHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil

@@ -5,7 +5,7 @@ import "k8s.io/apimachinery/pkg/types"
 // An Identity identifies the control plane of one node. An empty field is unknown.
 type Identity struct {
 	Cluster types.UID `json:"cluster,omitempty"` // UID of the Service default/kubernetes
-	Node    types.UID `json:"node,omitempty"`    // UID of the Node; when read, empty if the Node does not exist
+	Node    types.UID `json:"node,omitempty"`    // UID of the Node; in an identity just read, empty means that the Node does not exist
 	Epoch   int       `json:"epoch,omitempty"`   // value of (*history.History).Epoch
 }
 
@@ -24,7 +24,7 @@ func (before Identity) describeDifference(now Identity) string {
 	return ""
 }
 
-// merge returns now, with its empty fields set from before.
+// merge returns the identity now. Its empty fields are filled with the values of the identity before.
 func (before Identity) merge(now Identity) Identity {
 	if now.Cluster == "" {
 		now.Cluster = before.Cluster
@@ -40,9 +40,9 @@ type Scene struct {
 	Known    Identity // identity at the last accepted list
 	Now      Identity
 	Running  int       // number of pods of the API server that run; pods that are being deleted do not count
-	Vanished int       // number of these pods that the list lacks, including pods on hold
+	Vanished int       // number of running pods that the list lacks, including pods on hold
 	Held     bool      // a hold exists
-	Seen     *Identity // identity at the judgement of the hold; nil before the first judgement
+	Seen     *Identity // identity at the last judgement of the hold; nil before the first judgement
 }
 
 // A Verdict is the decision about vanished pods.
@@ -50,15 +50,16 @@ type Verdict int
 
 // Verdicts.
 const (
-	EndAll     Verdict = iota // they were deleted
-	HoldAll                   // the control plane lost them
+	EndAll     Verdict = iota // the pods were deleted on purpose
+	HoldAll                   // the control plane has lost the pods
 	HoldFormer                // pods of an existing hold stay on hold; the other missing pods were deleted
 )
 
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides about the pods that a list lacks. It returns the verdict and the reason of a hold. It is a pure function.
+// Judge decides whether the pods that a list lacks end or go on hold. It returns the verdict, and the reason if pods go on hold. It is a
+// pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.describeDifference(s.Now)
 	switch {

@@ -28,13 +28,13 @@ const (
 // Config contains the dependencies of a Source.
 type Config struct {
 	Client *kube.Client
-	// WantedName returns the name of the ConfigMap to follow. An empty name means none.
+	// WantedName returns the name of the ConfigMap to follow, or an empty name if no ConfigMap is wanted.
 	WantedName func() (namespace, name string)
 	// Changed receives a value when the result of WantedName may have changed. Its capacity is 1.
 	Changed <-chan struct{}
 	// OnNone is called when WantedName returns an empty name.
 	OnNone func()
-	// Receive receives the ConfigMap after the first read, and after each change. Receive must not retain it.
+	// Receive is called with the ConfigMap after the first read, and after each change. It must not keep a reference to the ConfigMap.
 	Receive func(*v1.ConfigMap)
 	// OnProblem receives the reason why the ConfigMap cannot be followed, and "" when it can be followed again.
 	OnProblem func(why string)
@@ -48,12 +48,12 @@ type Source struct{ c Config }
 // New validates the configuration. It sends no request.
 func New(c Config) (*Source, error) {
 	if c.Client == nil || c.WantedName == nil || c.OnNone == nil || c.Receive == nil || c.OnProblem == nil || c.Log == nil {
-		return nil, errors.New("configsource: Client, Want, None, Take, Problem and Log are needed")
+		return nil, errors.New("configsource: a part of the configuration is missing")
 	}
 	return &Source{c}, nil
 }
 
-// errOther makes Run call WantedName again.
+// errOther ends follow, so that Run calls WantedName again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.
@@ -160,7 +160,7 @@ func (s *Source) event(e watch.Event, name string) error {
 	return nil
 }
 
-// forward forwards a ConfigMap that has the requested name. A faulty server may send others.
+// forward passes the ConfigMap to Receive. It ignores a ConfigMap with another name than requested, which a faulty server may send.
 func (s *Source) forward(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return

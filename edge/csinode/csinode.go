@@ -46,14 +46,14 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Node maintains the CSINode object of this node. It is safe for concurrent use.
+// A Node writes the CSI drivers of this node to the CSINode and Node objects. It is safe for concurrent use.
 type Node struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu       sync.Mutex
 	drivers  map[string]*driver // the drivers of this node; a nil value means uninstalled
-	reported map[string]*driver // the drivers as last written to the API server
+	reported map[string]*driver // the drivers that were last written to the API server
 	owner    types.UID          // UID of the Node for which reported is valid
 }
 
@@ -70,7 +70,8 @@ func New(c Config) (*Node, error) {
 	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, reported: map[string]*driver{}}, nil
 }
 
-// Install adds a driver. id is the driver's ID for this node, and limit is the maximum number of volumes (0: unlimited).
+// Install adds a driver. The parameter id is the ID that the driver uses for this node. The parameter limit is the maximum number of
+// volumes; 0 means unlimited.
 func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
 	spec := storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}
 	d := &driver{CSINodeDriver: spec, topology: maps.Clone(topology)}
@@ -92,7 +93,7 @@ func (n *Node) set(name string, d *driver) {
 	n.Poke()
 }
 
-// Poke signals that the Node may have changed, or that the server may answer again.
+// Poke makes Run check for unwritten drivers. Call it when the Node may have changed, or when the server may answer again.
 func (n *Node) Poke() {
 	select {
 	case n.wake <- struct{}{}:
@@ -133,7 +134,7 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) pendingDrivers(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.owner != owner { // nothing was written to a new Node
+	if n.owner != owner { // nothing was written to the new Node yet
 		n.owner = owner
 		clear(n.reported)
 	}
@@ -174,20 +175,20 @@ func (n *Node) sync(ctx context.Context) error {
 		n.mu.Lock()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("driver %s: %w", name, err))
-		} else if n.drivers[name] == d { // otherwise the driver has changed during the request
+		} else if n.drivers[name] == d { // if they differ, the driver has changed during the request
 			n.reported[name] = d
 		}
 		n.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.drivers) > maxKnown { // label needs uninstalled drivers, but only a limited number is kept
+	if len(n.drivers) > maxKnown { // label removes the entries of uninstalled drivers, so they are kept, but only a limited number
 		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. It does not change a label to which another program has set another value.
+// label sets the annotation and the labels of the Node. It does not change a label that another program has set to another value.
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {

@@ -4,7 +4,7 @@
 //	driver registers ---Install---> changes --when the link is up--> CSINode, Node
 //	driver disappears --Uninstall-->   '-- failed writes are retried
 //
-// The registration of a driver does not wait for the report. So pods get their volumes after a reboot without a network. No request is
-// sent before the first driver has registered. A CSINode of an earlier Node with the same name is replaced. See
+// The registration of a driver does not wait for the report. After a reboot without a network, pods therefore get their volumes. No request
+// is sent before the first driver has registered. A CSINode of an earlier Node with the same name is replaced. See
 // https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/csi-node-v1/.
 package csinode

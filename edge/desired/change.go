@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Set replaces the full set of a source, and the problems of that source. Missing pods end. Exception: a pod from an origin with a
-// problem is kept, because the source cannot know whether the pod is still wanted. If Set returns an error, only the problems have
-// changed, and the source must call Set again.
+// Set replaces all pods of a source, and the problems of that source. Missing pods end. A pod from an origin with a problem is kept,
+// because the source cannot know whether the pod is still wanted. If Set returns an error, only the problems have changed, and the source
+// must call Set again.
 func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
 	unsure := make(map[string]bool, len(problems))
 	for _, p := range problems {
@@ -46,8 +46,8 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	return err
 }
 
-// Update applies changes to the set of a source: new and changed claims, and removed pods. The other pods of the source are kept. If
-// Update returns an error, nothing has changed, and the source must call Set.
+// Update applies changes of a source: new and changed claims, and removed pods. The other pods of the source are kept. If Update returns an
+// error, nothing has changed, and the source must call Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []RemovedPod) error {
 	return d.change(ctx, func(next rows, blockedClaims map[string][]blocked) error {
 		named := make(map[types.UID]bool, len(claims)+len(gone))
@@ -66,10 +66,10 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 	})
 }
 
-// ReportFailure reports the reason why a source cannot read its set. All pods of the source are kept.
+// ReportFailure records why a source cannot read its pods. All pods of the source are kept.
 func (d *Desired) ReportFailure(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source and logs new ones. delivered means that the source has delivered its set.
+// report replaces the problems of a source and logs the new ones. The parameter delivered is true if the source has delivered its pods.
 func (d *Desired) report(source string, problems []Problem, delivered bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
@@ -91,8 +91,8 @@ func (d *Desired) logNew(before, now []Problem) {
 	}
 }
 
-// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (same UID) is kept. A changed pod is replaced
-// gracefully. Apply applies all pods or none.
+// Apply adds or replaces pods of the local source, which are identified by namespace and name. An unchanged pod has the same UID and keeps
+// running. A changed pod ends within its grace period before its successor starts. Apply applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
@@ -112,8 +112,8 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	})
 }
 
-// Delete ends a pod of the local source. The grace period is in seconds. Without one, the pod's own grace period applies. The grace
-// period of an ending pod can only be shortened.
+// Delete ends a pod of the local source. The grace period is in seconds; nil means the pod's own grace period. For a pod that already ends,
+// Delete can only shorten the grace period.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		row, ok := next[uid]
@@ -132,8 +132,8 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 	})
 }
 
-// Forget removes a deleting pod after all its resources on the node are gone. If the pod was added again in the meantime, it becomes
-// wanted. Other UIDs are ignored.
+// Forget removes a deleting pod. Call it after all resources of the pod on this node were removed. If the pod was added again in the
+// meantime, it becomes wanted instead. Forget ignores unknown UIDs, and pods that are not deleting.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		next.forget(uid)
@@ -158,8 +158,8 @@ type Recovered struct {
 	Deleting bool // true if the pod was ending
 }
 
-// Adopt adds running pods to a store that was rebuilt after damage. It skips pods with a known UID. If two pods have the same name, it
-// ends the second one.
+// Adopt adds running pods that the store has lost. It skips pods with a known UID. If a known pod has the same name, Adopt ends the added
+// pod.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {

@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An edit modifies a copy of all rows and blocked claims.
+// An edit is a function that makes a change. It modifies copies of the rows and of the blocked claims.
 type edit func(next rows, claims map[string][]blocked) error
 
-// A change is an edit that waits for its commit.
+// A change is an edit that waits to be committed.
 type change struct {
 	edit edit
 	done bool
 	err  error
 }
 
-// change applies an edit, stores the difference, publishes it, and calls Poke for the changed UIDs. If it returns an error, nothing has
+// change applies an edit, stores and publishes the changed rows, and calls Poke for their UIDs. If it returns an error, nothing has
 // changed. A commit waits for the disk. Edits that arrive during a commit share the next commit.
 func (d *Desired) change(ctx context.Context, e edit) error {
 	c := &change{edit: e}
@@ -31,7 +31,7 @@ func (d *Desired) change(ctx context.Context, e edit) error {
 	return c.err
 }
 
-// commitWaiting commits all waiting edits. It does nothing if another caller has already committed c.
+// commitWaiting commits all waiting changes. It does nothing if another goroutine has already committed the change c.
 func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types.UID) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -46,7 +46,7 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 		ctx = context.WithoutCancel(ctx)
 	}
 	changed, err := d.commit(ctx, group)
-	if err != nil && len(group) > 1 { // a failing edit must not fail the other ones
+	if err != nil && len(group) > 1 { // one bad edit must not make the others fail
 		for _, c := range group {
 			if c.err == nil {
 				one, err := d.commit(ctx, []*change{c})
@@ -65,8 +65,8 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	return changed
 }
 
-// commit commits a group of changes in one transaction. It leaves out a change whose edit fails, and sets the error of that change. If
-// commit returns an error, nothing was stored. The caller must hold changing.
+// commit stores a group of changes in one transaction. If the edit of a change fails, commit sets the error of this change and omits it. If
+// commit returns an error, nothing was stored. The caller must hold the mutex changing.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
@@ -79,7 +79,7 @@ func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, err
 		claims = next.retry(claims)
 	}
 	put, remove := difference(d.rows, next)
-	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // usually a field has changed that is not stored
+	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // only a field that is not stored has changed
 		return nil, nil
 	}
 	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {

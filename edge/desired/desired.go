@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Sources of pods. The names are the values of a kubelet's annotation kubernetes.io/config.source. Local is the source of pods that a
-// user applied with islet.
+// Sources of pods. The names are the values of a kubelet's annotation kubernetes.io/config.source. The source Local contains the pods that
+// users have created with islet apply.
 const (
 	File  = keys.SourceFile
 	HTTP  = keys.SourceHTTP
@@ -35,7 +35,7 @@ var (
 	ErrForeign = errors.New("it belongs to another source")
 )
 
-// A Pod is a pod that this node is to run or to end.
+// A Pod is a pod that this node runs or ends.
 type Pod struct {
 	Pod         *v1.Pod // must not be modified
 	Source      string
@@ -47,26 +47,26 @@ type Pod struct {
 	Version     uint64        // value of Desired.Version at the last change of the pod
 }
 
-// A Claim is a pod that a source wants to run or to end.
+// A Claim is a pod as its source wants it: running or ending.
 type Claim struct {
 	Pod    *v1.Pod // its UID is set
 	Origin string  // the file or URL; used in messages
-	Ending *Ending // nil if the pod is to run
+	Ending *Ending // nil if the pod must run
 }
 
-// An Ending describes how a pod ends.
+// An Ending contains the settings for the end of a pod.
 type Ending struct {
 	Grace  time.Duration // grace period of all its containers
-	Forced bool          // for a forced deletion: the source has removed the pod, or removes it without waiting
+	Forced bool          // the deletion is forced: the source does not wait for the end of the pod
 }
 
-// A RemovedPod is a pod that its source no longer knows.
+// A RemovedPod identifies a pod that its source no longer has.
 type RemovedPod struct {
 	UID    types.UID
 	Ending *Ending // nil if the grace period in the manifest applies
 }
 
-// A Problem is the reason why a source, or one of its pods, cannot be followed.
+// A Problem is the reason why a source cannot be read, or why one of its pods cannot run.
 type Problem struct {
 	Source  string
 	Origin  string // the file or URL
@@ -85,10 +85,10 @@ type Store interface {
 type Config struct {
 	Store Store
 	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
-	// Hold keeps pods running that are missing from the full set of their source. The method HeldPods returns these pods. Hold is set during
-	// the trial of a new version or configuration of islet: if the new version fails to find a pod, the node must not lose that pod. A
-	// held pod starts again after another pod with its name, or its own former instance, has ended. A pod that was removed on purpose
-	// runs until the agent starts without Hold.
+	// If Hold is true, pods that are missing in a call of Set do not end. The method HeldPods returns these pods. Hold is set during the
+	// trial of a new version or configuration of islet. If the new version does not find a pod because of a fault, the pod must survive. A
+	// pod that was removed on purpose runs until the agent starts without Hold. A held pod can also start again: after another pod with its
+	// name has ended, or after its own former instance has ended.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -97,11 +97,11 @@ type Config struct {
 type Desired struct {
 	Config
 
-	changing sync.Mutex // held during a commit, from reading rows to publishing new ones
+	changing sync.Mutex // held during a commit, from reading the rows to publishing the new rows
 	rows     rows
 
 	asking sync.Mutex
-	asked  []*change // changes that wait for changing
+	asked  []*change // changes that wait for the mutex changing
 
 	mu       sync.RWMutex // protects the published view; never held during I/O
 	pods     map[types.UID]Pod
@@ -114,7 +114,7 @@ type Desired struct {
 	restarts struct{ static, fromAPI int }
 }
 
-// New loads the stored pods. They are the initial set of every source.
+// New loads the stored pods. Until a source has called Set, its stored pods are kept.
 func New(c Config) (*Desired, error) {
 	stored, err := c.Store.Pods(context.Background())
 	if err != nil {
@@ -132,8 +132,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of static pods that an older version of islet stored without one. Without a network, their manifests may
-// not be read again for a long time.
+// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority, and without a network their
+// manifests may not be read again for a long time.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.SetPriority(pod)
@@ -176,15 +176,15 @@ func (d *Desired) Version() uint64 {
 	return d.version
 }
 
-// HasReported reports whether a source has delivered its full set since the agent started. Before that, no running pod of the source is an
-// orphan.
+// HasReported reports whether a source has delivered its pods since the agent started. Before that, a running pod of the source must not be
+// treated as an orphan.
 func (d *Desired) HasReported(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.spoken[source]
 }
 
-// HeldPods returns the UIDs of the pods that run only because of Hold.
+// HeldPods returns the UIDs of the pods that their source no longer lists and that run only because Hold is set.
 func (d *Desired) HeldPods() (list []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -221,7 +221,7 @@ func (d *Desired) Problems() []Problem {
 	return list
 }
 
-// publish makes a change visible to readers and returns the UIDs whose Pod has changed.
+// publish makes new rows visible to readers. It returns the UIDs of the pods that have changed.
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.predecessors()

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// rows is the set of all pods, by UID. Their methods do no I/O.
+// rows is the set of all pods, by UID. Its methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blocked claim cannot be applied now. Most blocked claims can be applied when their name is free.
+// A blocked claim is a claim that cannot be applied now. Most blocked claims wait until their name is free.
 type blocked struct {
 	Claim
 	field, why string
@@ -38,7 +38,7 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// ownsName reports whether the row owns its namespace and name.
+// ownsName reports whether the row owns its namespace and name, so that no other pod can have them.
 func ownsName(row store.Pod) bool { return !row.Deleting || row.Again }
 
 // owner returns the row that owns a namespace and name.
@@ -71,8 +71,8 @@ func (r rows) predecessors() map[types.UID]types.UID {
 	return waits
 }
 
-// missingPods returns the pods of a source that are not in claims, the full set. It omits pods of the origins in unsure, which have a
-// problem.
+// missingPods returns the known pods of a source that are missing in the claims of this source. It omits pods whose origin has a problem,
+// which is in the parameter unsure.
 func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
@@ -91,10 +91,10 @@ func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool)
 	return gone
 }
 
-// applyClaims applies the claims of a source and returns the blocked ones. A new pod of the API server replaces an older pod of the API
-// server with the same name.
+// applyClaims applies the claims of a source and returns the blocked claims. If two pods of the API server have the same name, the new pod
+// replaces the old one.
 func (r rows) applyClaims(source string, claims []Claim) []blocked {
-	// If two files have the same UID, the file of the stored pod takes precedence.
+	// If two files define a pod with the same UID, the file of the stored pod takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
 			return 0
@@ -143,7 +143,7 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 	return ""
 }
 
-// claim applies a claim that is not blocked.
+// claim adds the pod of a claim that is not blocked, or updates it.
 func (r rows) claim(source string, c Claim) {
 	row, found := r[c.Pod.UID]
 	switch {
@@ -172,7 +172,7 @@ func (r rows) end(uid types.UID, grace time.Duration) {
 	r[uid] = row
 }
 
-// forget removes a row of an ended pod, or makes the row wanted if the pod was added again.
+// forget removes the row of a pod that has ended. If the pod was added again, its row becomes wanted.
 func (r rows) forget(uid types.UID) {
 	switch row := r[uid]; {
 	case row.Again:
@@ -211,8 +211,8 @@ func (r rows) retry(blockedClaims map[string][]blocked) map[string][]blocked {
 	return still
 }
 
-// difference returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in both lists, because other
-// tables still have rows of its former instance.
+// difference compares two states. It returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in both
+// lists, because the rows of its former instance in other tables must be removed.
 func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
 		before, found := old[uid]
@@ -232,7 +232,8 @@ func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	return put, remove
 }
 
-// sameManifest reports whether two manifests with the same UID are equal, apart from the time at which islet read them.
+// sameManifest reports whether two manifests with the same UID are equal. It ignores the annotation with the time at which islet read the
+// manifest.
 func sameManifest(a, b *v1.Pod) bool {
 	if a == b {
 		return true

@@ -2,11 +2,11 @@
 // plane continues from an older state. A watch that continues from a newer version then receives no events and no error
 // (https://github.com/kubernetes/kubernetes/issues/131115).
 //
-//	lease room --RecordRenewal, SuspectServer--> History --WatchEpoch--> source.API   list anew
-//	source.API --VerifyServer, Resume-->    |                   object.Cache list anew
-//	                                  |                   outbox       forget what was acknowledged
-//	             store <--marker------'                   node         read anew
-//	               (with pods, and after them)
+//	node lease --RecordRenewal, SuspectServer--> History --WatchEpoch--> source.API    lists the pods again
+//	source.API --VerifyServer, Resume----------> |                      object.Cache  lists the objects again
+//	                                             |                      node          reads the Node again
+//	            store <--marker------------------'
+//	              (with pods, and after them)
 //
 // Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster. The server has another history
 // if it has no Lease of this node, or a Lease with a lower version or an older renewal than the server has acknowledged. Each renewal

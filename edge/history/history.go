@@ -21,8 +21,8 @@ import (
 const (
 	// metaHistory is the store's key for the marker, as JSON.
 	metaHistory = "history"
-	// storeEvery is the interval for storing a marker while no pods are stored. An older marker is still a valid lower bound, and each
-	// write wears out flash memory.
+	// storeEvery is the interval between two writes of the marker while no pods are stored. An older marker is still a valid lower bound,
+	// and each write wears out flash memory.
 	storeEvery = 10 * time.Minute
 )
 
@@ -37,13 +37,13 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// AddMetaValue is (*store.Store).AddMetaValue. It makes the store write the value under key in each transaction that stores pods. Without
-	// AddMetaValue, the marker is stored only every storeEvery.
+	// AddMetaValue is (*store.Store).AddMetaValue. It makes the store call the function value in each transaction that stores pods, and
+	// write the result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
 	AddMetaValue func(key string, value func() string)
 	Log          *slog.Logger
 }
 
-// A marker is a lower bound of the history. Every later state of the same history has reached it.
+// A marker is the position in the cluster's history that this node has seen. A server with an older state has lost changes.
 type marker struct {
 	Epoch   int       `json:"epoch"`
 	Version uint64    `json:"version,omitempty"` // version of the Lease after its last renewal; 0 if unknown
@@ -89,8 +89,8 @@ func New(ctx context.Context, c Config) (*History, error) {
 	return h, nil
 }
 
-// markerForPods returns the marker for the transaction that stores pods. It also makes the next renewal store the marker, because the
-// Lease cannot reveal a backup that is newer than the last renewal.
+// markerForPods returns the marker for the transaction that stores pods. The next renewal of the Lease is then stored, too, because the
+// Lease reveals only backups that are older than the last stored renewal.
 func (h *History) markerForPods() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +110,8 @@ func (h *History) RecordVersion(version string) {
 	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
-// WatchEpoch returns a new channel that receives a value at the begin of each new epoch. Signals coalesce.
+// WatchEpoch returns a new channel that receives a value when a new epoch begins. The channel has capacity 1, so several epochs may cause
+// only one value.
 func (h *History) WatchEpoch() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +127,8 @@ func (h *History) Epoch() int {
 	return h.last.Epoch
 }
 
-// SuspectServer records that the next answer may come from another server, because a connection ended or a request failed. The next
-// VerifyServer reads the Lease.
+// SuspectServer makes the next VerifyServer read the Lease. Call it when a connection has ended or a request has failed, because the next
+// answer may come from another server.
 func (h *History) SuspectServer() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,8 +165,7 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	return nil
 }
 
-// contradiction returns the reason why a Lease cannot belong to a history that contains the marker. It returns "" if the Lease can belong
-// to that history.
+// contradiction compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not older.
 func (m marker) contradiction(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
@@ -223,8 +223,9 @@ func (h *History) RecordMissingLease(ctx context.Context) {
 	}
 }
 
-// CompareLists compares now, the version of a list of pods, with before, the version that is already known, and with the newest version
-// that RecordVersion has recorded. If the list is older, a new epoch begins and CompareLists returns true.
+// CompareLists checks that a list of pods is not older than the known pods. The parameter now is the version of the list. The list is older
+// if its version is lower than the parameter before, or lower than the newest version that RecordVersion has recorded. Then a new epoch
+// begins and CompareLists returns true.
 func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
@@ -236,10 +237,11 @@ func (h *History) CompareLists(ctx context.Context, before, now string) (older b
 	return true
 }
 
-// Resume checks the current version of the server. Call it before a watch of this node's pods continues from a version. If the server has
-// not reached that version, the watch receives no events until it does, and it never receives the earlier changes. The Lease does not
-// reveal a backup that is newer than the last renewal (https://github.com/kubernetes/kubernetes/issues/131115). Resume requests a list
-// that is nearly always empty, because the version of the list is the current one.
+// Resume compares the current version of the server with the given version. Call it before a watch of this node's pods continues from that
+// version. If the server has not reached the version, the watch would receive no events until the server reaches it, and would never
+// receive the earlier changes (https://github.com/kubernetes/kubernetes/issues/131115). The Lease does not reveal a backup that is newer
+// than the last renewal. Resume therefore requests a list of pods that is nearly always empty. The version of that list is the server's
+// current version.
 func (h *History) Resume(ctx context.Context, version string) error {
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Node + ",metadata.name=" + h.Node}
 	none, err := kube.List[v1.PodList](ctx, h.Client, "", o)
@@ -253,7 +255,7 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// beginEpoch begins an epoch and signals all channels, even if the marker cannot be stored.
+// beginEpoch begins a new epoch and signals all channels of WatchEpoch. It does so even if the marker cannot be stored.
 func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
@@ -292,7 +294,7 @@ func (h *History) store(ctx context.Context) error {
 	return nil
 }
 
-// Run waits until ctx ends and then stores the last renewal. The next start compares it.
+// Run waits until ctx ends and then stores the last renewal. At the next start, the Lease is compared with that renewal.
 func (h *History) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// limitBody limits the size of an answer's body after decompression. The client reads such a body into memory. Its bytes count against
-// the budget of all answers. The body of a watch is not limited, because its events are limited one by one.
+// limitBody limits the size of an answer's body after decompression, because the client reads the body into memory. The body uses a part of
+// the AnswerBudget. The body of a watch is not limited here, because each of its events is limited.
 func limitBody(req *http.Request, resp *http.Response) io.ReadCloser {
 	if req.URL.Query().Get("watch") == "true" && resp.StatusCode < http.StatusMultipleChoices {
 		return resp.Body

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Limits of the memory for answers. All answers of a server together may use 16 MiB at a time, for 32 small answers and one large answer.
-// The first bytes of an answer do not count, so a lease can be renewed while large answers wait.
+// Limits of the memory for answers. All answers of a server together may use about 16 MiB at a time: 32 small answers, and one large
+// answer. The first bytes of each answer (freeAnswer) are always permitted, so a lease can be renewed while large answers wait.
 const (
 	freeAnswer  = 16 << 10
 	smallAnswer = 128 << 10
@@ -17,8 +17,8 @@ const (
 	maxEvent    = 4 << 20   // maximum size of a watch event, in bytes
 	maxDecoded  = 24 << 20  // maximum size of a decoded answer, in bytes
 	maxListed   = 24 << 20  // maximum size of all decoded pages of a list, in bytes
-	// streamWindow is the amount of data that the server may send before the client reads it. Answers that wait for the budget stay on
-	// the server.
+	// streamWindow is the number of bytes of an answer that the server may send before the client reads them. The rest of an answer that
+	// waits for the budget stays on the server.
 	streamWindow = 128 << 10
 	// maxHeaders is the maximum size of an answer's headers, in bytes.
 	maxHeaders = 64 << 10
@@ -27,9 +27,9 @@ const (
 // errTooLong is the error of an answer that exceeds its limit.
 var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", maxAnswer>>20)
 
-// AnswerBudget is the budget for the memory of the API server's answers. All clients of a server share one budget.
+// AnswerBudget limits the memory that the API server's answers use at the same time. All clients of a server share one AnswerBudget.
 type AnswerBudget struct {
-	small chan struct{} // contains a value for each place in use
+	small chan struct{} // a semaphore: it contains a value for each place in use
 	large chan struct{}
 }
 
@@ -38,9 +38,9 @@ func NewAnswers() *AnswerBudget {
 	return &AnswerBudget{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A share is the part of the budget that one request uses, or that the pages of a list use together. An answer of up to freeAnswer bytes
-// needs no place. For a longer answer, the share acquires one of the small places. For more than smallAnswer bytes, it also acquires the
-// only large place. All shares acquire the places in this order, so they cannot deadlock.
+// A share is the part of the budget that one request uses. The pages of a list use one share together. An answer of up to freeAnswer bytes
+// needs no place in the budget. For a longer answer, the share acquires one of the small places. For more than smallAnswer bytes, it also
+// acquires the only large place. All shares acquire the places in this order, so they cannot deadlock.
 type share struct {
 	answers *AnswerBudget
 	mu      sync.Mutex // held during a wait, so only one goroutine at a time grows a share
@@ -48,7 +48,7 @@ type share struct {
 	large   bool
 }
 
-// hold waits until the given number of bytes of an answer fits into the budget, and reports whether it had to wait. If ctx ends first,
+// hold waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends first,
 // hold returns the cause.
 func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
@@ -82,7 +82,7 @@ func takePlace(ctx context.Context, places chan struct{}, has *bool) (waited boo
 	}
 }
 
-// release returns the share's places to the budget. It may be called repeatedly.
+// release returns the places of the share to the budget. It may be called more than once.
 func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,10 +95,11 @@ func (c *share) release() {
 	c.small, c.large = false, false
 }
 
-// listShareKey is the context key of the share for all pages of a list.
+// listShareKey is the context key for the share that all pages of a list use.
 type listShareKey struct{}
 
-// shareOf returns the share of a request's answer, and a function that ends the request's use of the share.
+// shareOf returns the share for the answer to a request, and a function to call after the request. The pages of a list get the same share,
+// which is released after the last page.
 func (c *Client) shareOf(ctx context.Context) (on *share, end func()) {
 	if shared, ok := ctx.Value(listShareKey{}).(*share); ok {
 		return shared, func() {}

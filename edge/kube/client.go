@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field manager. That part must be the
-// kubelet's.
+// UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field manager, so this part must be the
+// same as a kubelet's.
 const UserAgent = "kubelet/v1.37.2 (linux/" + runtime.GOARCH + ") islet"
 
 // Media types of objects.
@@ -29,10 +29,11 @@ const (
 
 // Config contains the dependencies and settings of a Client.
 type Config struct {
-	// Rest returns the server and the credentials. It is called before each request and must be fast. A different pointer means new
-	// credentials, so the next request opens a new connection. The client uses only the fields for host, TLS, tokens, proxy and dialing.
+	// Rest returns the server and the credentials. It is called before each request and must be fast. If it returns another pointer than
+	// before, the credentials have changed, and the next request opens a new connection. The client uses only the fields for host, TLS,
+	// tokens, proxy and dialing.
 	Rest func() (*rest.Config, error)
-	// Dial opens connections. The default is the Dial function of the configuration that Rest returns, or else the network.
+	// Dial opens connections. If it is nil, the client uses the Dial function of the configuration that Rest returns, or else a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now returns the time for verifying the server's certificate. The default is time.Now.
 	Now func() time.Time
@@ -42,12 +43,12 @@ type Config struct {
 	Burst int
 	// JSON selects JSON instead of protobuf. Use it for debugging, and for proxies that require JSON.
 	JSON bool
-	// BeforeRequest, if set, is called before each request and can reject the request with an error. AfterRequest, if set, receives the
-	// result: the HTTP status, or 0 and the error. After is not called for requests that their caller has cancelled.
+	// BeforeRequest is called before each request and can reject the request with an error. AfterRequest receives the result: the HTTP
+	// status, or 0 and the error. AfterRequest is not called for requests that their caller has cancelled. Both may be nil.
 	BeforeRequest func(ctx context.Context) error
 	AfterRequest  func(status int, err error)
-	// OnDate, if set, receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that
-	// certificate.
+	// OnDate receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that certificate.
+	// OnDate may be nil.
 	OnDate func(date, until time.Time)
 	// AnswerBudget is the budget for the memory of answers. If it is nil, the client has its own budget.
 	AnswerBudget *AnswerBudget
@@ -69,7 +70,7 @@ type Client struct {
 	conn   *connection           // nil before the first request
 	open   map[net.Conn]struct{} // includes connections with former credentials
 	counts map[Outcome]uint64
-	served map[schema.GroupResource]schema.GroupVersionResource // version that the API server serves, if it is not the newest one
+	served map[schema.GroupResource]schema.GroupVersionResource // version that the API server serves; missing for the newest version
 
 	took atomic.Pointer[func(method string, took time.Duration)]
 }
@@ -132,12 +133,12 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe sets the function that receives the duration from each request to the first byte of its answer. It replaces an earlier
-// function. f must be fast.
+// Observe sets the function f, which is called for each request with the time until the first byte of the answer. It replaces an earlier
+// function. The function f must be fast.
 func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
-// CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new connection. Use it if the peer
-// of the connections no longer answers.
+// CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new connection. Call
+// CloseConnections if the peer of the connections no longer answers.
 func (c *Client) CloseConnections() {
 	c.mu.Lock()
 	open := make([]net.Conn, 0, len(c.open))
@@ -150,7 +151,7 @@ func (c *Client) CloseConnections() {
 	}
 }
 
-// restClient returns the client of a group and version, with the current credentials.
+// restClient returns client-go's client for a group and version, with the current credentials.
 func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	conn, err := c.connection()
 	if err != nil {

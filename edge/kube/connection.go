@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// dialTimeout limits each step of opening a connection. A handshake with round trips of eight seconds takes half a minute. Callers
-	// may set shorter timeouts.
+	// dialTimeout limits each step of opening a connection. It is long enough for a bad link: with round trips of eight seconds, a
+	// handshake takes half a minute. Callers may set shorter timeouts.
 	dialTimeout = time.Minute
-	// ackTimeout is the time that the kernel waits for the acknowledgement of sent data. A slow link sometimes loses a packet and its
-	// retransmission.
+	// ackTimeout is the time for which the kernel waits for the acknowledgement of sent data. It is longer than several retransmissions,
+	// because a slow link sometimes loses a packet twice.
 	ackTimeout = time.Minute
 	// pingAfter is the time without received data after which the client sends an HTTP/2 ping. It is longer than the interval of lease
 	// renewals, so an idle node sends no pings. On a slow link, the reply can wait behind other data for a minute.
@@ -33,7 +33,7 @@ const (
 	sessions    = 4                // number of cached TLS sessions
 )
 
-// A connection belongs to one *rest.Config.
+// A connection contains everything that is needed to send requests with the credentials of one *rest.Config.
 type connection struct {
 	config    *rest.Config
 	base      string // the server's URL, without a trailing slash
@@ -88,7 +88,7 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 	}, nil
 }
 
-// rejectRedirect rejects redirects. The API server sends none, and the target of a redirect would receive the node's token.
+// rejectRedirect rejects redirects. An API server sends no redirects, and the target would receive the node's token.
 func rejectRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
@@ -141,8 +141,8 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 	}
 }
 
-// boundUnacknowledged limits the time that the kernel waits for the acknowledgement of sent data. Then the kernel closes the connection.
-// Its default is a quarter of an hour.
+// boundUnacknowledged limits the time for which the kernel waits for the acknowledgement of sent data. After this time, the kernel closes
+// the connection. The kernel's default is a quarter of an hour.
 func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var set error
 	err := raw.Control(func(fd uintptr) {
@@ -157,7 +157,7 @@ func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// A tracked connection is registered with its client until it is closed.
+// A tracked connection is a network connection that CloseConnections can close.
 type tracked struct {
 	net.Conn
 	client *Client

@@ -1,5 +1,5 @@
-// Package kube is the node's client of the API server. It has typed verbs for the types that a node uses. The verbs are built on
-// client-go's rest package and need neither clientset nor informers.
+// Package kube is the node's client for the API server. It has typed functions for the verbs of the API, such as Get and Watch. They
+// support the types that a node uses. They are built on client-go's rest package and need neither clientset nor informers.
 //
 //	Get[T] List[L] WatchList[T] --> rest.Request --> gate --> connections --> API server
 //	                                (protobuf,       |  ^     (one HTTP/2 connection,

@@ -20,8 +20,8 @@ func RetryAfter(err error) time.Duration {
 // ErrNoLink is the error of a request that was not sent because the link to the server is down.
 var ErrNoLink = errors.New("no link to the API server")
 
-// IsAnswer reports whether err is an answer of the server. After an answer, the same request should not be sent again. A request without
-// an answer should be retried when the link is up.
+// IsAnswer reports whether the server has sent the error. If it has, the same request should not be sent again. If the server could not be
+// reached, the request should be retried when the link is up.
 func IsAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)

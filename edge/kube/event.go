@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch with an event that is longer than maxEvent.
+// errLongEvent ends a watch after an event that is longer than maxEvent.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", maxEvent>>20)
 
-// events decodes the events of a watch. Unlike client-go's decoder, it also limits events in JSON, counts them against the budget of all
-// answers, and does not keep a buffer with the size of the largest event.
+// events decodes the events of a watch. It differs from client-go's decoder: it also limits the size of events in JSON, uses the
+// AnswerBudget, and does not keep a buffer with the size of the largest event.
 type events struct {
 	in         *bufio.Reader
 	body       io.Closer
@@ -68,8 +68,8 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// hold waits until the budget has room for the bytes of an event. Other requests wait for this part of the budget. Therefore a timeout
-// ends the watch if the rest of the event does not arrive.
+// hold waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests may have
+// to wait. hold therefore starts a timeout, which ends the watch if the rest of the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.startRestTimeout()
@@ -110,7 +110,7 @@ func (e *events) protobuf() ([]byte, error) {
 	if err := e.hold(int(size)); err != nil {
 		return nil, err
 	}
-	// The length is not trusted, so the buffer grows with the received data.
+	// Do not trust the length: let the buffer grow with the received data.
 	frame, err := io.ReadAll(io.LimitReader(e.in, int64(size)))
 	if err == nil && len(frame) < int(size) {
 		err = io.ErrUnexpectedEOF

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// ErrNotServer is the error of a request whose answer did not come from an API server, but for example from a captive portal, a proxy
-// with a login page, or a web server.
+// ErrNotServer means that the answer did not come from an API server. It came, for example, from a captive portal, a proxy with a login
+// page, or a web server.
 var ErrNotServer = errors.New("this is not an API server")
 
 // checkServer returns an error if an answer cannot come from an API server. An API server never answers this client with a web page or a
-// redirect. The error page of a load balancer is accepted, because it means that the server is not ready.
+// redirect. checkServer accepts the error page of a load balancer (status 5xx or 429), because that means that the server is not ready.
 func checkServer(resp *http.Response) error {
 	switch {
 	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:

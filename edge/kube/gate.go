@@ -16,16 +16,17 @@ func WithoutHooks(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ungatedKey{}, true)
 }
 
-// noAnswerKey is the context key of a *error. The gate stores the reason why the last attempt got no answer in it.
+// noAnswerKey is the context key for a *error. If an attempt gets no answer, the gate sets this variable to the reason.
 type noAnswerKey struct{}
 
-// refused is an error of BeforeRequest with a hidden text. rest.Request retries errors whose text mentions a lost connection.
+// refused wraps an error of BeforeRequest and hides its text. Otherwise rest.Request would retry errors whose text mentions a lost
+// connection.
 type refused struct{ why error }
 
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// unwrapRefused returns the error of BeforeRequest that a refused error hides, and other errors unchanged.
+// unwrapRefused returns the original error of BeforeRequest. It returns other errors unchanged.
 func unwrapRefused(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
@@ -33,7 +34,7 @@ func unwrapRefused(err error) error {
 	return err
 }
 
-// A gate is the http.RoundTripper of a Client. Every attempt of every request passes it.
+// A gate is the http.RoundTripper of a Client. It sends every attempt of every request.
 type gate struct {
 	client *Client
 	next   http.RoundTripper
@@ -55,7 +56,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.send(req, gated)
 }
 
-// send sends the request and counts its outcome. If gated is set, it calls OnDate and AfterRequest.
+// send sends the request and counts its outcome. If the parameter gated is true, it calls OnDate and AfterRequest.
 func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	began, sent := g.client.progress.now(), time.Now()

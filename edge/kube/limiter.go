@@ -6,11 +6,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// unboundKey is the context key of requests that the limiter does not count.
+// unboundKey is the context key that marks requests without a rate limit.
 type unboundKey struct{}
 
-// WithoutRateLimit returns a context whose requests are not limited by QPS and Burst, and do not count for them. Use it for requests that
-// have their own limit.
+// WithoutRateLimit returns a context for requests to which QPS and Burst do not apply. These requests also do not use up the limit for
+// other requests. Use it for requests that have their own limit.
 func WithoutRateLimit(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unboundKey{}, true)
 }

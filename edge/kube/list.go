@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// A page of the usual size contains all objects of a node. The server compresses only large answers, so large pages need fewer bytes.
-	// After a failed list, pages are smaller, so a retry repeats less.
+	// Sizes of a page, in objects. A page of the usual size contains all objects of a node. The server compresses only large answers, so
+	// large pages need fewer bytes. After a failed list, pages are smaller, so that a retry repeats less.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
 	// maxPages is the maximum number of pages of a list. Real lists of a node have far fewer.
 	maxPages = 2000
@@ -52,10 +52,10 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	return all, err
 }
 
-// errContinued marks the error of a page after the first one.
+// errContinued marks an error that occurred after the first page of a list.
 var errContinued = errors.New("a further page")
 
-// isTooLarge reports whether a page exceeded the limit of its size or memory.
+// isTooLarge reports whether a page was rejected because of its size or memory.
 func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }

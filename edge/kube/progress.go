@@ -14,17 +14,17 @@ const (
 	defaultSilence = 30 * time.Second
 	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// roundTrips is the number of round-trip times that an operation of one round trip may take, because packets can be lost.
+	// roundTrips is a tolerance for lost packets. An operation that needs one round trip may take this many round-trip times.
 	roundTrips = 8
-	longTrip   = 10 * time.Second // maximum duration of a round trip that counts
+	longTrip   = 10 * time.Second // maximum round-trip time that is assumed
 )
 
-// progress records when the connections of a client last received data. Only time without any data counts for a timeout, so a slow link
-// is not mistaken for a dead one.
+// progress records when the connections of a client last received data. Timeouts are counted from that time, so a slow link is not mistaken
+// for a dead one.
 type progress struct {
 	began time.Time
-	at    atomic.Int64 // time of the last received data, since began
-	trip  atomic.Int64 // duration of the last connect
+	at    atomic.Int64 // time from began to the last received data
+	trip  atomic.Int64 // duration of the last connect, as the round-trip time
 }
 
 func (p *progress) now() int64      { return int64(time.Since(p.began)) }
@@ -36,11 +36,11 @@ func (p *progress) connected(in time.Duration) {
 	p.recordData()
 }
 
-// errSilent ends a request after a time without received data. It wraps context.DeadlineExceeded.
+// errSilent ends a request if no connection has received data for some time. It wraps context.DeadlineExceeded.
 var errSilent = fmt.Errorf("nothing arrived: %w", context.DeadlineExceeded)
 
-// ErrBusy ends a request that got no answer although other data arrived. On a slow link, the answer can wait behind other data. The
-// server has most likely executed the request.
+// ErrBusy ends a request that got no answer although other requests received data. On a slow link, an answer may have to wait for other
+// answers. The server has most likely executed the request.
 var ErrBusy = fmt.Errorf("no answer, though the link works: %w", context.DeadlineExceeded)
 
 type (
@@ -54,13 +54,14 @@ func WithSilenceTimeout(ctx context.Context, silence time.Duration) context.Cont
 	return context.WithValue(ctx, patienceKey{}, silence)
 }
 
-// WithBusyTimeout returns a context that sets the timeout of a request while other data arrives, but no data of the request's own answer.
-// The request then ends with ErrBusy. The default is five minutes.
+// WithBusyTimeout returns a context that sets a timeout for a request whose own answer does not arrive although other data arrives. After
+// the timeout, the request ends with ErrBusy. The default is five minutes.
 func WithBusyTimeout(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, busyKey{}, most)
 }
 
-// requestTimeouts is the context of one request and implements the timeouts. After a timeout, its cause is errSilent or ErrBusy.
+// requestTimeouts is the context of one request. It implements the two timeouts of the request. After a timeout, its cause is errSilent or
+// ErrBusy.
 type requestTimeouts struct {
 	context.Context
 	cancel  context.CancelCauseFunc
@@ -72,7 +73,7 @@ type requestTimeouts struct {
 	timer   *time.Timer
 
 	share *share // part of the budget of answers
-	free  func() // ends the request's use of share
+	free  func() // releases the share after the request
 	waits atomic.Int32
 }
 
@@ -100,7 +101,7 @@ func (c *Client) newTimeouts(ctx context.Context) *requestTimeouts {
 	return p
 }
 
-// check cancels the request after a timeout. Otherwise it resets the timer.
+// check is called by the timer. It cancels the request after a timeout, or sets the timer for the next check.
 func (p *requestTimeouts) check() {
 	now, last := p.c.progress.now(), p.c.progress.lastData()
 	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
@@ -127,14 +128,15 @@ func (p *requestTimeouts) timeoutError() error {
 	return nil
 }
 
-// stopTimeout stops the timeout of a request whose answer has begun. If the request timed out before, stopTimeout returns that error.
+// stopTimeout stops the timeouts of a request whose answer has begun. If the request has already timed out, stopTimeout returns errSilent
+// or ErrBusy.
 func (p *requestTimeouts) stopTimeout() error {
 	p.timer.Stop()
 	return p.timeoutError()
 }
 
-// startRestTimeout starts a timeout for the rest of an answer after settle. The request ends with ErrBusy if no data of its answer arrives
-// for p.most. stop ends the timeout.
+// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives for the
+// duration p.most, the request ends with ErrBusy. The returned function stops the timeout.
 func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())

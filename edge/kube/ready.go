@@ -14,8 +14,8 @@ type Answer struct {
 	Status     int           // HTTP status
 	Date       time.Time     // the server's clock; zero if not sent
 	RetryAfter time.Duration // 0 if not sent
-	// CertificateEnd is the NotAfter of the server's verified certificate. It is zero if the connection is not authenticated. The Date is not
-	// trustworthy then.
+	// CertificateEnd is the NotAfter of the server's verified certificate. If it is zero, the connection is not authenticated, and the Date
+	// must not be trusted.
 	CertificateEnd time.Time
 	NewConnection  bool // the answer came over a new connection
 }

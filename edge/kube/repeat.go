@@ -14,12 +14,12 @@ const (
 	// repeats is the maximum number of retries of a request. A request is retried after a Retry-After. A GET is also retried after a
 	// broken connection.
 	repeats = 2
-	// maxWait is the maximum Retry-After that the client obeys. If the server sends a longer one, the caller gets the error.
+	// maxWait is the maximum Retry-After for which the client waits. If the server requests a longer wait, the caller gets the error.
 	maxWait = 10 * time.Second
 )
 
-// repeat sends a request until it is answered, or until its error does not justify a retry. The pause is random, so that many nodes with
-// the same Retry-After do not retry in the same second.
+// repeat sends a request, and sends it again after an error that may be temporary. The pause before a retry is random, so that many nodes
+// with the same Retry-After do not retry in the same second.
 func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
 	b := retry.Backoff{FirstWindow: time.Second, MaxWindow: maxWait}
 	for tries := 0; ; tries++ {

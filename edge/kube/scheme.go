@@ -46,7 +46,7 @@ func newScheme() *runtime.Scheme {
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
 	}
-	for gv, objects := range formerVersions() { // after the newer versions, see resourcesOf
+	for gv, objects := range formerVersions() { // added after the newer versions, because resourcesOf returns versions in this order
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
 	}

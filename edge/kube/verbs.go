@@ -15,7 +15,7 @@ import (
 // with the whole object. See https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches.
 const metadataOnly = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// metadataLists is the same for lists.
+// metadataLists requests only the metadata of the objects in a list.
 const metadataLists = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // mediaType returns the media type of sent objects.
@@ -26,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts returns the Accept header of a request. part, such as metadataOnly, is the preferred form if it is not empty. JSON is included
-// because custom types have no protobuf encoding.
+// accepts returns the Accept header of a request. If the parameter part is not empty, the header prefers this form, such as metadataOnly.
+// JSON is included because custom types have no protobuf encoding.
 func (c *Client) accepts(part string) string {
 	list := c.mediaType()
 	if part != "" {
@@ -68,8 +68,8 @@ func PostReview[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T,
 	})
 }
 
-// CreateSub posts obj to a subresource and returns the answer. Owner is the type of the object, such as
-// corev1.ServiceAccount. T is the type of obj, such as a token request.
+// CreateSub posts an object to a subresource of another object and returns the answer. The type parameter Owner is the type of the other
+// object, such as corev1.ServiceAccount. The type parameter T is the type of the posted object, such as a token request.
 func CreateSub[Owner, T any, PO Object[Owner], P Object[T]](
 	ctx context.Context, c *Client, namespace, name, subresource string, obj *T,
 ) (*T, error) {
@@ -105,7 +105,7 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 	})
 }
 
-// change sends a request for a resource and returns the metadata of the answer. like is an object of the resource's type.
+// change sends a request for a resource and returns the metadata of the answer. The parameter like is any object of the resource's type.
 func change(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
@@ -124,7 +124,7 @@ func change(
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// do sends a request for a resource and decodes the answer. like is an object of the resource's type.
+// do sends a request for a resource and decodes the answer. The parameter like is any object of the resource's type.
 func do[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
@@ -139,8 +139,8 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// sendForVersion calls send with a request for the version of a resource that the API server serves, and repeats the call after temporary
-// errors. like is an object of the resource's type.
+// sendForVersion makes a request for a resource, in the version that the API server serves, and calls the function send with it. After
+// temporary errors, it repeats the call. The parameter like is any object of the resource's type.
 func (c *Client) sendForVersion(
 	ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error,
 ) error {

@@ -7,9 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// WaitForRetry waits until a request that failed with err should be retried: after the back-off, and not before the server's Retry-After
-// has passed. After ErrNoLink it waits for a value from link instead, so that an outage costs nothing. link receives a value when the link
-// has changed. It may be nil. WaitForRetry reports whether link ended the wait. The returned error is that of ctx.
+// WaitForRetry waits until a failed request should be retried. It waits for the back-off, and at least for the server's Retry-After. If the
+// request failed with ErrNoLink, WaitForRetry waits only for a value from the channel link, so that an outage costs nothing. The channel
+// receives a value when the link has changed. It may be nil. WaitForRetry returns true if a value from the channel has ended the wait. It
+// returns an error only if ctx has ended.
 func WaitForRetry(ctx context.Context, again *retry.Backoff, err error, link <-chan struct{}) (woken bool, ended error) {
 	if link == nil || !errors.Is(err, ErrNoLink) {
 		return again.Wait(ctx, RetryAfter(err), link)

@@ -13,9 +13,9 @@ import (
 )
 
 // Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or with an error after half a minute
-// without data. The watch ends when the server or the connection ends it, when ctx ends, or after Stop. Then its channel is closed. If
-// the version is outdated, the watch ends with an event of type watch.Error. apierrors.FromObject converts its object to an error with
-// code 410, and the caller must list again.
+// without data. The channel of the watch is closed when the server ends the watch, the connection breaks, ctx ends, or Stop is called. If
+// the resource version is too old, the last event has the type watch.Error. apierrors.FromObject converts its object to an error with code
+// 410. The caller must then list again.
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request { return inNamespace(r, namespace) })
 }
@@ -61,7 +61,7 @@ func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
-// A watching is a watch that releases its context after Stop.
+// A watching is a watch whose Stop also releases the context of its request.
 type watching struct {
 	watch.Interface
 	end func()

@@ -23,22 +23,20 @@ const (
 	// initialSilence is the maximum time between two initial events. A server that does not know such events
 	// never sends the last one.
 	initialSilence = 30 * time.Second
-	// initialTime is the maximum time for all initial events. A server could otherwise send events of no weight,
-	// such as bookmarks, for ever, and the node would never learn its pods.
+	// initialTime is the maximum time for all initial events. Without this limit, a server could send events that need no memory, such as
+	// bookmarks, forever. The node would then never get its pods.
 	initialTime = 10 * time.Minute
-	// mostInitial is the maximum memory of the initial objects, in bytes. They are not part of the budget of all
-	// answers, as the pages of a list are.
+	// mostInitial is the maximum memory of the initial objects, in bytes. Unlike the pages of a list, they do not use the AnswerBudget.
 	mostInitial = 4 << 20
 )
 
-// ErrNoWatchList is the error of a server that does not support WatchList, or has too many objects for it. Use
-// List and Watch then.
+// ErrNoWatchList means that the server does not support WatchList, or has too many objects for it. The caller should use List and Watch.
 var ErrNoWatchList = errors.New("the objects cannot be listed and watched in one request")
 
-// WatchList reads all objects of a type, and then watches their changes, with one request. It returns the
-// newest state, and its resource version. An API server of version 1.37 compresses such an answer even if it
-// is small, and the later events too. The watch ends as described at Watch. Namespace and options are those
-// of List. See https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists.
+// WatchList reads all objects of a type, and then watches their changes, with one request. It returns the newest state, and its resource
+// version. An API server of version 1.37 compresses such an answer even if it is small, and also compresses the later events. The watch
+// ends as described at Watch. Namespace and options have the same meaning as for List. See
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists.
 func WatchList[T any, P Object[T]](
 	ctx context.Context, c *Client, namespace string, o metav1.ListOptions,
 ) (items []T, version string, w watch.Interface, err error) {
@@ -66,13 +64,13 @@ func watchListError(err error) error {
 	return err
 }
 
-// initial is the state that the initial events describe.
+// initial collects the objects of the initial events.
 type initial[T any, P Object[T]] struct {
 	items  map[types.NamespacedName]P
 	memory int64
 }
 
-// read reads the initial events of a watch. It returns the resource version of the state.
+// read reads the initial events of a watch. It returns the resource version up to which the collected objects are complete.
 func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version string, err error) {
 	silent := time.NewTimer(initialSilence)
 	defer silent.Stop()
@@ -98,7 +96,7 @@ func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version st
 	}
 }
 
-// addEvent adds an event. It returns a version if the event is the last one.
+// addEvent adds the object of an event. For the last initial event, it returns the resource version.
 func (s *initial[T, P]) addEvent(e watch.Event) (version string, err error) {
 	p, is := e.Object.(P)
 	if e.Type == watch.Error || !is {
@@ -118,7 +116,7 @@ func (s *initial[T, P]) addEvent(e watch.Event) (version string, err error) {
 		delete(s.items, name)
 	default:
 		s.items[name] = p
-		// Replaced objects count too, so that a server cannot send events without an end.
+		// Replaced objects are counted, too. Otherwise a server could send events forever.
 		if s.memory += weight.SizeOf(p); s.memory > mostInitial {
 			return "", fmt.Errorf("%w: they use more than %d MiB", ErrNoWatchList, mostInitial>>20)
 		}

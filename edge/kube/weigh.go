@@ -41,7 +41,8 @@ type scales struct {
 	scheme *runtime.Scheme
 }
 
-// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for a rejected object.
+// Decode decodes an object. It returns weight.ErrTooHeavy or weight.ErrTooDeep if the object would need too much memory or is nested too
+// deeply.
 func (s scales) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -59,13 +60,13 @@ func (s scales) Decode(
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder would set the missing field from defaults. The result could be of a kind that was not weighed.
+		// The decoder would set the missing field from the defaults. The result could have a kind for which the memory was not estimated.
 		return nil, nil, errors.New("the server's answer has only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// If the data contains another kind than that of into, the decoder creates an object of the other kind.
+	// If the data contains another kind than the parameter into, the decoder creates an object of the other kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// bootstrap obtains the node's first certificate, or a new one after the expiry of the old one. It uses the credentials of the bootstrap
-// kubeconfig. See https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
+// bootstrap obtains a client certificate with the credentials of the bootstrap kubeconfig. It is called for the node's first certificate,
+// and after the certificate has expired. See https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
 	with, err := readRest(cfg.BootstrapKubeconfig)
@@ -48,7 +48,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); isUnreadable(err) {
-		i.warnUnread(err) // read works without a lower bound of the time
+		i.warnUnread(err) // only a warning, because read also works without this file
 	} else if err != nil {
 		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
@@ -98,7 +98,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	return made, nil
 }
 
-// leafOf returns the leaf certificate of a configuration, or nil if it has none.
+// leafOf returns the client certificate of a configuration without its chain, or nil if the configuration has no certificate.
 func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	if len(cfg.CertData) == 0 {
 		return nil, nil
@@ -110,7 +110,7 @@ func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	return cert.Leaf, nil
 }
 
-// leafOfUser returns the leaf certificate of a kubeconfig user.
+// leafOfUser returns the client certificate of a kubeconfig user without its chain.
 func leafOfUser(user *api.AuthInfo) (*x509.Certificate, error) {
 	cert, key := user.ClientCertificateData, user.ClientKeyData
 	var err error

@@ -13,12 +13,13 @@ const (
 	saveEvery  = time.Hour
 	saveWithin = 5 * time.Second // timeout for writing the lower bound after the end of ctx
 
-	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than maxAhead. It is accepted when several
-	// answers agree. The answers must come over separate connections and at different times.
+	// maxAhead is the difference up to which the Date of an answer is accepted immediately. A Date that is later than Now by more than
+	// maxAhead must be confirmed. The same applies to a Date that is earlier than the floor by more than maxAhead. A Date is confirmed when
+	// several answers agree, which must come over separate connections and at different times.
 	maxAhead        = 10 * time.Minute
-	agreement       = time.Minute // maximum difference of answers that agree
+	agreement       = time.Minute // maximum difference between answers that agree
 	agreeingAnswers = 3
-	askAgain        = 8 * time.Second // interval of requests for the server's time
+	askAgain        = 8 * time.Second // interval between requests for the server's time
 )
 
 // A clock maintains a lower bound of the current time.
@@ -36,15 +37,16 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  startTime
-	hint    startTime // from certificates; never stored, and dropped when a server's certificate contradicts it
-	wrong   time.Time // the refuted hint; hints from this time on are ignored
+	hint    startTime // the latest NotBefore of a certificate; never stored, and dropped when a server's certificate contradicts it
+	wrong   time.Time // a hint that was wrong; hints of this time or later are ignored
 	claimed startTime // a Date that is not confirmed yet
 	agreed  int
 	doubt   chan struct{} // capacity 1; a value means that claimed was set
 	refused string        // the last rejected Date, with the reason
 }
 
-// A startTime is a time, and the machine's monotonic time at which it was the current time.
+// A startTime is a point of the wall clock, with the monotonic time at which it was the current time. The current time can be computed from
+// both.
 type startTime struct{ t, at time.Time }
 
 func (s startTime) now() time.Time {
@@ -102,8 +104,8 @@ func (c *clock) suggest(t time.Time) {
 	}
 }
 
-// contradict drops the hint if it is wrong, and reports whether it did. begins and ends are the validity of a server's certificate that
-// has expired at Now. If the certificate has not expired without the hint, the hint is wrong.
+// contradict checks the hint with a server's certificate that is valid from begins to ends. If the certificate has expired only because of
+// the hint, the hint is wrong. Then contradict drops the hint and returns true.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +125,8 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate. fresh means that the answer came over a
-// new connection.
+// answered evaluates the Date of an answer. The parameter until is the NotAfter of the server's certificate. The parameter fresh is true if
+// the answer came over a new connection.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +158,8 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.acceptDate(date, proven)
 }
 
-// acceptDate accepts a Date that several answers agree on, even if it is earlier than the lower bound. If the Date is wrong, a later Date
-// replaces it in the same way. A wrong Date does no lasting harm, because the node still uses a certificate that seems to have expired.
+// acceptDate accepts a Date that several answers agree on, even if it is earlier than the lower bound. A wrong Date does no lasting harm:
+// the node still uses a certificate that seems to have expired, and later answers can correct the Date in the same way.
 func (c *clock) acceptDate(date, proven time.Time) {
 	if date.Before(proven) {
 		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time",
@@ -182,8 +184,8 @@ func (c *clock) askAgainAfter() time.Duration {
 	return askAgain
 }
 
-// latestTime returns the latest known time, including a Date that is not confirmed. That is enough to suspect that a certificate has
-// expired, but not enough to reject the certificate.
+// latestTime returns the latest known time, including a Date that is not confirmed. Callers may use it to suspect that a certificate has
+// expired, but not to reject the certificate.
 func (c *clock) latestTime() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,8 +230,8 @@ const (
 	clockStep   = 30 * time.Second
 )
 
-// sleep waits for d, for a signal, or for a change of the machine's clock, because a request that failed due to a wrong time may succeed
-// then. It returns false if ctx has ended.
+// sleep waits until d has passed, a signal arrives, or the machine's clock was set. After a change of the clock, a request that failed
+// because of a wrong time may succeed. sleep returns false if ctx has ended.
 func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	began, machine := time.Now(), c.machine().Round(0)
 	end := time.NewTimer(d)
@@ -257,12 +259,12 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 	}
 }
 
-// Times contains the times that the node knows.
+// Times contains the times from which the node derives the current time.
 type Times struct {
 	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// Floor is a proven lower bound. Hint comes from certificates. Claimed comes from the API server and is not confirmed yet. A missing
-	// time is zero.
+	// These times are zero if they are missing: the proven lower bound, the hint of a certificate, and a Date of the API server that is not
+	// confirmed yet.
 	Floor, Hint, Claimed time.Time
 	Answers              int    // number of answers that agree on Claimed
 	Refused              string // the last rejected time of a server, with the reason
@@ -277,7 +279,7 @@ func (c *clock) times() Times {
 	}
 }
 
-// reset drops all times except the machine's clock.
+// reset drops all known times. Only the machine's clock is used after that.
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
 	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""

@@ -49,8 +49,9 @@ func servingRequest(node string, n names) request {
 	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit. obtain may be repeated: a
-// request with the same key and content has the same name and is not created twice. obtain calls waiting with that name.
+// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit. obtain may be repeated: a request
+// with the same key and content has the same name, and is not created twice. While obtain waits, it calls the function waiting with that
+// name.
 func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
 	csr, err := r.object(key)
 	if err != nil {
@@ -100,7 +101,7 @@ func (r request) waitForCertificate(ctx context.Context, c *kube.Client, name st
 	return nil, ctx.Err()
 }
 
-// issuedCertificate returns the certificate, or nil if it is not issued yet. An error means that it will never be issued.
+// issuedCertificate returns the certificate, or nil if it is not issued yet. An error means that this request will never get a certificate.
 func issuedCertificate(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {

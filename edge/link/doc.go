@@ -18,19 +18,20 @@
 //	^                                      |                                |  | probe fails:
 //	'--------- probe: server ready --------'<------- probe after back-off --'<-' longer back-off
 //
-// The state is derived from the results of the node's own requests, so an idle node sends no requests for it. Only a suspicion causes a
-// probe, which is GET /readyz. While the state is Down, every request fails immediately, and only the probe is sent. Waiting requests
-// therefore do not flood a server that has just returned, and a retry costs nothing. While the state is Connecting, requests wait for a
-// short time. Only the answer of an API server sets the state to Up. The page of a captive portal or a proxy, a redirect, and any answer
-// to the probe other than "ok" is NotAPIServer.
+// The state is derived from the results of the node's own requests, so an idle node sends no additional requests. Only a suspicion causes a
+// probe, which is GET /readyz. While the state is Down, every request fails immediately, and only the probe is sent. Requests therefore
+// cannot flood a server that has just become available again, and a retry costs nothing. While the state is Connecting, requests wait for a
+// short time. Only the answer of an API server sets the state to Up. The reason NotAPIServer stands for all other answers, such as a
+// redirect or the page of a captive portal or proxy.
 //
 // # Time
 //
-// A board without a real-time clock boots in 1970, a board with a broken clock boots in any year, and the server's clock may be wrong
-// too. Two errors must be avoided: rejecting a valid certificate as not valid yet, and using an expired one. So Now is the latest of
-// three times: the machine's clock, a floor, and the hints of certificates of the cluster's CA. Only the Date of a verified server raises
-// the floor, and only if it is within the validity of the server's certificate. Small steps are accepted immediately. Large steps are
-// accepted when several answers agree. The floor is stored at most once an hour. It moves back if several answers agree on an earlier
-// time. The machine's clock never raises the floor, because after a single wrong time the floor could stay in the future forever. Nothing
-// is deleted because of a date. An expired certificate is kept, and is used again if the time turns out to be earlier.
+// A board without a real-time clock boots in 1970, a board with a broken clock boots in any year, and the server's clock may be wrong too.
+// Two errors must be avoided: rejecting a certificate as not valid yet although it is valid, and using an expired certificate. So Now is
+// the latest of three times: the machine's clock, a lower bound (the floor), and the NotBefore of certificates of the cluster's CA (the
+// hint). Only the Date of a verified server raises the floor, and only if it is within the validity of the server's certificate. Small
+// steps are accepted immediately. Large steps are accepted when several answers agree. The floor is stored at most once an hour. It moves
+// back if several answers agree on an earlier time. The machine's clock never raises the floor. Otherwise a single wrong time could leave
+// the floor in the future forever. Nothing is deleted because of a date. An expired certificate is kept, and is used again if the time is
+// corrected to an earlier one.
 package link

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// quietTime is the time without changes before files are read. A certificate and its key are two files that change one after the other.
+	// quietTime is the time without changes after which files are read. A certificate and its key are two files that change one after the
+	// other.
 	quietTime = 200 * time.Millisecond
 	// maxDrain is the maximum time from a change until the files are read.
 	maxDrain = 5 * time.Second
@@ -20,10 +21,10 @@ const (
 	recheck = time.Minute
 )
 
-// files calls reload when another program may have changed the files of credentials.
+// files watches the files of the credentials. It calls the function reload when another program may have changed them.
 type files struct {
 	dirs   map[string]struct{}
-	own    string // the directory that this package writes to
+	own    string // the directory to which this package writes its files
 	reload func()
 }
 
@@ -43,8 +44,8 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch starts to watch the directories and then reloads, so that no change after the first read is missed. It returns nil if there is
-// nothing to watch, or if inotify is not available. Without inotify, run reloads every recheck.
+// watch starts to watch the directories and then calls reload, so that no change after the first read is missed. It returns nil if there is
+// nothing to watch, or if inotify is not available. If inotify is not available, run calls reload in intervals of recheck.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil
@@ -59,7 +60,7 @@ func (f *files) watch() *fsnotify.Watcher {
 	return w
 }
 
-// run reloads after changes until ctx ends, and closes w.
+// run calls reload after each change until ctx ends. At the end it closes the watcher w.
 func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	if len(f.dirs) == 0 {
 		<-ctx.Done()
@@ -77,7 +78,7 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 		wait := recheck
 		if w != nil {
 			all, fresh := f.follow(w)
-			if fresh { // earlier changes in the directory caused no events
+			if fresh { // the directory was not watched before, so earlier changes caused no events
 				f.reload()
 			}
 			if all {
@@ -104,14 +105,15 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// isTemporary reports whether a file is a temporary file of this package: the key of a pending request, or an incomplete file. Each
-// failed request writes such a file. A reload of the credentials after that would end the back-off.
+// isTemporary reports whether a file is a temporary file of this package: the key of a pending request, or an incomplete file. Each failed
+// request writes such a file. If this caused a reload of the credentials, the reload would end the back-off of the request.
 func isTemporary(path string) bool {
 	name := filepath.Base(path)
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. all reports whether all directories are watched. fresh reports whether it added a watch.
+// follow adds missing watches. The first result is true if all directories are watched. The second result is true if follow has added a
+// watch.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	watched := w.WatchList()
 	all = true
@@ -123,7 +125,7 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	return all, fresh
 }
 
-// drain reads events until none arrives for settle, or until maxDrain has passed.
+// drain reads events until no event arrives for quietTime, or until maxDrain has passed. It returns false if ctx has ended.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for began := time.Now(); time.Since(began) < maxDrain; {
 		quiet := time.NewTimer(quietTime)

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// probeOld and probeNew are the times without data after which a probe fails. Some round trips are added. probeOld is for an existing
-	// connection. probeNew is for a new connection, which needs name resolution and handshakes.
+	// A probe fails if no data arrives for this time plus some round trips: probeOld on an existing connection, probeNew on a new one,
+	// which needs name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
-	// stableTime is the time that the link must be up before the back-off is reset.
+	// stableTime is the time for which the link must be up before the back-off is reset.
 	stableTime = 10 * time.Second
 	// doubtTime is the time after a successful probe during which suspicious answers are ignored.
 	doubtTime     = 10 * time.Second
-	logInterval   = time.Minute // minimum interval of log messages
-	probeInterval = time.Second // minimum interval between probes of a flapping link
+	logInterval   = time.Minute // minimum interval between log messages
+	probeInterval = time.Second // minimum interval between probes of a link that goes up and down
 
 	firstRetry = time.Second
 	maxRetry   = 2 * time.Minute // maximum back-off, reached after an outage of about an hour
-	// maximum back-off while one side rejects the other, because each attempt costs both sides a handshake
+	// maximum back-off while the server or the node rejects the other's certificate or credentials; each attempt costs a handshake
 	maxRefused = 30 * time.Second
 )
 
@@ -49,7 +49,7 @@ type health struct {
 	suspicion   chan struct{}   // capacity 1
 	retried     chan struct{}   // capacity 1; a value requests an attempt
 	credentials <-chan struct{} // a value means that the credentials have changed
-	logged      probeFailure    // the last logged trouble; zero if the link is up
+	logged      probeFailure    // the last logged failure; zero if the link is up
 	loggedAt    time.Time
 }
 
@@ -113,7 +113,8 @@ func (h *health) run(ctx context.Context) error {
 	return nil
 }
 
-// admitted returns a trouble if this machine must not use the link although the server answers.
+// admitted returns a failure if another machine has the name of this node. Then this machine must not use the link although the server
+// answers.
 func (h *health) admitted(ctx context.Context) *probeFailure {
 	if h.claim == nil {
 		return nil
@@ -129,7 +130,7 @@ func (h *health) admitted(ctx context.Context) *probeFailure {
 	return nil
 }
 
-// forget drops earlier signals. The next probe covers them.
+// forget drops all waiting signals, because the next probe checks everything that they announce.
 func (h *health) forget() {
 	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
 		select {
@@ -139,7 +140,7 @@ func (h *health) forget() {
 	}
 }
 
-// waitAfterSuspicion returns after a suspicion, but not earlier than a second after the last probe.
+// waitAfterSuspicion waits for a suspicion while the link is up. It returns at the earliest a second after the last probe.
 func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
 	h.logChange(probeFailure{})
@@ -154,7 +155,7 @@ func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, p
 			suspected = true
 		case <-h.suspicion:
 			suspected = true
-		case <-h.clock.doubt: // the loop calls askTime again
+		case <-h.clock.doubt: // leaves the select, so that the loop calls askTime again
 		case <-h.askTime():
 			if t := h.ask(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
 				suspected = true
@@ -169,7 +170,8 @@ func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, p
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-// stillAnswers probes the server while the state stays Up. Most network changes do not affect the connection to the server.
+// stillAnswers probes the server after a change of the network. The state stays Up during the probe, because most changes do not affect the
+// connection to the server.
 func (h *health) stillAnswers(ctx context.Context) bool {
 	t := h.probe(ctx, probeOld)
 	if t == nil {
@@ -201,7 +203,7 @@ func (h *health) down(ctx context.Context, t *probeFailure, again *retry.Backoff
 	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
 }
 
-// logChange logs a change of the link. It logs at most once a minute, because the link may flap.
+// logChange logs a change of the link. It logs at most once a minute, because the link may go up and down often.
 func (h *health) logChange(t probeFailure) {
 	if t.reason == h.logged.reason || (!h.loggedAt.IsZero() && time.Since(h.loggedAt) < logInterval) {
 		return
@@ -214,8 +216,8 @@ func (h *health) logChange(t probeFailure) {
 	h.log.Warn("no link to the API server", "reason", t.reason, "error", t.message)
 }
 
-// askTime returns a channel that receives a value when the node should request the server's time again. It returns nil if that is not
-// needed.
+// askTime returns a channel that receives a value when the node should request the server's time again. It returns nil if no such request
+// is needed.
 func (h *health) askTime() <-chan time.Time {
 	if wait := h.clock.askAgainAfter(); wait > 0 {
 		return time.After(wait)
@@ -239,8 +241,8 @@ func (h *health) probe(ctx context.Context, within time.Duration) (t *probeFailu
 	return t
 }
 
-// certificateTries is the maximum number of attempts of a probe. The server's certificate may correct the clock, and then the node's
-// certificate may correct it again.
+// certificateTries is the maximum number of attempts of a probe. The server's certificate may correct the clock, and the node's certificate
+// may then correct it again.
 const certificateTries = 3
 
 func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *probeFailure {
@@ -295,8 +297,8 @@ func troubleOf(err error) *probeFailure {
 	return &probeFailure{reason: ReasonUnreachable, message: message, most: maxRetry}
 }
 
-// learn evaluates a server's certificate that was rejected because of the time, and reports whether the certificate has corrected the
-// clock. If the cluster's CA has signed the certificate, either its NotBefore has passed or an earlier hint was wrong.
+// learn evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has corrected the clock.
+// If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
 func (c *clock) learn(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {

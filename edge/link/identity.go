@@ -25,7 +25,7 @@ const (
 	afterDenial = 10 * time.Minute
 )
 
-// noCredentials is the reason why the node has no credentials.
+// noCredentials is an error that tells why the node has no credentials.
 type noCredentials struct{ reason, message string }
 
 // Error implements error.
@@ -34,7 +34,7 @@ func (e *noCredentials) Error() string { return e.reason + ": " + e.message }
 // Is makes the error a kube.ErrNoLink, because no request was sent.
 func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink }
 
-// identity maintains the node's credentials: those of the kubeconfig, with the newest certificate.
+// identity maintains the node's credentials. They come from the kubeconfig, but with the newest client certificate.
 //
 //	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
 //	70 to 90 % of the certificate's life have passed -------rotate----> pair
@@ -43,7 +43,7 @@ type identity struct {
 	log     *slog.Logger
 	pairs   pairs
 	files   chan struct{} // capacity 1; a value means that files may have changed
-	changed chan struct{} // capacity 1; a value means that the result of rest has changed
+	changed chan struct{} // capacity 1; a value means that the result of restConfig has changed
 
 	failed string // the last error that run has logged
 
@@ -51,11 +51,11 @@ type identity struct {
 
 	mu      sync.Mutex
 	unread  string            // the last logged error about an unreadable file
-	config  *rest.Config      // nil if credentials are missing; missing contains the reason
+	config  *rest.Config      // nil if credentials are missing; then the field missing contains the reason
 	leaf    *x509.Certificate // nil if the credentials have no certificate
 	missing *noCredentials
-	// rejected is a certificate that the server did not accept and that has expired at the latest known time. The clock alone never
-	// invalidates the credentials.
+	// rejected is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the clock
+	// may be wrong.
 	rejected *x509.Certificate
 }
 
@@ -69,7 +69,7 @@ func newIdentity(l *Link) *identity {
 
 func (i *identity) filesChanged() { poke(i.files) }
 
-// restConfig returns the configuration of the client. The pointer changes only with the credentials.
+// restConfig returns the configuration of the client. It returns the same pointer until the credentials change.
 func (i *identity) restConfig() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -104,8 +104,8 @@ func (i *identity) whyRefused() (reason, message string) {
 	return ReasonUnauthorized, "the server rejects the credentials of " + i.link.cfg.Kubeconfig
 }
 
-// load reads the files and reports whether their credentials are usable. It keeps the current credentials while the disk returns errors
-// for the files.
+// load reads the files and reports whether usable credentials exist. If the disk returns errors for the files, load keeps the current
+// credentials.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
 	if isUnreadable(err) {
@@ -144,7 +144,7 @@ func (i *identity) load() bool {
 	return true
 }
 
-// isUnreadable reports whether err means that an existing file cannot be read.
+// isUnreadable reports whether the error means that a file exists but cannot be read.
 func isUnreadable(err error) bool {
 	return errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist)
 }
@@ -158,7 +158,7 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// setMissingUnlessBootstrapping is like setMissing, but it keeps the reason of a bootstrap in progress.
+// setMissingUnlessBootstrapping is like setMissing, but does nothing during a bootstrap, whose reason is kept.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
 	bootstrapping := i.missing != nil && i.missing.reason == ReasonBootstrapping
@@ -178,8 +178,8 @@ func (i *identity) setMissing(why *noCredentials) {
 	}
 }
 
-// read returns the credentials of the kubeconfig, with the newest pair. If a bootstrap was interrupted between saving its pair and
-// writing the kubeconfig, read writes the kubeconfig.
+// read returns the credentials of the kubeconfig, with the newest pair of certificate and key. A bootstrap may have been interrupted after
+// saving its pair and before writing the kubeconfig. Then read writes the kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
 	if cfg.Kubeconfig == "" {
@@ -194,7 +194,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 		if lost {
 			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current())
 		}
-		if why != nil { // the kubeconfig can be neither read nor written, so its content is computed
+		if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
 			i.warnUnread(why)
 		}
 		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.current())
@@ -219,9 +219,9 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair is
-// issued and expires later than the first certificate. If the certificate was issued after the pair, a user or program has put it into
-// the kubeconfig. It may be for another CA, which would reject the pair. Therefore it is used until it expires.
+// prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair was
+// issued later than the certificate of the kubeconfig. If the kubeconfig has the later certificate, a user or program has put it there. Its
+// CA may be a new one, which would reject the pair. This certificate is therefore used until it expires.
 func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
@@ -239,10 +239,10 @@ func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// maxSleep is the maximum time until the next decision. A timer of several months would not react to a change of the clock.
+// maxSleep is the maximum time between two checks of a certificate. A timer of several months would not react to a change of the clock.
 const maxSleep = time.Hour
 
-// ClientCertificate returns the node's client certificate, or nil if it has none.
+// ClientCertificate returns the node's client certificate, or nil if the node has none.
 func (l *Link) ClientCertificate() *tls.Certificate {
 	c, err := l.identity.restConfig()
 	if err != nil {

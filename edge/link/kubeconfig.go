@@ -51,8 +51,8 @@ func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, erro
 	return cfg, user, nil
 }
 
-// restConfig returns the configuration of the client. It replaces paths by the content of their files, so that configurations with equal
-// content are equal.
+// restConfig converts a kubeconfig to the configuration of the client. It replaces paths by the content of their files. Two configurations
+// can therefore be compared by their content.
 func restConfig(cfg *api.Config) (*rest.Config, error) {
 	type file struct {
 		path *string
@@ -66,7 +66,7 @@ func restConfig(cfg *api.Config) (*rest.Config, error) {
 	if c := cfg.Clusters[current.Cluster]; c != nil {
 		files = append(files, file{&c.CertificateAuthority, &c.CertificateAuthorityData})
 	}
-	for _, f := range files { // clientcmd could read the files, but its errors do not wrap the errors of the disk
+	for _, f := range files { // clientcmd could also read the files, but its errors do not wrap the errors of the disk
 		if *f.path != "" && len(*f.data) == 0 {
 			data, err := os.ReadFile(*f.path)
 			if err != nil {
@@ -92,8 +92,8 @@ func readRest(path string) (*rest.Config, error) {
 	return out, nil
 }
 
-// makeKubeconfig returns the kubeconfig that a kubelet writes after its TLS bootstrap. The server is that of the bootstrap kubeconfig,
-// and the credentials are in pairFile.
+// makeKubeconfig returns the same kubeconfig that a kubelet writes after its TLS bootstrap. It has the server of the bootstrap kubeconfig.
+// The parameter pairFile is the path of the certificate and the key.
 func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, error) {
 	from, _, err := readKubeconfig(bootstrap)
 	if err != nil {

@@ -43,22 +43,22 @@ type Config struct {
 	// JSON makes requests use JSON instead of protobuf (contentType).
 	JSON bool
 	Meta Meta
-	// Dial opens connections to the API server. The default is the network. Only tests set Dial and Clock.
+	// Dial opens connections to the API server. The default is a net.Dialer. Only tests set Dial and Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock returns the machine's time. The default is time.Now.
 	Clock func() time.Time
-	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do not count. If the link is down,
-	// it is retried immediately. If it is up, it is probed. NetworkChanged may be nil.
+	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do not count. The link is then
+	// probed, even during a back-off. NetworkChanged may be nil.
 	NetworkChanged <-chan struct{}
 	// Claim decides whether this machine may use the node's credentials. If it is nil, every machine may use them.
 	Claim Claim
 	Log   *slog.Logger
 }
 
-// A Claim detects another machine with the name of this node. *twin.Twin implements it.
+// A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// CheckOwner is called after each successful probe. If why is empty, the link is up. Otherwise the link is down, and CheckOwner is called
-	// again after wait or after a change. The error is the server's answer, or a connection error.
+	// CheckOwner is called after each successful probe. If it returns no reason (why), the link is up. Otherwise the link is down, and
+	// CheckOwner is called again after the returned time, or after a change. The error is the server's answer, or a connection error.
 	CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
@@ -76,8 +76,8 @@ type Link struct {
 	answers  *kube.AnswerBudget // all clients of the server share it
 }
 
-// New reads the files. It opens no connection. Missing or broken files result in a State and not in an error, because the node runs
-// without the server.
+// New reads the files. It opens no connection. For missing or broken files it returns no error, because the node can run without the
+// server. The State then contains the reason.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":
@@ -132,14 +132,14 @@ func (l *Link) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Client returns the client for all requests to the API server. Its requests fail immediately with kube.ErrNoLink while the link is down,
-// and if the node has no cluster.
+// Client returns the client for all requests to the API server. While the link is down, its requests fail immediately with kube.ErrNoLink.
+// They always fail if the node has no cluster.
 func (l *Link) Client() *kube.Client { return l.client }
 
 // Now returns the time for verifying certificates, tokens and deadlines. It is never earlier than the proven lower bound.
 func (l *Link) Now() time.Time { return l.clock.Now() }
 
-// Times returns the times that the node knows, for messages.
+// Times returns the times from which the node derives the current time, for messages.
 func (l *Link) Times() Times { return l.clock.times() }
 
 // ResetClock drops the lower bound of the time. From then on, the machine's clock is used until the API server or a certificate proves a
@@ -193,8 +193,8 @@ func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return l.serving.certificate()
 }
 
-// SetAddresses sets the current names and addresses of the node. Unchanged addresses have no effect. If the control plane signs the
-// serving certificate and the current certificate lacks a name, a new one is requested.
+// SetAddresses sets the current names and addresses of the node. If the control plane signs the serving certificate, and the current
+// certificate lacks one of them, a new certificate is requested.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
 	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }
@@ -204,7 +204,8 @@ func (l *Link) Expiry() (client, serving time.Time) {
 	return l.identity.expiry(), l.serving.expiry()
 }
 
-// ObserveRotation makes the link call f whenever it has replaced the serving certificate, with the age of the former one.
+// ObserveRotation makes the link call f after each replacement of the serving certificate. The argument of f is the age of the former
+// certificate.
 func (l *Link) ObserveRotation(f func(age time.Duration)) { l.serving.rotated.Store(&f) }
 
 // Failures returns the number of failed requests for client and serving certificates.

@@ -30,14 +30,14 @@ const (
 	keepPairs = 2 // the current pair, and the previous one in case the disk loses the current one
 )
 
-// pairs manages the certificates for one purpose. The files are the same as those of a kubelet:
+// pairs manages the files of certificates for one purpose (client or server). A kubelet uses the same files:
 //
 //	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
 //	kubelet-client-current.pem               a link to the pair in use
 //	kubelet-client.key.tmp                   the key of a pending request
 //
-// A file gets its name after its content is on the disk, and the link is replaced by a rename. After a power cut, either the old pair or
-// the new one is therefore in use.
+// A file gets its name after its content is on the disk, and the symbolic link is replaced by a rename. After a power cut, either the old
+// pair or the new one is therefore in use.
 type pairs struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server
@@ -53,8 +53,8 @@ func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current
 
 func (p pairs) pendingPath() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
-// load returns the pair in use. If the link or its target is missing or broken, load sets the link to the newest intact pair. Without any
-// pair, the error is fs.ErrNotExist.
+// load returns the pair in use. If the symbolic link or its target is missing or broken, load sets the link to the newest intact pair. If
+// there is no pair, the error is fs.ErrNotExist.
 func (p pairs) load() (*pair, error) {
 	have, err := loadPair(p.current())
 	if err == nil {
@@ -145,8 +145,8 @@ func (p pairs) link(file string) error {
 	return durable.SyncDir(p.dir)
 }
 
-// pendingKey returns the key of the pending request. It creates and stores the key if there is none. A node that restarts while it waits
-// for approval therefore repeats the same request.
+// pendingKey returns the key of the pending request. If there is no such key, it creates and stores one. A node that restarts while it
+// waits for approval therefore repeats the same request.
 func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(p.pendingPath()); err == nil {
 		if key, err := parseKey(text); err == nil {

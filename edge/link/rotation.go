@@ -16,7 +16,7 @@ func (i *identity) run(ctx context.Context) error {
 	again := retry.Backoff{FirstWindow: firstAttempt, MaxWindow: maxAttempt}
 	for ctx.Err() == nil {
 		select {
-		case <-i.files: // load covers earlier changes
+		case <-i.files: // load below handles earlier changes
 		default:
 		}
 		usable := i.load()
@@ -37,7 +37,7 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt calls do. After a failure, it waits until the next attempt is due.
+// attempt calls the function do. After a failure, it waits until the next attempt is due.
 func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -65,7 +65,7 @@ func (i *identity) isDue() bool {
 	return i.link.cfg.Rotate && leaf != nil && !i.link.clock.Now().Before(rotateAt(leaf))
 }
 
-// untilNext returns the time until the rotation of the certificate, or until its expiry if it is not rotated.
+// untilNext returns the time until the certificate must be rotated. If rotation is off, it returns the time until the certificate expires.
 func (i *identity) untilNext() time.Duration {
 	i.mu.Lock()
 	leaf := i.leaf
@@ -83,8 +83,8 @@ func (i *identity) untilNext() time.Duration {
 	return maxSleep // the certificate has expired and cannot be renewed
 }
 
-// rotateAt returns a time after 70 to 90 % of a certificate's life. The time is derived from the serial number, so it does not change
-// after a restart, and differs between nodes.
+// rotateAt returns the time at which a certificate is rotated: after 70 to 90 % of its life. The time is derived from the serial number. It
+// is therefore the same after a restart, and differs between nodes.
 func rotateAt(leaf *x509.Certificate) time.Time {
 	var seed [2]uint64
 	for n, b := range leaf.SerialNumber.Bytes() {

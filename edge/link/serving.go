@@ -24,12 +24,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is the validity of a self-signed certificate. It is that of a kubelet.
+// selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// serving maintains the certificate of the node's own server. There are three kinds: a certificate from files that another program
-// manages, a certificate that the control plane signs, and a self-signed certificate. run obtains a certificate from the control plane.
-// The other kinds are read or created when a client connects.
+// serving maintains the certificate of the node's own server. The certificate has one of three sources: files that another program manages,
+// the control plane, or a self-signature. The method run obtains a certificate from the control plane. The other certificates are read or
+// created when a client connects.
 type serving struct {
 	link  *Link
 	log   *slog.Logger
@@ -37,10 +37,10 @@ type serving struct {
 	moved chan struct{} // capacity 1; a value means that the names have changed
 
 	failures atomic.Uint64
-	rotated  atomic.Pointer[func(age time.Duration)] // nil if nobody observes rotations
+	rotated  atomic.Pointer[func(age time.Duration)] // nil if ObserveRotation was not called
 
 	mu    sync.Mutex
-	cert  *tls.Certificate // nil if missing or not needed yet
+	cert  *tls.Certificate // nil if the certificate is missing or not needed yet
 	names names
 }
 
@@ -65,7 +65,7 @@ func (s *serving) setNames(n names) {
 	poke(s.moved)
 }
 
-// filesChanged reads the files of another program. If they are broken, it keeps the current certificate.
+// filesChanged reads the certificate that another program manages. If the files are broken, it keeps the current certificate.
 func (s *serving) filesChanged() {
 	if s.link.cfg.TLSCertFile == "" {
 		return
@@ -128,7 +128,8 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 }
 
 func (s *serving) isExpired(leaf *x509.Certificate) bool {
-	// A certificate is also unusable before its NotBefore, which can be in the future after an error of the clock.
+	// A certificate is also unusable before its NotBefore. This time can be in the future if the clock was wrong when the certificate was
+	// created.
 	now := s.link.clock.Now()
 	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
@@ -184,8 +185,8 @@ func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
 	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// run obtains certificates from the control plane. It obtains a new certificate before the current one expires, and when the current one
-// lacks a name.
+// run obtains certificates from the control plane until ctx ends. It requests a new certificate before the current one expires, and when
+// the current one lacks a name of the node.
 func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
@@ -247,7 +248,8 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 	return p, err
 }
 
-// namesToRequest returns the names of the certificate to request now. If no certificate is needed yet, it returns the time until then.
+// namesToRequest returns the names for the certificate to request now. If no certificate is needed now, it returns the time until the next
+// check.
 func (s *serving) namesToRequest() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

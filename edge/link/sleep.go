@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sleep waits for d or a signal. It returns false if ctx has ended.
+// sleep waits until d has passed or a signal arrives. It returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase is the usability of the link.
+// Phase tells whether the link can be used.
 type Phase string
 
 // The phases. The package comment has a state diagram.
@@ -28,7 +28,7 @@ const (
 	ReasonNotServer         = "NotAPIServer"             // something other than an API server answered, such as a captive portal
 	ReasonServerCertificate = "ServerCertificateInvalid" // the server's certificate is not trusted
 	ReasonUnauthorized      = "Unauthorized"             // the server rejects the credentials
-	// the client certificate has expired, and there are no credentials for requesting a new one
+	// the client certificate has expired, and no credentials are available for requesting a new one
 	ReasonCertificateExpired = "ClientCertificateExpired"
 	ReasonNoCredentials      = "NoCredentials"         // there is no usable kubeconfig
 	ReasonBootstrapping      = "Bootstrapping"         // a certificate was requested
@@ -38,8 +38,8 @@ const (
 // State is the state of the link.
 type State struct {
 	Phase Phase
-	Since time.Time // start of the phase, by the machine's clock with its monotonic reading
-	// DisplaySince is the start of the phase for display. It does not change after a suspicion that the next probe refutes.
+	Since time.Time // start of the phase, by the machine's clock, with the monotonic time
+	// DisplaySince is the start of the phase for display. If a probe shows that a suspicion was wrong, DisplaySince stays the same.
 	DisplaySince time.Time
 	Reason       string // one of the Reasons; empty in the phases Up and Standalone
 	Message      string // for display
@@ -51,7 +51,7 @@ const connectTimeout = 2 * time.Second
 type states struct {
 	mu    sync.Mutex
 	state State
-	up    time.Time     // DisplaySince of the phase Up before a suspicion; zero if the link was not up
+	up    time.Time     // DisplaySince of the phase Up before the current suspicion; zero if the link was not up
 	moved chan struct{} // closed when the state is replaced
 	subs  []chan struct{}
 }
@@ -103,7 +103,8 @@ func (s *states) subscribe() <-chan struct{} {
 	return sub
 }
 
-// admit returns nil while the link is up. In the phase Connecting it waits for at most patience.
+// admit returns nil while the link is up. In the phase Connecting it waits for at most connectTimeout. In all other phases it returns an
+// error.
 func (s *states) admit(ctx context.Context) error {
 	for {
 		state, moved := s.get()

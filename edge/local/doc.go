@@ -6,9 +6,9 @@
 //	directory, URL --Set--> merge --> store (sealed) --> rows --ConfigMap, Secret, Claim--> pods of that source
 //	islet apply --Apply------^                            '--Changed(uid)--> volumes are refreshed, waiting pods retry
 //
-// Register records the references of a pod, and Release removes them. Reads never wait for the disk. After a start, the stored objects
-// are the set of every source. An object that was removed from its manifest is kept, as in package object, until the last pod that has it
-// is released. Other pods do not see it.
+// Register records the references of a pod, and Release removes them. Reads never wait for the disk. After a start, the stored objects are
+// available before any source has been read. An object that was removed from its manifest is kept for the pods that already use it, until
+// the last of them is released. Other pods do not see it. Package object does the same.
 //
 // A claim belongs to the first source that defines it, because its name is also the name of a directory.
 package local

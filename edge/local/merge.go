@@ -15,22 +15,22 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A row is an object that a manifest defines or has defined. A row is replaced and never modified.
+// A row is an object that a manifest defines or has defined. A row is never modified. A changed object gets a new row.
 type row struct {
 	object manifest.Object
 	origin string
 	gone   bool // no manifest defines it any more
 }
 
-// rows is the set of all objects. Their methods do no I/O.
+// rows is the set of all objects. Its methods do no I/O.
 type rows map[Key]row
 
 func keyOf(source string, obj manifest.Object) Key {
 	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// set replaces the objects of a source and returns their problems. If two origins define the same object, the origin of the existing
-// object takes precedence. Without an existing object of these origins, the first origin takes precedence.
+// set replaces the objects of a source and returns their problems. If two origins define the same object, the origin of the existing object
+// takes precedence. If the object is new, the first origin takes precedence.
 func (r rows) set(source string, claimed []DefinedObject, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
@@ -59,7 +59,7 @@ func (r rows) set(source string, claimed []DefinedObject, unsure map[string]bool
 	return problems
 }
 
-// put adds or replaces an object of a source. It returns the problem if it cannot.
+// put adds or replaces an object of a source. If that is not possible, it returns the reason.
 func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, found := r[k]
@@ -80,7 +80,7 @@ func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 	return nil
 }
 
-// whyRefused returns the reason why an object cannot be added or cannot replace old.
+// whyRefused returns the reason why an object cannot be added, or cannot replace the row old. It returns "" if the object is accepted.
 func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
@@ -137,7 +137,7 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference returns the rows to write, the rows to remove, and the objects that have changed for pods.
+// difference compares two states. It returns the rows to write, the rows to remove, and the objects whose change pods can see.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {

@@ -48,11 +48,11 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Objects holds the objects of all sources. Its methods are safe for concurrent use.
+// Objects manages the objects of all sources. Its methods are safe for concurrent use.
 type Objects struct {
 	c Config
 
-	changing sync.Mutex // held during a change, from reading rows to publishing new ones
+	changing sync.Mutex // held during a change, from reading the rows to publishing the new rows
 	lastSets map[string]sourceSet
 
 	mu       sync.RWMutex // protects the fields below; never held during I/O
@@ -61,13 +61,13 @@ type Objects struct {
 	pods     map[types.UID]map[Key]bool // references of each pod; true if the pod may use the object after its removal
 }
 
-// sourceSet is the last set of a source.
+// sourceSet contains the arguments of the last Set of a source.
 type sourceSet struct {
 	claimed []DefinedObject
 	unsure  map[string]bool
 }
 
-// Open loads the stored objects. pods contains the stored pods.
+// Open loads the stored objects. The parameter pods contains the stored pods.
 func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -104,7 +104,7 @@ func (o *Objects) HasPod(uid types.UID) bool {
 	return o.pods[uid] != nil
 }
 
-// Release removes a pod, and the removed objects that no other pod has.
+// Release removes a pod. It also removes objects that no manifest defines any more and no other pod uses.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	o.mu.Lock()
 	_, found := o.pods[uid]
@@ -116,7 +116,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	return o.forget(ctx)
 }
 
-// forget drops removed objects that no pod has.
+// forget drops objects that no manifest defines any more and no pod uses.
 func (o *Objects) forget(ctx context.Context) error {
 	return o.change(ctx, func(rows, map[string][]Problem) error { return nil })
 }
@@ -132,10 +132,11 @@ func sourceOf(pod *v1.Pod) string {
 // IsStatic reports whether a pod is a static pod. Only static pods use these objects.
 func IsStatic(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 
-// Register records the references of a pod. From then on, Changed is called for the pod, and the existing objects are kept for it.
+// Register records the references of a pod. From then on, Changed is called for the pod, and its objects are kept even if they are removed
+// from their manifests.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is like Register. ranBefore means that the pod may use objects that were removed while it ran.
+// register is like Register. If the parameter ranBefore is true, the pod may use objects that were removed while it ran.
 func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -157,8 +158,8 @@ func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	})
 }
 
-// change applies an edit to a copy of all rows, stores the difference, publishes it, and calls Changed. If it returns an error, nothing
-// has changed.
+// change applies an edit to a copy of all rows. It stores and publishes the changed rows, and calls Changed for the pods that use them. If
+// it returns an error, nothing has changed.
 func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -185,7 +186,7 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	return nil
 }
 
-// inUse returns the objects that at least one pod has, including removed objects.
+// inUse returns the objects that at least one pod uses, including removed objects.
 func (o *Objects) inUse() map[Key]bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -242,12 +243,12 @@ func (o *Objects) Problems() (all []Problem) {
 	return all
 }
 
-// Set replaces the objects of a source. It keeps the objects of the origins in unsure.
+// Set replaces the objects of a source. The parameter unsure contains the origins that could not be read. Their objects are kept.
 func (o *Objects) Set(ctx context.Context, source string, claimed []DefinedObject, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // other sources may use the names that this source no longer has
+		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names that this source no longer uses may solve problems of other sources
 			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
@@ -264,11 +265,11 @@ const (
 	Unchanged  = "unchanged"
 )
 
-// errDry reverts the change of a dry run.
+// errDry makes change discard the result of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. If
-// dry is set, it changes nothing.
+// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. If the
+// parameter dry is true, it only returns the results.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {

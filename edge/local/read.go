@@ -38,8 +38,8 @@ func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // the message of a kubelet: configmap "x" not found
 }
 
-// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is none, apierrors.IsNotFound is true for the error. A pod
-// that had the ConfigMap before its removal still gets it.
+// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is no such ConfigMap, apierrors.IsNotFound is true for the
+// error. A pod that used the ConfigMap before its removal still gets it.
 func (o *Objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	obj, err := o.get(pod, podspec.ConfigMap, name)
 	if err != nil {
@@ -104,9 +104,9 @@ func (o *Objects) PullSecrets(_ context.Context, pod *v1.Pod, image string) (has
 type Info struct {
 	Key
 	Origin string
-	Gone   bool            // removed from its manifest and kept for the pods that have it
+	Gone   bool            // removed from its manifest, and kept for the pods that use it
 	Object manifest.Object // must not be modified
-	Pods   []types.UID     // pods that reference it
+	Pods   []types.UID     // pods that reference the object
 }
 
 // List returns all objects, sorted by kind, namespace, name and source.

@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// Annotations that preceded the fields of seccomp and AppArmor. They have no effect any more, but must not contradict the fields.
+// Parts of the former annotations for seccomp and AppArmor. These annotations have no effect any more, but must not contradict the fields
+// that have replaced them.
 const (
 	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	localhost = "localhost/"
@@ -72,7 +73,7 @@ func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
 		"is not an AppArmor profile")
 }
 
-// annotationsAgree checks that the annotations agree with the fields.
+// annotationsAgree checks that the annotations for seccomp and AppArmor agree with the fields.
 func (r *review) annotationsAgree() {
 	spec := field.NewPath("spec")
 	compare := func(p *field.Path, key, kind string, file *string) {

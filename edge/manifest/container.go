@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containers checks containers and init containers. Their names must be unique among both. The host ports of containers must differ,
-// because containers run at the same time. Init containers may have the same host ports.
+// containers checks containers and init containers. No two of them may have the same name. Two containers may not have the same host port,
+// because they run at the same time. Init containers may have the same host port.
 func (r *review) containers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {

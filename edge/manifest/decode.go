@@ -25,17 +25,16 @@ type Options struct {
 	Source string
 	// NodeName is the name of this node.
 	NodeName string
-	// Seen is the time for the annotation kubernetes.io/config.seen, which does not affect the UID. If Seen is zero, the annotation is
-	// omitted.
+	// This time becomes the annotation kubernetes.io/config.seen, which does not affect the UID. If it is zero, the annotation is omitted.
 	Seen time.Time
-	// Lists permits objects of the kinds List and PodList. Without it, each document must be one object, as in a kubelet's manifest
-	// directory. Unlike a file of a kubelet, one file may have several documents, and objects that pods use.
+	// If this field is true, objects of the kinds List and PodList are permitted. If it is false, each document must be one object, as in a
+	// kubelet's manifest directory. In contrast to a kubelet, one file may have several documents, and may also contain objects that pods
+	// use.
 	Lists bool
 }
 
-// Decode decodes a manifest. An error rejects the whole manifest, so that a misspelled pod is not mistaken for a removed one. The error
-// consists of one or more *Error values, which ErrorsIn returns. For a manifest without documents, Decode returns an empty set and no
-// error.
+// Decode decodes a manifest. If any part is invalid, it rejects the whole manifest. Otherwise a misspelled pod could be mistaken for a
+// removed one. ErrorsIn returns the parts of the error. For a manifest without documents, Decode returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := location{origin: o.Origin}
 	docs, err := documents(data)
@@ -95,12 +94,14 @@ func typeOf(raw []byte, at location) (metav1.TypeMeta, error) {
 	return *meta, nil
 }
 
-// decodeLenient decodes raw and ignores invalid parts.
+// decodeLenient decodes JSON and ignores unknown and duplicate fields. If a field has the wrong type, it returns an error, but still
+// decodes the other fields.
 func decodeLenient(raw []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 
-// A list is a List or a typed list. Its items are decoded separately, so that each error contains the position of its item.
+// A list is an object of the kind List, or of a typed list such as PodList. Its items are decoded separately, so that each error contains
+// the position of its item.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -108,7 +109,8 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList decodes the items of a List. kind is the kind of the items of a typed list. It is empty for a List.
+// decodeList decodes the items of a List or of a typed list such as PodList. The parameter kind is the kind of the items, or empty for a
+// List.
 func decodeList(raw []byte, kind string, at location, o Options) (Set, error) {
 	var l list
 	if err := decodeStrict(raw, &l, at); err != nil {
@@ -207,7 +209,8 @@ func duplicates(set *Set, o Options) error {
 	return errors.Join(errs...)
 }
 
-// documents splits a manifest. JSON documents follow each other directly. YAML documents are separated by lines of three dashes.
+// documents splits a manifest into documents. JSON documents follow each other directly. YAML documents are separated by lines of three
+// dashes.
 func documents(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Default sets the fields that a pod omits to their defaults. It is idempotent. See
+// Default sets missing fields of a pod to their defaults. A second call changes nothing. See
 // https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/.
 func Default(pod *v1.Pod) {
 	spec := &pod.Spec
@@ -35,7 +35,7 @@ func Default(pod *v1.Pod) {
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		*spec.TerminationGracePeriodSeconds = 1
 	}
-	// serviceAccount is the former name of the field. The new name takes precedence.
+	// serviceAccount is the former name of the field serviceAccountName, which takes precedence.
 	fillZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
@@ -85,7 +85,8 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicy returns Always for an image whose content can change. Such an image has the tag latest, or neither a tag nor a digest.
+// pullPolicy returns the default pull policy for an image. It is Always for an image with the tag latest, or with neither a tag nor a
+// digest.
 func pullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil { // the runtime reports an invalid name

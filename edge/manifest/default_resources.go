@@ -17,7 +17,7 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// requestsFromLimits sets missing requests to their limits.
+// requestsFromLimits sets the missing request of each resource to its limit.
 func requestsFromLimits(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
@@ -29,8 +29,8 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is set to the sum of the containers' limits.
-// A missing request is set to the sum of the containers' requests, or else to the limit.
+// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is set to the sum of the containers' limits. A
+// missing request is set to the sum of the containers' requests. If the containers have no requests, it is set to the limit.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {

@@ -4,6 +4,6 @@
 //	 (YAML or JSON,        (unknown and           (static pods:   (those of the API server)
 //	  Lists)                duplicate fields)      name, UID)
 //
-// It rejects every manifest that an API server would reject, and also every static pod that a kubelet would reject. The error contains
-// the origin and the path of the field. The package does no I/O, reads no clock and has no state.
+// Package manifest rejects every manifest that an API server would reject, and every static pod that a kubelet would reject. The error
+// contains the origin and the path of the field. The package does no I/O, reads no clock and has no state.
 package manifest

@@ -79,7 +79,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 	}
 }
 
-// subdomainPrefix is like the rule subdomain, but it permits a dash at the end.
+// subdomainPrefix is the rule for a prefix of a subdomain name, which may end with a dash.
 func subdomainPrefix(name string) []string {
 	if len(name) > 1 && strings.HasSuffix(name, "-") {
 		name = name[:len(name)-1] + "a"

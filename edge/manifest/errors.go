@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// ErrorsIn returns the *Errors in err, which is an error of Decode.
+// ErrorsIn returns all values of type *Error that an error of Decode contains.
 func ErrorsIn(err error) []*Error {
 	var one *Error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

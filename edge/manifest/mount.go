@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// mounts checks volume mounts. As in an API server, a relative mount path is permitted. The runtime makes it absolute.
+// mounts checks volume mounts. It permits relative mount paths, as an API server does. The runtime makes them absolute.
 func (r *review) mounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
@@ -36,7 +36,7 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 	}
 }
 
-// bindOptions checks the options of a bind mount. Each may be there once.
+// bindOptions checks the options of a bind mount. No option may occur twice.
 func (r *review) bindOptions(p *field.Path, m v1.VolumeMount) {
 	for i, o := range m.BindMountOptions {
 		oneOfIf(r, p.Index(i), &o, string(v1.BindMountOptionNoDev), string(v1.BindMountOptionNoExec), string(v1.BindMountOptionNoSUID))
@@ -96,7 +96,7 @@ func (r *review) rejectBacksteps(p *field.Path, name string) {
 	r.failIf(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
 }
 
-// checkDescending rejects a path that leaves its base directory.
+// checkDescending rejects a path that can lead out of its base directory.
 func (r *review) checkDescending(p *field.Path, name string) {
 	r.failIf(path.IsAbs(name), p, name, "must be a relative path")
 	r.rejectBacksteps(p, name)

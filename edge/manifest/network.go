@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// hostNames checks the names of a pod, and its hostAliases.
+// hostNames checks the hostname, the subdomain and the hostAliases of a pod.
 func (r *review) hostNames(p *field.Path) {
 	s := r.spec
 	if s.Hostname != "" {
@@ -46,7 +46,7 @@ func (r *review) address(p *field.Path, ip string) {
 	r.errs = append(r.errs, validation.IsValidIPForLegacyField(p, ip, true, nil)...)
 }
 
-// dns checks the dnsConfig of a pod. The limits are those of resolv.conf and glibc.
+// dns checks the dnsConfig of a pod. The limits come from resolv.conf and glibc.
 func (r *review) dns(p *field.Path) {
 	oneOf(r, p.Child("dnsPolicy"), r.spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
 	p = p.Child("dnsConfig")

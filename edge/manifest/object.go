@@ -20,7 +20,7 @@ type Object interface {
 	Marshal() ([]byte, error)
 }
 
-// A Set is the content of a manifest, in the order of the manifest.
+// A Set contains the pods and objects of a manifest, each in the order of the manifest.
 type Set struct {
 	Pods    []*v1.Pod
 	Objects []Object
@@ -34,7 +34,7 @@ func (s *Set) add(other Set) {
 	s.Objects = append(s.Objects, other.Objects...)
 }
 
-// New returns an empty object of a kind, or nil if manifests cannot have objects of that kind.
+// New returns an empty object of the given kind, or nil if manifests cannot define objects of that kind.
 func New(kind string) Object {
 	switch kind {
 	case "ConfigMap":
@@ -112,7 +112,7 @@ func unsupported(kind string, raw []byte, at location) error {
 	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
 }
 
-// A workload has the fields of a controller's manifest that asPod reads.
+// A workload is the part of a controller's manifest that asPod reads.
 type workload struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {
@@ -129,7 +129,7 @@ type meta struct {
 	Namespace string `json:"namespace"`
 }
 
-// asPod returns one line of advice on how to write the pod of a controller as a manifest.
+// asPod returns one line that advises how to rewrite the manifest of a controller as the manifest of a pod.
 func asPod(kind string, raw []byte) string {
 	var w workload
 	_ = decodeLenient(raw, &w) // invalid parts are omitted

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxKeys is the maximum number of keys of a ConfigMap or Secret, because each key becomes a file. An API server has no such limit,
-	// but real objects have far fewer keys.
+	// maxKeys is the maximum number of keys of a ConfigMap or Secret. The limit exists because each key becomes a file. An API server has
+	// no such limit, but real objects have far fewer keys.
 	maxKeys = 10_000
-	// maxClaim is the maximum size of a claim, in bytes. It is the maximum quota of a file system.
+	// maxClaim is the maximum size of a claim, in bytes. It is also the maximum quota of a file system.
 	maxClaim = 1 << 60
 )
 
-// validateObject returns the errors that an API server would report for a new object, and an error for each feature that the node does
-// not have.
+// validateObject returns the errors that an API server would report for a new object. It also returns an error for each feature that this
+// node does not support.
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")

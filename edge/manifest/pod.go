@@ -25,7 +25,7 @@ func (r *review) lifetime(p *field.Path) {
 	}
 }
 
-// references checks the names of other objects in the spec.
+// references checks the names by which the spec refers to other objects.
 func (r *review) references(p *field.Path) {
 	s := r.spec
 	r.errs = append(r.errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
@@ -72,7 +72,7 @@ func (r *review) claims(p *field.Path) {
 	}
 }
 
-// hostUsers checks pods with a user namespace.
+// hostUsers checks that a pod with a user namespace uses neither a namespace of the host nor block devices.
 func (r *review) hostUsers(p *field.Path) {
 	s := r.spec
 	if s.HostUsers == nil || *s.HostUsers {

@@ -56,7 +56,7 @@ func (r *review) lifecycle(p *field.Path, l *v1.Lifecycle) {
 	}
 }
 
-// A handler is a probe or a lifecycle hook. One of its fields should be set.
+// A handler is the action of a probe or of a lifecycle hook. Exactly one of its fields must be set.
 type handler struct {
 	Exec      *v1.ExecAction
 	HTTPGet   *v1.HTTPGetAction
@@ -129,7 +129,7 @@ func (r *review) port(p *field.Path, port intstr.IntOrString) {
 	r.inRange(p, int64(port.IntVal), 1, 65535)
 }
 
-// stopSignal checks a container's stop signal. Names of real-time signals count up from SIGRTMIN and down from SIGRTMAX.
+// stopSignal checks a container's stop signal. The names of real-time signals are SIGRTMIN+n and SIGRTMAX-n.
 func (r *review) stopSignal(p *field.Path, signal v1.Signal) {
 	if r.spec.OS == nil {
 		r.forbidden(p, "needs spec.os.name")

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources checks limits and requests. It calls name to check the name of each resource.
+// resources checks limits and requests. It calls the function name to check the name of each resource.
 func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {
@@ -76,8 +76,8 @@ func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended reports whether a resource is an extended resource, as device plugins provide them. Its name must also be valid with the
-// prefix "requests.", because quotas use that name.
+// isExtended reports whether a resource is an extended resource, such as the devices of a device plugin. Its name must also be valid with
+// the prefix "requests.", because quotas use the name with this prefix.
 func isExtended(name v1.ResourceName) bool {
 	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
@@ -121,7 +121,7 @@ func (r *review) podResources(p *field.Path) {
 		overhead := v1.ResourceRequirements{Limits: r.spec.Overhead}
 		before := len(r.errs)
 		r.resources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
-		for _, e := range r.errs[before:] { // the errors for the overhead must not contain the path element "requests"
+		for _, e := range r.errs[before:] { // the path of the overhead has no element "limits"
 			e.Field = strings.Replace(e.Field, "spec.overhead.limits", "spec.overhead", 1)
 		}
 	}

@@ -80,7 +80,7 @@ func (r *review) checkSpread(p *field.Path) {
 	}
 }
 
-// labelKeys checks the label keys whose values come from the labels of the pod.
+// labelKeys checks matchLabelKeys and mismatchLabelKeys. They are label keys whose values come from the labels of the pod.
 func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.LabelSelector) {
 	for _, list := range []struct {
 		name string
@@ -157,7 +157,8 @@ func (r *review) affinity(p *field.Path) {
 	}
 }
 
-// nodeTerm checks a term of a node selector. labels means that the values must be valid label values. It is false for a preferred term.
+// nodeTerm checks a term of a node selector. If the parameter labels is true, the values must be valid label values. This is not required
+// for a preferred term.
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)

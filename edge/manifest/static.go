@@ -20,10 +20,10 @@ import (
 // makeStatic turns a pod into a static pod of this node, as a kubelet does
 // (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods of the API server.
 //
-// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest, and a UID in the
-// manifest is only a part of that content. Therefore a copy of a pod from kubectl's output is not mistaken for that pod, and a changed
-// manifest gets another UID. Second, the name of a pod of the local source (`islet apply`) does not get the node's name as a suffix,
-// because users apply and delete the pod by its name on this node.
+// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest. A UID in the manifest
+// is treated like any other content. Therefore a copy of a pod from kubectl's output is not mistaken for that pod, and a changed manifest
+// gets another UID. Second, the name of a pod of the local source (`islet apply`) does not get the node's name as a suffix, because users
+// apply and delete the pod by its name on this node.
 func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
@@ -66,8 +66,8 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	return nil
 }
 
-// uidOf derives a UID from the content and the origin of a manifest. The UID does not change after a restart, or in releases with
-// additional defaults. For URLs, the name of the node is not included, as in a kubelet.
+// uidOf derives a UID from the content and the origin of a manifest. The UID stays the same after a restart, and in releases with
+// additional defaults. For a file, it also depends on the name of the node. For a URL, it does not. A kubelet makes the same difference.
 func uidOf(raw []byte, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// decodeStrict decodes raw and stores the result at the pointer into. As in the strict field validation of the API server, unknown and
-// duplicate fields are errors.
+// decodeStrict decodes JSON and stores the result at the pointer into. Unknown and duplicate fields are errors, as in the strict field
+// validation of the API server.
 func decodeStrict(raw []byte, into any, at location) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
@@ -30,15 +30,15 @@ func decodeStrict(raw []byte, into any, at location) error {
 		var fieldErr kjson.FieldError
 		if errors.As(e, &fieldErr) {
 			path = fieldErr.FieldPath()
-			detail, _, _ = strings.Cut(detail, ` "`) // the field's path follows
+			detail, _, _ = strings.Cut(detail, ` "`) // cut off the field's path, which follows
 		}
 		errs = append(errs, at.fail(path, "%s", detail))
 	}
 	return errors.Join(errs...)
 }
 
-// locate finds the field that caused err when raw was decoded as a t. The decoder's message contains no list indexes, and no path for
-// types with their own decoder, such as quantities. So locate decodes the parts of raw separately and descends into the part that fails.
+// locate finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with their own
+// decoder, such as quantities. So locate decodes each part of the JSON text separately and descends into the part that fails.
 func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

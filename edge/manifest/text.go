@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// Limits of the memory for a manifest. maxMemory applies to a decoded object, and maxTree to the tree of a YAML document.
+	// Limits of a manifest. A decoded object may use maxMemory bytes, and the tree of a YAML document may use maxTree bytes.
 	maxMemory    = 8 << 20
 	maxTree      = 32 << 20
 	maxDocuments = 1000
@@ -31,7 +31,7 @@ const (
 type document struct {
 	text []byte
 	yaml bool
-	line int // number of preceding lines in the manifest
+	line int // number of lines in the manifest before the document
 }
 
 func splitJSON(data []byte) ([]document, error) {
@@ -94,7 +94,8 @@ func splitYAML(data []byte) ([]document, error) {
 	return docs, nil
 }
 
-// read returns the document as JSON, and adds the number of its objects to objects.
+// read returns the document as JSON. It adds the number of JSON objects in the document to the counter objects, and returns an error if the
+// counter exceeds maxObjects.
 func (d document) read(objects *int) ([]byte, error) {
 	raw, err := d.toJSON()
 	if err != nil {
@@ -129,11 +130,12 @@ func (d document) toJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// mergeKey matches text that may be a merge key (<<).
+// mergeKey matches text that may be a YAML merge key (<<).
 var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
 
-// parse parses YAML and rejects duplicate keys. The strict parser also rejects a key that overrides a merged key. Therefore a document
-// with merge keys is first parsed with these keys quoted, which makes them ordinary keys.
+// parse parses YAML and rejects duplicate keys. The strict parser also rejects a key that overrides a merged key, although that is valid. A
+// document with merge keys is therefore parsed twice: first strictly, with the merge keys quoted so that they are ordinary keys, and then
+// normally.
 func (d document) parse() (tree any, err error) {
 	if !mergeKey.Match(d.text) {
 		err = yaml.UnmarshalStrict(d.text, &tree)
@@ -149,7 +151,7 @@ func (d document) parse() (tree any, err error) {
 
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
-// yamlError adds the lines before the document to the line numbers of an error.
+// yamlError corrects the line numbers in an error, so that they count from the start of the manifest.
 func (d document) yamlError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var several *yaml.TypeError
@@ -167,7 +169,7 @@ var (
 	errTooLarge = fmt.Errorf("is larger than %d bytes with its aliases written out", MaxSize)
 )
 
-// countObjects returns the number of objects in valid JSON. It returns an error if they are nested too deeply for recursive functions.
+// countObjects returns the number of JSON objects in valid JSON. It returns an error if they are nested too deeply for recursive functions.
 func countObjects(text []byte) (int, error) {
 	objects, depth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -192,8 +194,8 @@ func countObjects(text []byte) (int, error) {
 	return objects, nil
 }
 
-// writeJSON writes a value of the YAML parser as JSON. Aliases share memory, so the output can be far larger than the tree. writeJSON
-// returns an error when the output exceeds MaxSize.
+// writeJSON writes a value of the YAML parser as JSON. YAML aliases share memory, so the output can be far larger than the parsed value.
+// writeJSON returns an error when the output exceeds MaxSize.
 func writeJSON(out *bytes.Buffer, v any) error {
 	if out.Len() > MaxSize {
 		return errTooLarge
@@ -257,7 +259,7 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key converts a YAML key to a string. As in Kubernetes, an unquoted 8080 or true is converted to the text in the document.
+// key converts a YAML key to a string. A number or a boolean, such as 8080 or true without quotes, becomes its text, as in Kubernetes.
 func key(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the errors that an API server would report for a new pod with defaults, with the features that are enabled by default.
+// Validate returns the errors that an API server with default feature gates would report for a new pod. The pod must already have its
+// defaults.
 func Validate(pod *v1.Pod) field.ErrorList {
 	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
 	r.metadata(field.NewPath("metadata"))
@@ -34,7 +35,7 @@ func Validate(pod *v1.Pod) field.ErrorList {
 	return r.errs
 }
 
-// A review collects the errors of one pod. Its methods are the validation rules. Each file contains the rules for one subject.
+// A review collects the errors of one pod or object. Its methods are the validation rules. Each file contains the rules for one subject.
 type review struct {
 	pod     *v1.Pod
 	spec    *v1.PodSpec
@@ -58,7 +59,7 @@ func (r *review) duplicate(p *field.Path, value any) {
 	r.errs = append(r.errs, field.Duplicate(p, value))
 }
 
-// failIf adds an error if bad is true.
+// failIf adds an error if the condition bad is true.
 func (r *review) failIf(bad bool, p *field.Path, value any, detail string) {
 	if bad {
 		r.invalid(p, value, detail)
@@ -73,14 +74,14 @@ func (r *review) require(p *field.Path, text string) bool {
 	return text != ""
 }
 
-// checkName checks that a name is not empty and passes a rule of apimachinery.
+// checkName checks that a name is not empty, and that it is valid according to a rule of package apimachinery.
 func (r *review) checkName(p *field.Path, name string, rule func(string) []string) {
 	if r.require(p, name) {
 		r.rule(p, name, rule)
 	}
 }
 
-// rule checks a value by a rule of apimachinery and adds the errors of the rule.
+// rule checks a value with a rule of package apimachinery, and adds the errors that the rule returns.
 func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
 		r.invalid(p, value, msg)
@@ -119,7 +120,7 @@ func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	}
 }
 
-// addUnique adds an error if seen contains name. Then it adds name to seen.
+// addUnique adds an error if a name occurs for the second time. The map seen contains the names so far. addUnique adds the name to it.
 func (r *review) addUnique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return

@@ -93,7 +93,7 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 	}
 }
 
-// mode checks the mode of files, which may only have permission bits.
+// mode checks the mode of files. It may contain only permission bits.
 func (r *review) mode(p *field.Path, mode *int32) {
 	if mode != nil {
 		r.failIf(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// storage checks the volumes of storage outside of the node.
+// storage checks volumes that use storage outside of the node.
 func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "nfs":

@@ -36,7 +36,7 @@ func (r *review) system(p *field.Path) {
 	}
 }
 
-// A setting is the name of an optional field, and whether the field is set.
+// A setting is an optional field, with its name.
 type setting struct {
 	set  bool
 	name string

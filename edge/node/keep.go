@@ -23,9 +23,9 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // reached after an outage of half an hour
 	steadyTime = 10 * time.Second // minimum duration of a session that resets the back-off
-	// maxReverts is the number of changes by other programs that are reverted immediately within StatusEvery. Further changes are
-	// reverted at the next tick. Otherwise two programs that revert each other's changes would send requests as fast as the server
-	// answers.
+	// maxReverts is the maximum number of changes by other programs that are reverted immediately in each period of StatusEvery. Further
+	// changes are reverted at the end of the period. Without a limit, two programs that revert each other's changes would send requests as
+	// fast as the server answers.
 	maxReverts = 3
 )
 
@@ -59,8 +59,8 @@ var errRewritten = errors.New("the cluster has another history than before")
 // errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session maintains the Node until an error occurs. It reads or creates the Node if it is unknown. It calls up when the API server has
-// answered.
+// session maintains the Node until an error occurs. If the Node is not known yet, session reads it, or creates it. When the API server has
+// answered, session calls the function up.
 func (r *reporter) session(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
@@ -102,7 +102,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	}
 }
 
-// dropIfOutdated drops the known Node if the error shows that the Node is outdated.
+// dropIfOutdated drops the known Node if the error shows that the known Node is outdated. It returns the error.
 func (r *reporter) dropIfOutdated(err error) error {
 	outdated := apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err)
 	if outdated || errors.Is(err, errRewritten) || errors.Is(err, errDeleted) {
@@ -133,8 +133,8 @@ func (r *reporter) follow(ctx context.Context) error {
 	return nil
 }
 
-// event handles one change of the Node. The watch returns only metadata. Most changes are the node's own reports, whose content is known.
-// After any other change, the Node must be read.
+// event handles one change of the Node. Most changes are this node's own reports, whose content is known. After any other change, the Node
+// must be read, because the watch returns only metadata.
 func (r *reporter) event(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
@@ -159,7 +159,8 @@ func (r *reporter) replaceNode(ctx context.Context, node *v1.Node) {
 	r.storeNode(ctx, node)
 }
 
-// isNewer reports whether version a is newer than b. It returns true if a version is not a number. The versions of API servers are numbers.
+// isNewer reports whether version a is newer than version b. API servers use numbers as versions. If a version is not a number, isNewer
+// returns true.
 func isNewer(a, b string) bool {
 	now, err := strconv.ParseUint(a, 10, 64)
 	before, err2 := strconv.ParseUint(b, 10, 64)

@@ -25,8 +25,8 @@ const (
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// keepLease renews the lease until ctx ends. A failed renewal is retried before the next renewal is due, even after a long outage,
-// because the control plane judges the node's health by the lease. While the link is down, keepLease waits for the link.
+// keepLease renews the lease until ctx ends. The control plane judges the node's health by the lease, so a failed renewal is retried before
+// the next renewal is due. This is also true in a long outage. While the link is down, keepLease waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: every / 2}
@@ -37,7 +37,7 @@ func (n *Node) keepLease(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, kube.ErrBusy) { // the answer waits behind other data
+		if errors.Is(err, kube.ErrBusy) { // the renewal waited for other data of this node
 			continue
 		}
 		l.logOutage(err)
@@ -57,12 +57,12 @@ func (n *Node) keepLease(ctx context.Context) {
 	}
 }
 
-// A lease is the Lease of the node. No other program writes it, so it is patched without being read.
+// A lease renews the Lease of the node. No other program writes this Lease, so it is patched without a read.
 type lease struct {
 	*Node
 	upToDate bool      // all fields except renewTime are up to date
 	last     time.Time // time of the last acknowledged renewal
-	failing  bool      // the last renewal failed; an outage is logged once
+	failing  bool      // the last renewal failed; used to log an outage only once
 }
 
 // logOutage logs the start and the end of an outage.
@@ -90,11 +90,11 @@ func (l *lease) renewLease(ctx context.Context) error {
 }
 
 func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
-	if err := l.History.VerifyServer(ctx); err != nil { // must be called before the renewal overwrites the evidence
+	if err := l.History.VerifyServer(ctx); err != nil { // reads the old Lease; the renewal would overwrite the evidence
 		return nil, err
 	}
 	now := l.Now()
-	if !now.After(l.last) { // the clock was set back or stands still, but the time must change
+	if !now.After(l.last) { // the clock was set back or stands still, but renewTime must change
 		now = l.last.Add(time.Second)
 	}
 	owners := l.owners()

@@ -26,10 +26,10 @@ type Meta interface {
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	SuspectServer()                                                  // reports that a renewal has failed
-	VerifyServer(ctx context.Context) error                          // must be called before each renewal
-	RecordRenewal(ctx context.Context, version string, at time.Time) // reports that the server has acknowledged a renewal
-	RecordMissingLease(ctx context.Context)                          // reports that the server has no Lease
+	SuspectServer()                                                  // call it after a failed renewal
+	VerifyServer(ctx context.Context) error                          // call it before each renewal
+	RecordRenewal(ctx context.Context, version string, at time.Time) // call it after the server has acknowledged a renewal
+	RecordMissingLease(ctx context.Context)                          // call it if the server has no Lease
 	WatchEpoch() <-chan struct{}                                     // receives a value when the known Node is outdated
 }
 
@@ -42,10 +42,9 @@ func (noHistory) RecordRenewal(context.Context, string, time.Time) {}
 func (noHistory) RecordMissingLease(context.Context)               {}
 func (noHistory) WatchEpoch() <-chan struct{}                      { return nil }
 
-// A Claim detects another machine with the name of the node. *twin.Twin implements it.
+// A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// Annotations returns the annotations that the next renewal sets. created means that the renewal
-	// creates the Lease.
+	// Annotations returns the annotations that the next renewal sets. The parameter created is true if the renewal creates the Lease.
 	Annotations(created bool) map[string]any
 	// EvaluateLease evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
 	EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool)
@@ -85,7 +84,7 @@ type Facts struct {
 	Images          []v1.ContainerImage // largest first; Node applies Config.MaxImages
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	Features        *v1.NodeFeatures
-	// Declared is the sorted list of this node's declared features (KEP-5328).
+	// Declared is the sorted list of the features that this node declares (KEP-5328).
 	Declared []string
 	NotReady []string // a kubelet's reasons why pods cannot run here; empty if the node is Ready
 	// VolumesInUse is the list of volumes that must not be detached.
@@ -102,9 +101,9 @@ type Config struct {
 	Name   string
 	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be fast
 	Meta   Meta
-	// Changed is called when the labels, annotations, spec (with taints and podCIDRs) or UID of the Node have changed, or the resources
-	// that other programs advertise. The capacity of its argument contains only these resources. New calls it for the stored Node. It
-	// must not block. It may be nil.
+	// Changed is called when one of these parts of the Node has changed: the labels, annotations, spec (with taints and podCIDRs), UID, or
+	// the resources that other programs advertise. The capacity of the argument contains only these resources. New calls Changed with the
+	// stored Node. Changed must not block, and may be nil.
 	Changed func(*v1.Node)
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
@@ -120,11 +119,10 @@ type Config struct {
 
 	// KeptAnnotations contains annotations that are restored whenever they differ. An empty value removes the annotation.
 	KeptAnnotations map[string]string
-	// KeptNow returns further annotations that are restored like those of KeptAnnotations. Their values change while the agent runs. KeptNow
-	// may be nil.
+	// KeptNow returns further annotations to restore, whose values change while the agent runs. KeptNow may be nil.
 	KeptNow func() map[string]string
-	// OwnConditions contains the types of conditions that belong to this node, in addition to a kubelet's. A condition of such a type is
-	// removed from the Node if neither Facts nor Claim returns it.
+	// OwnConditions contains the types of islet's own conditions. A condition of such a type is removed from the Node if neither Facts nor
+	// Claim returns it.
 	OwnConditions []v1.NodeConditionType
 
 	// Settings for the registration.
@@ -135,8 +133,8 @@ type Config struct {
 	Cordoned    bool       // !registerSchedulable
 	ProviderID  string
 	Port        int32 // port of the kubelet API
-	// CloudAddresses is --cloud-provider=external. Then existing addresses of the Node belong to the provider, and the node sets its own
-	// addresses only if there are none.
+	// CloudAddresses is true with --cloud-provider=external. Then the cloud provider manages the addresses of the Node. This node sets its
+	// own addresses only if the Node has none.
 	CloudAddresses bool
 
 	StatusEvery time.Duration // nodeStatusUpdateFrequency
@@ -153,7 +151,7 @@ type Config struct {
 type Node struct {
 	Config
 	poke chan struct{} // capacity 1
-	// Retry is forwarded to these two channels, one for each goroutine. They are nil if Retry is nil.
+	// The values of Retry are forwarded to these two channels, one for each goroutine. Both channels are nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
 	rewritten <-chan struct{}
@@ -217,15 +215,15 @@ func decode(text string, log *slog.Logger) *v1.Node {
 	return node
 }
 
-// LastKnown returns the last known Node, or nil if it was never read. It contains the metadata and the spec. Of the status it contains only
-// the resources that other programs advertise. It must not be modified.
+// LastKnown returns the last known Node, or nil if the Node was never read. The result has the metadata and the spec. Its status has only
+// the resources that other programs advertise. Callers must not modify the result.
 func (n *Node) LastKnown() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last
 }
 
-// Poke signals that the facts may have changed.
+// Poke requests a report of the status, because Facts may return something else than before.
 func (n *Node) Poke() { signal(n.poke) }
 
 func signal(c chan struct{}) {

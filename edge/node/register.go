@@ -22,8 +22,8 @@ const (
 	betaArch = "beta.kubernetes.io/arch"
 )
 
-// register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels. The
-// watch reports that change.
+// register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels of an
+// existing Node. The returned Node does not contain this change, but the watch reports it.
 func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	n.Startup.Registering()
 	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
@@ -95,9 +95,9 @@ func (n *Node) tellReady(s *v1.NodeStatus) {
 	}
 }
 
-// reconcile sets the standard labels of an existing Node. As in a kubelet, --node-labels and registerWithTaints apply only to the
-// registration, because an administrator may have changed them since. reconcile also clears the managedFields, unless server-side apply
-// is used. They are most of a Node's metadata, and every report returns the metadata. See
+// reconcile sets the standard labels of an existing Node. Labels and taints of the configuration (--node-labels, registerWithTaints) are
+// set only at the registration, as in a kubelet, because an administrator may have changed them since. reconcile also clears the
+// managedFields, unless server-side apply is used. They are most of a Node's metadata, and every report returns the metadata. See
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
@@ -156,12 +156,12 @@ func (r *reporter) keepAnnotations(ctx context.Context) error {
 		return fmt.Errorf("set the annotations of the Node: %w", err)
 	}
 	if m.UID != r.server.UID {
-		return errDeleted // another program has created the Node again
+		return errDeleted // the Node was deleted, and another program has created it again
 	}
 	r.server = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: r.server.Status}
 	r.storeNode(ctx, r.server)
 	return nil
 }
 
-// noManagedFields makes the API server clear the managedFields of an object.
+// noManagedFields is a value for managedFields that makes the API server clear this field.
 var noManagedFields = []map[string]any{{}}

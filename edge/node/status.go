@@ -24,13 +24,13 @@ type reporter struct {
 	*Node
 	server     *v1.Node  // the server's version; nil if unknown
 	seen       string    // the newest version whose content is known; the watch starts there
-	reportedAt time.Time // time of the last report; zero if this Node has none since the start
+	reportedAt time.Time // time of the last report; zero if the Node has not been reported since the agent started
 	behind     bool      // other programs have changed the Node since it was read
 	reverted   int       // number of reverted changes of other programs since the last tick
 }
 
-// report sends the differences from the server's status, with new heartbeats. Without a difference, it sends the heartbeats only when
-// they are due.
+// report compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends the
+// heartbeats only when they are due.
 func (r *reporter) report(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err
@@ -82,15 +82,16 @@ func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	return slices.Contains(n.OwnConditions, t)
 }
 
-// withExtendedResources returns own, extended by the resources in capacity that other programs advertise. All of them are allocatable, as
-// with a kubelet. See https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
+// withExtendedResources returns the node's own resources together with the resources in the given capacity that other programs advertise.
+// The whole amount of these resources is allocatable, as in a kubelet. See
+// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
 func withExtendedResources(own, capacity v1.ResourceList) v1.ResourceList {
 	list := extendedResources(capacity)
 	maps.Copy(list, own)
 	return list
 }
 
-// extendedResources returns the resources of a capacity that other programs advertise. Their names contain a domain.
+// extendedResources returns the resources in a capacity that other programs advertise. The name of such a resource contains a domain.
 func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -135,7 +136,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	return st
 }
 
-// conditions returns a kubelet's conditions in its order, with its reasons and messages. See
+// conditions returns the same conditions as a kubelet, in the same order, with the same reasons and messages. See
 // https://kubernetes.io/docs/reference/node/node-status/#condition.
 func conditions(f Facts) []v1.NodeCondition {
 	pressure := func(t v1.NodeConditionType, found bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {

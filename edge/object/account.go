@@ -18,8 +18,8 @@ func (c *Cache) ServiceAccount(ctx context.Context, namespace, name string) (*me
 	return kube.GetMetadata[v1.ServiceAccount](ctx, c.cfg.Client, namespace, name)
 }
 
-// AccountToken requests a token with the given audience for the pod's service account, which must have the given UID. The token is bound
-// to the pod and has the server's default lifetime. It is not stored.
+// AccountToken requests a token for the pod's service account, with the given audience. The service account must have the given UID. The
+// token is bound to the pod and has the server's default lifetime. It is not stored.
 func (c *Cache) AccountToken(
 	ctx context.Context, pod *v1.Pod, account types.UID, audience string,
 ) (token string, expires time.Time, err error) {

@@ -31,8 +31,8 @@ const maxSelector = 100 << 10
 // errNoBundle is the error of a projection that selects no bundle and is not optional.
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
-// bundles returns the kind ClusterTrustBundle. A node may list and watch its objects. An item is either a single bundle with a given
-// name, or all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
+// bundles returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given name, or
+// all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
 func bundles() *kind {
 	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {
@@ -61,10 +61,10 @@ func ofSigner(o metav1.ListOptions, signer string) metav1.ListOptions {
 }
 
 // maxAnchors is the maximum size of the decoded bundles of one projection, in bytes. An object of the API server has at most 1.5 MiB. For
-// comparison, the web's certificate authorities have 220 KiB.
+// comparison, the certificate authorities of a web browser have 220 KiB.
 const maxAnchors = 4 << 20
 
-// bundleKey returns the key of the item that a projection selects, and false if the projection selects none.
+// bundleKey returns the key of the item that a projection selects. It returns false if the projection has neither a name nor a signer.
 func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 	k := store.ObjectKey{Kind: bundleKind}
 	switch {
@@ -77,7 +77,8 @@ func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 }
 
 // TrustAnchors returns the certificates of the bundles that a projection of the pod selects, in PEM. It removes comments and duplicates.
-// The order has no meaning and is stable for a pod. If no bundle matches an optional projection, TrustAnchors returns no certificates.
+// The order of the certificates is arbitrary, but it is always the same for the same pod. If no bundle matches an optional projection,
+// TrustAnchors returns no certificates.
 func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	k, asks := bundleKey(p)
 	if !asks {
@@ -87,7 +88,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	selector := labels.Everything()
 	if k.Name == "" {
 		var err error
-		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // a nil selector selects no bundle
+		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // for a nil labelSelector, this selects no bundle
 			return nil, fmt.Errorf("its labelSelector: %w", err)
 		}
 		if n := len(selector.String()); n > maxSelector {
@@ -123,8 +124,8 @@ func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
 	return it != nil && it.gone
 }
 
-// anchors joins the certificates of bundles. The order is salted, so that no program relies on it. It is stable, so that files are not
-// rewritten while the bundles are unchanged.
+// anchors joins the certificates of bundles. It sorts them by a hash of the salt and the certificate. The order therefore differs between
+// pods, so no program can rely on it. It does not change while the bundles are unchanged, so files are not rewritten.
 func anchors(salt string, bundles []string) []byte {
 	type anchor struct {
 		place [sha256.Size]byte

@@ -24,7 +24,7 @@ import (
 const (
 	Watch = "Watch" // watches the objects: changes arrive immediately, and there is no traffic without changes
 	TTL   = "Cache" // reads the objects each minute, and for each new pod
-	Get   = "Get"   // like Cache, and also reads them before each start of a container
+	Get   = "Get"   // like "Cache", and also reads the objects before each start of a container
 )
 
 // updateTimeout is the maximum time that a pod waits for an update of known objects.
@@ -46,7 +46,7 @@ type Config struct {
 	Store          Store
 	Node           string           // the name of this node
 	Strategy       string           // Watch, TTL or Get; the default is Watch
-	Every          time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
+	Every          time.Duration    // approximate interval between two reads of a claim whose volume may grow; the default is 80 s
 	Changed        func(types.UID)  // called when an object or token of the pod has changed; must not block
 	OnPeriodicTask func()           // called when an object was polled; must not block; may be nil
 	Now            func() time.Time // clock for the expiry of tokens; the default is time.Now
@@ -58,7 +58,7 @@ type Problem struct {
 	UID     types.UID // UID of the pod
 	Object  string    // for example "Secret default/wifi"
 	Message string
-	// Known means that an older version of the object is known and used.
+	// Known is true if an older version of the object is known. Pods use that version.
 	Known bool
 }
 
@@ -70,7 +70,7 @@ type Cache struct {
 	signal chan struct{} // capacity 1; a value means that an item needs a goroutine
 	tokens *tokens
 	born   time.Time
-	phase  float64 // random offset of the beats from 0 to 1, see untilBeat
+	phase  float64 // random offset of the beats, from 0 to 1; see untilBeat
 
 	mu      sync.Mutex
 	epoch   int // number of calls of DropVersions
@@ -95,8 +95,8 @@ func New(cfg Config) *Cache {
 	}
 }
 
-// Load restores the stored objects and tokens for the pods of this node. It removes objects that no pod references from the store. Call
-// it once, before all other methods.
+// Load restores the stored objects and tokens for the pods of this node. It deletes all other objects from the store. Call it once, before
+// all other methods.
 func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	objects, err := c.cfg.Store.Objects(ctx)
 	if err != nil {
@@ -181,8 +181,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake queues the parked items that are due. It returns the time when the next parked item is due, or zero if no item is parked. The
-// caller must hold mu.
+// wake moves the parked items that are due to the list pending. It returns the time at which the next parked item is due, or zero if no
+// item is parked. The caller must hold mu.
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
@@ -201,7 +201,7 @@ func (c *Cache) wake(now time.Time) (next time.Time) {
 func (*Cache) Name() string { return "objects" }
 
 // Prepare registers the pod and waits for the first read of each object that the pod references. It does not wait for objects that are
-// already known. If a read fails, the method that returns the object returns the error.
+// already known. It ignores a failed read. The method that returns the object then returns the error.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if isStatic(pod) {
@@ -221,7 +221,7 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitBriefly waits for updates of known objects, at most for patience.
+// waitBriefly waits for updates of known objects, at most for updateTimeout.
 func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
@@ -297,9 +297,9 @@ func (c *Cache) Problems() []Problem {
 	return all
 }
 
-// register records the objects that a pod references. waits contains a channel for each unknown object. The pod can use its objects when
-// all of them are closed. fresh contains a channel for each update of a known object. ranBefore means that the pod may use objects that
-// the server deleted while the pod ran.
+// register records the objects that a pod references. The first result contains a channel for each unknown object. When all these channels
+// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. If the parameter
+// ranBefore is true, the pod may use objects that the server deleted while the pod ran.
 func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, ranBefore)
@@ -330,10 +330,10 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 	return waits, fresh
 }
 
-// isPolled reports whether objects of a kind are read at intervals instead of watched.
+// isPolled reports whether objects of a kind are read at intervals and not watched.
 func (c *Cache) isPolled(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
-// item returns the item of a key and creates it if necessary. The caller must hold mu.
+// item returns the item with the given key. It creates the item if necessary. The caller must hold mu.
 func (c *Cache) item(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {

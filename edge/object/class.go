@@ -10,8 +10,8 @@ import (
 
 // RuntimeHandler returns the handler of the pod's RuntimeClass, or "" for the node's default if the pod specifies no class. An unknown
 // class is an error, because a pod that needs more isolation must not run with less. The handler is stored, so a pod that ran here before
-// also starts without a link. For a static pod, the handler is the name of the class, because the pod starts before the API server is
-// read. See https://kubernetes.io/docs/concepts/containers/runtime-class/.
+// also starts without a link. A static pod starts before any RuntimeClass can be read. Its handler is therefore the name of its class. See
+// https://kubernetes.io/docs/concepts/containers/runtime-class/.
 func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	class := classOf(pod)
 	if class == "" || isStatic(pod) {

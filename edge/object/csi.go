@@ -20,7 +20,7 @@ func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
 }
 
-// drivers returns the kind CSIDriver. A node may list and watch its objects.
+// drivers returns the kind for CSIDrivers. A node may list and watch them.
 func drivers() *kind {
 	k := kindOf(func(l *storagev1.CSIDriverList) *[]storagev1.CSIDriver { return &l.Items }, func(d *storagev1.CSIDriver) bool {
 		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name}
@@ -31,7 +31,7 @@ func drivers() *kind {
 	return k
 }
 
-// attachments returns the kind VolumeAttachment. A node may only get its objects.
+// attachments returns the kind for VolumeAttachments. A node may only get them.
 func attachments() *kind {
 	k := getOnlyKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment {
 		return &l.Items
@@ -63,7 +63,8 @@ func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// optionalReferences returns the optional references of an item. The caller must hold mu, or be the only user of the item.
+// optionalReferences returns the keys of the objects that an item's object references and that are read only on request. The caller must
+// hold mu, or be the only user of the item.
 func (it *item) optionalReferences() []store.ObjectKey {
 	if !it.isKnown() || it.kind.optionalReferences == nil {
 		return nil
@@ -71,7 +72,7 @@ func (it *item) optionalReferences() []store.ObjectKey {
 	return it.kind.optionalReferences(it.content)
 }
 
-// requestedOptional returns the optional references of an item that RenewAttachment has requested. The caller must hold mu.
+// requestedOptional returns those optional references of an item for which RenewAttachment was called. The caller must hold mu.
 func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	for _, k := range it.optionalReferences() {
 		if c.items[k] != nil {
@@ -81,7 +82,7 @@ func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	return keys
 }
 
-// CSIDriver returns the CSIDriver of a volume of the pod. If there is none, apierrors.IsNotFound is true for the error.
+// CSIDriver returns the CSIDriver of a volume of the pod. If the CSIDriver does not exist, apierrors.IsNotFound is true for the error.
 func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	got, err := c.read(pod, driverKind, "", name)
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachmen
 	return &got.(*storagev1.VolumeAttachmentList).Items[0], nil
 }
 
-// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer within patience, it returns the last known
+// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer within updateTimeout, it returns the last known
 // version.
 func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	k := store.ObjectKey{Kind: attachmentKind, Name: name}
@@ -137,8 +138,8 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 	return c.Attachment(pod, name)
 }
 
-// VolumeToken returns a token of the pod's service account for a CSI driver. It requests a new token if the current one expires soon.
-// seconds is the lifetime; 0 means an hour. The token is stored and refreshed like the tokens of projected volumes.
+// VolumeToken returns a token of the pod's service account for a CSI driver. It requests a new token if the current one expires soon. The
+// lifetime is given in seconds; 0 means an hour. The token is stored and refreshed like the tokens of projected volumes.
 func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
 	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
 	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)

@@ -7,10 +7,10 @@
 //	                                  v        |
 //	ConfigMap, Secret, Services <-- memory <-- store (sealed) --> tokens --Token-->
 //
-// The package implements a hook in the life of a pod. Prepare requests all objects that the pod references concurrently, and waits until
-// each request has ended once. After that, the methods that return objects never block. Prepare does not wait for objects in the store,
-// so a pod that ran here before starts with its stored objects, with or without a link. Release removes the objects that no other pod
-// uses.
+// The package implements a hook in the life of a pod. Prepare requests all objects that the pod references, at the same time. It waits
+// until each object has been requested once, with or without success. After that, the methods that return objects never block. Prepare does
+// not wait for objects that are in the store. A pod that ran here before therefore starts with its stored objects, even without a link.
+// Release removes the objects that no other pod uses.
 //
 // Each object has one item, which many pods can share. Each item has one goroutine. It lists the object by name, because the node
 // authorizer requires that, and then watches it. An idle watch causes no traffic. The answer that an object does not exist is stored like
@@ -18,9 +18,9 @@
 // before pods see it.
 //
 // A node may only get PersistentVolumeClaims and PersistentVolumes, and only those of its pods. They are read by name when a pod needs
-// them. If they are not ready for a pod that starts, they are read again. Otherwise they are read rarely. A claim references a volume,
+// them. If a claim or volume is not ready for a starting pod, it is read again. Otherwise it is read rarely. A claim references a volume,
 // and the volume references other objects. The pods of the claim use these objects, too.
 //
 // The key of a token consists of the pod and the parameters of the request. One goroutine refreshes the tokens before they expire. An
-// expired token is used until there is a newer one. Tokens are removed together with their pod.
+// expired token is used until the API server issues a new one. Tokens are removed together with their pod.
 package object

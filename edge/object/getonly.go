@@ -134,7 +134,7 @@ func (it *item) references() []store.ObjectKey {
 // addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is like addReferenced. ranBefore means that the pod may use objects that were deleted while it ran.
+// addReferencedOf is like addReferenced. If the parameter ranBefore is true, the pod may use objects that were deleted while the pod ran.
 func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.references(), c.requestedOptional(it)...) {
@@ -148,7 +148,7 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	}
 }
 
-// requestUnsettled requests a read of the pod's known objects that are not ready for the start of the pod. The caller must hold mu.
+// requestUnsettled requests a new read of each known object of the pod that is not ready for the start of the pod. The caller must hold mu.
 func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
@@ -183,8 +183,8 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Renew reads all get-only objects of a pod again, and waits for them at most for patience. Callers that wait for an attachment, a
-// binding or a resize call it repeatedly.
+// Renew reads all get-only objects of a pod again. It waits for the answers, at most for updateTimeout. Callers that wait for an
+// attachment, a binding or a resize call it repeatedly.
 func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	var fresh []<-chan struct{}
 	c.mu.Lock()
@@ -200,8 +200,8 @@ func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// Claim returns a claim in the pod's namespace, with the fields that a volume needs. If there is none, apierrors.IsNotFound is true for
-// the error.
+// Claim returns a claim in the pod's namespace, with the fields that a volume needs. If the claim does not exist, apierrors.IsNotFound is
+// true for the error.
 func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	got, err := c.read(pod, claimKind, pod.Namespace, name)
 	if err != nil {

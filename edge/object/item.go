@@ -26,11 +26,12 @@ const (
 	settledTime    = time.Minute      // minimum duration of a watch that resets the back-off
 	retryMin       = time.Second      // window of the first retry
 	retryMax       = time.Minute      // maximum window, reached after an outage of half an hour
-	askedGap       = 5 * time.Second  // minimum interval between attempts that Retry requests, because a link may flap
-	earlyRefusals  = 5                // number of initial refusals after which the server may still not know the pod
+	askedGap       = 5 * time.Second  // minimum interval between two attempts that Retry causes, because the link may go up and down often
+	earlyRefusals  = 5                // number of first refusals that may only mean that the server does not know the pod yet
 )
 
-// An item is one object, all services of a namespace, or all trust bundles of a signer. Its parts have different locks.
+// An item is a unit that one goroutine reads and caches: one object, all services of a namespace, or all trust bundles of a signer.
+// Different locks protect its parts.
 //
 //	new --listed--> known --watched--> known ...     an answer, which may be "there is none"
 //	   \--failed--> answered, not known              err
@@ -47,21 +48,21 @@ type item struct {
 	follower
 }
 
-// usage contains the users of an item. The Cache's mu protects it.
+// usage records which pods use an item. The Cache's mu protects it.
 type usage struct {
 	users   map[types.UID]bool // by pod; true if the pod may use the object after its deletion
 	stop    context.CancelFunc // ends the goroutine; nil if it was not started
 	dropped bool               // no pod uses the item
 }
 
-// reading contains the result of the attempts so far. Only the item's goroutine changes it, while it holds the Cache's mu. That goroutine
-// may read it without mu. Load sets it before Run.
+// reading contains the result of the attempts to read the item. Only the item's goroutine changes these fields, and it holds the Cache's mu
+// for that. It may read them without mu. Load sets them before Run.
 type reading struct {
-	content  content       // nil if it was never known
+	content  content       // nil before the first answer
 	gone     bool          // the object was deleted; content is kept for the pods that had it
 	err      error         // error of the last attempt
 	answered chan struct{} // closed when content is known, or the first attempt has failed
-	attempt  chan struct{} // closed at the end of the next attempt and then replaced
+	attempt  chan struct{} // closed and replaced at the end of each attempt
 	watched  watch.Interface
 }
 
@@ -69,10 +70,10 @@ type reading struct {
 type parkTimes struct {
 	parked  bool
 	due     time.Time
-	soonest time.Time // the due time if a read is requested
+	soonest time.Time // new value of due when a read is requested
 }
 
-// A follower belongs to the item's goroutine. Before Run, Load uses it.
+// A follower is the state of the item's goroutine. No other goroutine uses it. Only Load sets it, before Run.
 type follower struct {
 	version  string // resource version from which the watch continues; empty if the object must be listed first
 	epoch    int    // the Cache's epoch when version was read
@@ -131,7 +132,8 @@ func (it *item) markAnswered() {
 	}
 }
 
-// follow maintains an item until ctx ends or the object is immutable. For a get-only object, it returns after one read.
+// follow keeps an item up to date until ctx ends. It returns earlier if the object is immutable. For a get-only object, it returns after
+// one read.
 func (c *Cache) follow(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
@@ -154,7 +156,7 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 	}
 }
 
-// nextPause returns the pause after a round of the given duration.
+// nextPause returns the pause after an attempt that took the given time.
 func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration {
 	it.failures++
 	if took > settledTime {
@@ -176,9 +178,9 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	return c.pollInterval(it)
 }
 
-// park ends the work on an item for d, or for a shorter time if a read is requested. The pause is at least the server's Retry-After
-// (least). A parked item has no goroutine: each claim has two or more items, and each goroutine would keep the stack that its request
-// needed.
+// park pauses the work on an item for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter
+// least). A parked item has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that
+// its request needed.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +209,7 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
-// pause waits for d, or for a shorter time if a read is requested. The pause is at least the server's Retry-After (least). It returns
+// pause waits for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter least). It returns
 // false if ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
@@ -290,7 +292,7 @@ func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOpt
 	return now, "", err
 }
 
-// isAnswer reports whether err is an answer of the server. It returns false if the server could not be reached.
+// isAnswer reports whether the server has sent the error. It returns false if the server could not be reached.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -363,7 +365,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Use the object without storing it, because a problem of the disk must not affect the pod.
+		// Use the object although it was not stored, because a problem of the disk must not affect the pod.
 		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
 			"object", it.String(), "error", err)
 	}

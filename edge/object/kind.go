@@ -31,8 +31,8 @@ const (
 	attachmentKind = "VolumeAttachment"
 )
 
-// content is the list of the objects of an item. An item with a name has at most one object. Any other item has all objects of a
-// namespace or signer. A content is replaced and never modified.
+// content is the list of the objects of an item. The list of an item with a name has at most one object. Any other list has all objects of
+// a namespace or signer. A list is never modified. A changed list is a new value.
 type content interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
@@ -50,12 +50,12 @@ type kind struct {
 
 	// get is set for objects that a node may only get. It is nil for objects that the node may list and watch.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// references returns the references of an object to other objects. It may be nil.
+	// references returns the keys of other objects that an object references. It may be nil.
 	references func(content) []store.ObjectKey
-	// optionalReferences returns references to objects that are read only on request.
+	// optionalReferences returns the keys of referenced objects that are read only on request.
 	optionalReferences func(content) []store.ObjectKey
-	// settled reports whether a pod can start with the object in its current state. For example, a bound claim is settled. An object that
-	// is not settled is read again for each pod that starts. If settled is nil, all objects are settled.
+	// settled reports whether a pod can start with the object in its current state. For example, it returns true for a bound claim. If it
+	// returns false, the object is read again for each pod that starts. If settled is nil, pods can start with every object.
 	settled func(content) bool
 }
 
@@ -98,8 +98,8 @@ func kinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. strip removes the fields that a node does not need. It reports whether
-// the node needs the object.
+// kindOf returns a kind of objects of type T with the list type L. The function strip removes the fields that a node does not need. It
+// returns false if the node does not need the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at
-// first. A kubelet reads them ten times a second until they are ready. The claim of a CSI volume may grow at any time. Other objects do
-// not change while they are used. Only the item's goroutine may call it.
+// pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at first.
+// (A kubelet reads them ten times a second until they are ready.) The claim of a CSI volume is read regularly, because it may grow at any
+// time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
@@ -28,9 +28,9 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	return c.untilBeat(rarePoll)
 }
 
-// untilBeat returns the time until the next beat. Beats are multiples of every since the start of the Cache. Objects with the same
-// interval are read at the same beat, so memory and radio are used only once for all of them. A random phase makes the beats differ
-// between nodes that start at the same time.
+// untilBeat returns the time until the next beat. A beat is a moment at which all objects with the same interval are read together, so
+// memory and radio are used only once for all of them. The time between two beats is the interval, counted from the start of the Cache. A
+// random offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
@@ -58,7 +58,7 @@ func (c *Cache) isGrowingVolume(it *item) bool {
 	return claim != nil && claim.isKnown() && isGrowing(claim.content)
 }
 
-// isCSIClaim reports whether the volume of a claim is a CSI volume. It also returns true if the volume is unknown.
+// isCSIClaim reports whether the volume of a claim is a CSI volume. If the volume is not known yet, it returns true.
 func (c *Cache) isCSIClaim(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

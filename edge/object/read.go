@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// ConfigMap returns a ConfigMap that the pod references, without its metadata. If there is none, apierrors.IsNotFound is true for the
-// error. A pod that had the ConfigMap before its deletion still gets it.
+// ConfigMap returns a ConfigMap that the pod references, without its metadata. If the ConfigMap does not exist, apierrors.IsNotFound is
+// true for the error. A pod that used the ConfigMap before its deletion still gets it.
 func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	got, err := c.read(pod, configMapKind, pod.Namespace, name)
 	if err != nil {
@@ -31,8 +31,8 @@ func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	return &got.(*v1.SecretList).Items[0], nil
 }
 
-// Deleted reports whether the API server has answered that a ConfigMap or Secret (kind) of the pod is deleted. It returns false if the
-// server could not be reached.
+// Deleted reports whether a ConfigMap or Secret of the pod was deleted, according to the API server. It returns false if the server could
+// not be reached.
 func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +41,7 @@ func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 }
 
 // Services returns the services for the pod's environment: the service of the API server, and the services of the pod's namespace unless
-// enableServiceLinks is false. A static pod gets only services that are already known.
+// enableServiceLinks is false. For a static pod, it returns only services that are already known.
 func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	var services []v1.Service
 	r := referencesOf(pod)
@@ -59,7 +59,7 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return slices.Clip(services), nil
 }
 
-// unreachedError is the error for an unknown object while the API server cannot be reached.
+// unreachedError means that an object is not known yet, and that the API server cannot be reached.
 type unreachedError struct{ error }
 
 // Unwrap returns the error of the request.
@@ -68,7 +68,7 @@ func (e unreachedError) Unwrap() error { return e.error }
 // Unreached returns true. The package that builds a container's environment checks for this method.
 func (unreachedError) Unreached() bool { return true }
 
-// read returns the known state of an item. If name is set, the result contains exactly one object.
+// read returns the known content of an item. If the parameter name is not empty, the result contains exactly one object.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
 	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
 	c.mu.Lock()

@@ -43,7 +43,7 @@ func referencesOf(pod *v1.Pod) references {
 	if isStatic(pod) { // a static pod cannot reference other API objects
 		return r
 	}
-	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim has not been created yet
+	if claims, err := podspec.ResourceClaims(pod); err == nil { // on an error, a claim has not been created yet
 		for _, c := range claims {
 			add(resourceKind, c.Name)
 		}
@@ -55,7 +55,7 @@ func referencesOf(pod *v1.Pod) references {
 	return r
 }
 
-// addVolume adds the references of a volume that podspec.VisitReferences does not return.
+// addVolume adds those references of a volume that podspec.VisitReferences does not return.
 func (r references) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
 	switch {
 	case v.Ephemeral != nil:

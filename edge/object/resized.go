@@ -19,10 +19,11 @@ import (
 // maxResizeError is the maximum length of a driver's error message in a claim's status, in bytes.
 const maxResizeError = 1024
 
-// ReportResized reports to the API server that the file system of a claim's volume has grown to a size, and that the expansion is complete,
-// as a kubelet does. See https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
+// ReportResized reports to the API server that the file system of a claim's volume has reached the given size, and that the expansion is
+// complete. A kubelet reports the same. See
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
 func (c *Cache) ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
-	var removals []any // includes the conditions of the controller, which the node has to remove
+	var removals []any // includes conditions that the controller has set and the node must remove
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
 		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
 		v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
@@ -43,8 +44,8 @@ func (c *Cache) ReportResizing(ctx context.Context, claim *v1.PersistentVolumeCl
 	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }
 
-// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded. infeasible means that a retry
-// cannot succeed. If the claim's status already contains the error, ResizeFailed sends nothing.
+// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded. The parameter infeasible is true
+// if a retry cannot succeed. If the claim's status already contains the error, ResizeFailed sends nothing.
 func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	message = strings.ToValidUTF8(message[:min(len(message), maxResizeError)], "")
 	status := map[string]any{"conditions": []v1.PersistentVolumeClaimCondition{{

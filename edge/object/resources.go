@@ -5,8 +5,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// resourceClaims returns the kind ResourceClaim. Its objects allocate devices for dynamic resource
-// allocation. A node may get the claims of its pods.
+// resourceClaims returns the kind for ResourceClaims, which allocate devices (dynamic resource allocation). A node may get the claims of
+// its pods.
 func resourceClaims() *kind {
 	k := getOnlyKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim {
 		return &l.Items
@@ -25,7 +25,7 @@ func resourceClaims() *kind {
 	return k
 }
 
-// ResourceClaim returns a claim of the pod. It contains the allocation, and the pods that may use it.
+// ResourceClaim returns a claim of the pod. The status of the claim contains the allocation, and the pods that may use the claim.
 func (c *Cache) ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error) {
 	got, err := c.read(pod, resourceKind, pod.Namespace, name)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	skew        = 5 * time.Minute // tolerated difference between clocks
 )
 
-// A token is a token that a pod has requested, with the request.
+// A token is a service account token of a pod, together with the state of its requests.
 type token struct {
 	store.Token // empty until the token is known
 	pod         podName
@@ -40,9 +40,9 @@ type token struct {
 	failures    int
 	backoff     retry.Backoff
 	retry       time.Time     // after a failure, no attempt before this time
-	due         time.Time     // monotonic time of the refresh; zero if the token is missing or from an earlier run
+	due         time.Time     // monotonic time of the refresh; zero if the token is missing, or was issued before the agent started
 	early       time.Duration // random time by which the refresh is earlier
-	busy        chan struct{} // closed at the end of the request in flight; nil without one
+	busy        chan struct{} // closed at the end of the request in flight; nil if no request is in flight
 }
 
 type podName struct{ namespace, name, account string }
@@ -71,7 +71,7 @@ func newTokens(cfg *Config) *tokens {
 	}
 }
 
-// Token returns the token of a projection. It returns an expired token if there is no newer one.
+// Token returns the token of a projection. If the last issued token has expired, it returns the expired token.
 func (c *Cache) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
 	t := c.tokens
 	k := tokenKey(pod, p)
@@ -94,8 +94,8 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the token requests of a pod. ran means that the pod ran before. Then a missing token is requested immediately, because
-// Prepare may not be called for a long time.
+// register records the tokens that a pod needs. If the pod ran before (the parameter ran), a missing token is requested immediately,
+// because Prepare may not be called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *tokens) forget(uid types.UID) {
 	}
 }
 
-// retry permits an immediate retry of all failed requests, and reads the clock again.
+// retry permits an immediate retry of all failed requests. It also makes run check all tokens again, because the clock may have been set.
 func (t *tokens) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,8 +155,8 @@ func (n *token) refreshAt() time.Time {
 	return n.Issued.Add(min(lifetime(n.Token)*8/10, maxTokenAge) - n.early)
 }
 
-// untilRequest returns the time until a token should be requested. If the clock shows a time before the time of issue, the clock is wrong
-// and the monotonic time decides.
+// untilRequest returns the time until a token should be requested. If the wall clock shows a time before the time of issue, it is wrong,
+// and the monotonic clock is used instead.
 func (n *token) untilRequest(clock time.Time) time.Duration {
 	var wait time.Duration
 	behind := clock.Before(n.Issued.Add(-skew))
@@ -197,7 +197,8 @@ func (t *tokens) run(ctx context.Context) {
 	}
 }
 
-// recordReached reports whether the server could be reached. If not, it starts the pause.
+// recordReached reports whether the server could be reached. If the server could not be reached, recordReached sets a pause for all
+// requests.
 func (t *tokens) recordReached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,8 +211,8 @@ func (t *tokens) recordReached(err error) bool {
 	return false
 }
 
-// dueKeys returns the keys of the tokens to refresh now. It omits tokens whose request is in flight, and tokens whose first request has
-// not failed.
+// dueKeys returns the keys of the tokens to request now. It omits a token whose request is in flight. It also omits a token that was never
+// requested, because Prepare requests it.
 func (t *tokens) dueKeys() []store.TokenKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,7 +246,8 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.pausedUntil))
 }
 
-// obtain requests a token if it is unknown or refresh is set. If a request for the token is in flight, obtain waits for that request.
+// obtain requests a token if it is missing, or if the parameter refresh is true. If a request for the token is in flight, obtain waits for
+// that request.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
 	n := t.list[k]

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errRewritten ends a round that began before DropVersions was called.
+// errRewritten ends an attempt that began before DropVersions was called.
 var errRewritten = errors.New("the cluster has another history than before")
 
-// DropVersions drops all resource versions, also in the store. It must be called when the API server has another history than before,
-// because a watch from an old version would receive no events. All objects except immutable ones are listed again. Until then, pods use the
-// known content.
+// DropVersions drops the resource versions of all objects, in memory and in the store. Call it after the API server was restored from a
+// backup, because a watch from an old version would receive no events. All objects except immutable ones are listed again. Until then, pods
+// use the known content.
 func (c *Cache) DropVersions(ctx context.Context) error {
 	c.mu.Lock()
 	c.epoch++
@@ -32,8 +32,8 @@ func (c *Cache) current() int {
 	return c.epoch
 }
 
-// watching records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the read of
-// the watch's version.
+// watching records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the version of
+// the watch was read.
 func (c *Cache) watching(it *item, w watch.Interface) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The values of the event correlator of client-go, which a kubelet uses.
+// The same values as in client-go's event correlator, which a kubelet uses.
 const (
-	budgetBurst  = 25              // number of events of one budgetKey that are sent without a delay
-	budgetRefill = 5 * time.Minute // time after which a budget gets another event
+	budgetBurst  = 25              // number of events with the same budgetKey that are sent at once
+	budgetRefill = 5 * time.Minute // interval at which one more event is permitted
 
-	// maxBudgets is the number of budgets at which unused budgets are removed. At most maxEvents budgets are in use.
+	// maxBudgets is the number of budgets at which unused budgets are removed. It is large enough, because at most maxEvents budgets are in
+	// use.
 	maxBudgets = 2 * maxEvents
 )
 
@@ -24,7 +25,7 @@ type budgetKey struct {
 	kind string // v1.EventTypeNormal or v1.EventTypeWarning
 }
 
-// spendBudget takes one event from a budget. It reports whether the budget was not empty. The caller must hold mu.
+// spendBudget takes one event from a budget. It returns false if the budget is used up. The caller must hold mu.
 func (e *Events) spendBudget(key budgetKey, now time.Time) bool {
 	b, ok := e.budgets[key]
 	if !ok {
@@ -35,8 +36,8 @@ func (e *Events) spendBudget(key budgetKey, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// removeBudgets removes full budgets and the budgets of objects without events in memory, once there are maxBudgets budgets. The caller
-// must hold mu.
+// removeBudgets does nothing until there are maxBudgets budgets. Then it removes the budgets that are full, and those whose object has no
+// events in memory. The caller must hold mu.
 func (e *Events) removeBudgets(now time.Time) {
 	if len(e.budgets) < maxBudgets {
 		return

@@ -11,13 +11,11 @@
 // changed ten times while the link was down is therefore sent once. After a restart of the agent, the statuses come from the store and
 // the server's versions from the first list, and only the differences are sent.
 //
-// Changes that users wait for are sent at once: phase, readiness, states of containers, addresses. Other
-// changes are sent a few seconds later. The statuses of a starting pod are its steps: sandbox, end of each init
-// container, containers that are running but not ready. A step is sent when it has lasted a second, so that
-// watchers see it. Shorter steps are merged, for at most three seconds. A budget for the whole node limits the
-// rate of steps when many pods start at once. A status without a sandbox, which only means that the pod is
-// about to start, is sent when there is nothing else to send, and at most ten of them each second. When a
-// hundred pods start, most of them have a newer status by then. The last status of a deleted pod is sent when
-// nothing of the pod is left on the node, but at the latest after a short delay. After a failure of the server,
-// only one request at a time is sent, with a back-off.
+// Changes that users wait for are sent at once: phase, readiness, states of containers, addresses. Other changes are sent a few seconds
+// later. A starting pod has a status for each step: the sandbox is ready, an init container has ended, containers are running but not
+// ready. A step is sent when it has lasted a second, so that watchers see it. Shorter steps are merged, for at most three seconds. A budget
+// for the whole node limits the rate of steps when many pods start at once. Before the sandbox is ready, the status only means that the pod
+// is about to start. Such a status is sent when there is nothing else to send, and at most ten of them each second. When a hundred pods
+// start, most of them have a newer status by then. The last status of a deleted pod is sent when nothing of the pod is left on the node,
+// but at the latest after a short delay. After a failure of the server, only one request at a time is sent, with a back-off.
 package outbox

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	component = "kubelet" // source of the events, as in a kubelet, so that the filters of users work
+	component = "kubelet" // source of the events, as in a kubelet, so that users can filter by it
 
 	maxEvents     = 1024             // maximum number of events in memory: four for each of 250 pods; the oldest events are dropped
 	recentEvents  = 20               // maximum number of events that Recent returns
 	repeatEvery   = 5 * time.Second  // minimum interval between updates of an event's count
 	similarWindow = 10 * time.Minute // time window for events of an object that differ only in their message
-	maxSimilar    = 10               // number of such events before the next ones are combined
+	maxSimilar    = 10               // number of such events after which further ones are combined
 )
 
 // EventsConfig contains the dependencies and settings of an Events.
@@ -43,14 +43,14 @@ type EventsConfig struct {
 	Retry   <-chan struct{}
 	Now     func() time.Time // wall clock of the events' times; the default is time.Now
 	Store   EventStore       // nil if events are lost when the agent ends
-	// SaveWrites reports whether writes to the disk should be avoided. Events are then stored less often. Nil means never.
+	// SaveWrites reports whether writes to the disk should be avoided. While it returns true, events are stored less often. It may be nil.
 	SaveWrites func() bool
 	Log        *slog.Logger
 }
 
-// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for concurrent use. The number of
-// events is limited. Events that the API server does not have, and warnings, are stored after some seconds and survive a restart. One
-// write stores many events. An event that is sent before its write is not written to the disk.
+// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for concurrent use. The number of events
+// is limited. Warnings, and events that the API server does not have yet, are stored and survive a restart. They are stored some seconds
+// later, many in one write. A normal event that was sent in the meantime is not stored.
 type Events struct {
 	EventsConfig
 	wake    chan struct{} // capacity 1
@@ -89,15 +89,15 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod records an event of a pod. If container is set, the event is about that container. eventType is v1.EventTypeNormal or
-// v1.EventTypeWarning. The reasons are those of a kubelet.
+// Pod records an event of a pod, or of one of its containers if the parameter container is not empty. The parameter eventType is
+// v1.EventTypeNormal or v1.EventTypeWarning. The reasons are the same as in a kubelet.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
 	about.FieldPath = fieldPath(p, container)
 	e.add(about, nil, eventType, reason, message)
 }
 
-// PodWith is like Pod, with annotations for the event.
+// PodWith is like Pod. It also sets annotations of the event.
 func (e *Events) PodWith(annotations map[string]string, p *v1.Pod, eventType, reason, message string) {
 	e.add(podReference(p), annotations, eventType, reason, message)
 }
@@ -106,8 +106,7 @@ func podReference(p *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// Node records an event of the node. As in a kubelet, the UID in the event is the UID of the Node, or the node's name if the Node is
-// unknown.
+// Node records an event of the node. The event refers to the UID of the Node, or to the node's name if the UID is unknown, as in a kubelet.
 func (e *Events) Node(eventType, reason, message string) {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}
 	if f := e.EventsConfig.NodeUID; f != nil {
@@ -144,7 +143,7 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	same := e.byObject[key.uid]
 	if i := slices.IndexFunc(same, func(r *record) bool { return r.key == key }); i >= 0 {
 		r := same[i]
-		pending := r.told != r.count && !r.overBudget // a pending event is sent with its newest count
+		pending := r.told != r.count && !r.overBudget // an event that still has to be sent is sent with its newest count
 		r.count++
 		r.lastSecond, r.message = second, message
 		r.last, r.overBudget = now, !affordable && !pending
@@ -170,7 +169,7 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	}
 }
 
-// put adds an event as the newest one. The caller must hold mu.
+// put adds an event to the end of the list, as the newest event. The caller must hold mu.
 func (e *Events) put(r *record) {
 	e.kept = append(e.kept, r)
 	e.byObject[r.key.uid] = append(e.byObject[r.key.uid], r)
@@ -186,7 +185,8 @@ func (e *Events) remove(r *record) {
 	}
 }
 
-// countSimilar counts the recent events that differ from key only in their message. It returns 0 if an event with this key exists.
+// countSimilar counts the recent events that differ from the given key only in their message. If an event with the same message exists,
+// too, countSimilar returns 0, because repeated events are not combined.
 func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 	for _, r := range e.byObject[key.uid] {
 		k := r.key
@@ -224,7 +224,7 @@ func (e *Events) All() (list []v1.Event) {
 	return list
 }
 
-// RecentNode returns the last events of the node, including those recorded before its UID was known.
+// RecentNode returns the last events of the node. They include events that were recorded before the UID of the Node was known.
 func (e *Events) RecentNode() []v1.Event {
 	list := slices.DeleteFunc(e.All(), func(ev v1.Event) bool { return ev.InvolvedObject.Kind != "Node" })
 	return list[max(0, len(list)-recentEvents):]
@@ -272,7 +272,8 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 }
 
-// sleep waits for d, for a retry signal, or for a new event unless deaf is set. It returns false if ctx has ended.
+// sleep waits until d has passed, a retry signal arrives, or an event is added. It ignores new events if the parameter deaf is true. It
+// returns false if ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -292,7 +293,7 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// nextToSend returns a copy of the oldest event to send now. Without such an event, it returns the time until the next call.
+// nextToSend returns a copy of the oldest event that is due. If no event is due, it returns the time until the next call.
 func (e *Events) nextToSend() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -327,7 +328,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	if r.told == 0 || apierrors.IsNotFound(err) { // the server may have removed the event, because it keeps events for an hour
 		_, err = kube.Create(ctx, e.Client, e.event(r))
 	}
-	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run has sent the event, but has not stored that
+	if r.told == 0 && apierrors.IsAlreadyExists(err) { // the event was sent before a restart, but this was not stored
 		err = e.patch(ctx, r)
 	}
 	if err != nil && !isRefusal(err) {
@@ -363,7 +364,7 @@ func (e *Events) patch(ctx context.Context, r *record) error {
 	return err
 }
 
-// takeToken takes a token and returns 0. Without a token, it returns the time until the next one.
+// takeToken takes a token of the rate limiter and returns 0. If no token is available, it returns the time until the next one.
 func takeToken(tokens *rate.Limiter) time.Duration {
 	r := tokens.Reserve()
 	wait := r.Delay()

@@ -13,25 +13,25 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// An item is the reported state of one pod. The Outbox's mu protects it.
+// An item contains the status that the node wants to report for one pod, and the status that the server has. The Outbox's mu protects it.
 type item struct {
 	name     types.NamespacedName
 	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
-	manifest *v1.Pod       // manifest that the node wants; nil if it does not want the pod
-	want     *v1.PodStatus // the newest status; nil without one
-	begins   bool          // want only means that the pod is about to start or to become ready
-	ends     bool          // want means that all containers of the pod have ended
+	manifest *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
+	want     *v1.PodStatus // the newest status; nil if there is none yet
+	begins   bool          // the status in want only means that the pod is about to start or to become ready
+	ends     bool          // the status in want means that all containers of the pod have ended
 	finish   bool          // all resources of the pod on the node are gone
 	server   *view         // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
-	// unsettled is the time of the first change that settle has delayed. It is zero if due has another cause.
+	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if due has another cause.
 	unsettled time.Time
 	busy      bool // true while a request is in flight
-	tries     int  // consecutive refusals
+	tries     int  // number of consecutive requests that the server has rejected
 }
 
-// A view is the server's version of a pod.
+// A view contains the parts of the server's version of a pod that the outbox needs.
 type view struct {
 	uid      types.UID
 	version  uint64
@@ -48,15 +48,15 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	return v
 }
 
-// dueWithin makes the item due after at most d.
+// dueWithin schedules the next attempt after at most d.
 func (it *item) dueWithin(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
 		it.due, it.unsettled = at, time.Time{}
 	}
 }
 
-// scheduleSend makes the item due when its status has been unchanged for settleTime. Each call restarts that time,
-// up to settleMost after the first one. A status that is replaced sooner is not sent.
+// scheduleSend schedules the next attempt for the time when the status has been unchanged for settleTime. Each further call delays the
+// attempt, up to settleMost after the first call. A status that is replaced before the attempt is not sent.
 func (it *item) scheduleSend() {
 	now := time.Now()
 	at := now.Add(settleTime)
@@ -77,14 +77,14 @@ func (it *item) onlyStarting() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
 }
 
-// hasSandbox reports whether the sandbox of the pod is ready. A status with onlyStarting then says how far
-// the pod is: which init containers have ended, and which containers are running.
+// hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting is true, too, the status shows which init containers have
+// ended, and which containers are running.
 func (it *item) hasSandbox() bool {
 	return it.want != nil && isTrue(it.want, v1.PodReadyToStartContainers)
 }
 
-// endsSoon reports whether the pod is deleted and its containers have ended. Soon nothing of it is left on
-// the node, and then one request can report the end.
+// endsSoon reports whether the pod is deleted and its containers have ended. Its other resources on the node will soon be removed. After
+// that, one request can report the end.
 func (it *item) endsSoon() bool {
 	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
 }
@@ -92,14 +92,14 @@ func (it *item) endsSoon() bool {
 // hasEnded reports whether a pod has ended.
 func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
-// see records the server's version, unless the known version is newer.
+// see records the server's version of the pod, unless the known version is newer.
 func (it *item) see(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
 }
 
-// urgency returns the maximum delay for sending the status now, if before is the server's status.
+// urgency returns the maximum delay for sending a changed status. The parameter before is the former status.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
@@ -131,9 +131,9 @@ func isStarting(s *v1.PodStatus) bool {
 	return true
 }
 
-// justStarted reports whether all containers of a pod have just started for the first time, and one of them is not ready. Most programs
-// soon pass their first probes, and then one request reports both changes. The times are compared with the clock of this node, which has
-// set them.
+// justStarted reports whether all containers of a pod have just started for the first time, and one of them is not ready yet. Most programs
+// soon pass their first probes. One request then reports the start and the readiness. The start times come from this node, so they can be
+// compared with its clock.
 func justStarted(s *v1.PodStatus) bool {
 	waits := false
 	for _, c := range s.ContainerStatuses {
@@ -173,7 +173,7 @@ func states(s *v1.PodStatus) (all []state) {
 	return all
 }
 
-// isRefusal reports whether the server has rejected a request because of the object in it.
+// isRefusal reports whether the server has rejected a request because of its content, so that the same request would be rejected again.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)

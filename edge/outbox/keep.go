@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	storeAfter = 10 * time.Second // delay before an event is written; an event that is sent before is not written
+	storeAfter = 10 * time.Second // delay before an event is written; a normal event that is sent before is not written
 	storeEvery = time.Minute      // minimum interval between writes of events
 	// storeSeldom replaces storeEvery while SaveWrites returns true. A power cut loses the events since the last write.
 	storeSeldom = 30 * time.Minute
@@ -27,13 +27,13 @@ type EventStore interface {
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
-// stored describes the row of a record in the store.
+// stored contains the values of a record that the store has.
 type stored struct {
 	count, told int32
 	there       bool
 }
 
-// load adds the events that the last run has stored.
+// load adds the events that were stored before a restart.
 func (e *Events) load(ctx context.Context) error {
 	all, err := e.Store.Events(ctx)
 	if err != nil {
@@ -54,13 +54,13 @@ func (e *Events) load(ctx context.Context) error {
 	return nil
 }
 
-// mustStore reports whether an event should be in the store, because the API server does not have it, or because it is a warning, which
-// users look for.
+// mustStore reports whether an event should be in the store. This applies to events that the API server does not have yet. It also applies
+// to warnings, because users look for them.
 func (r *record) mustStore() bool {
 	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
 }
 
-// writeChanges writes changes until ctx ends, and then once more. It is idle while no event occurs.
+// writeChanges writes changes of events to the store until ctx ends, and once more at the end. It is idle while no event occurs.
 func (e *Events) writeChanges(ctx context.Context) {
 	for {
 		select {
@@ -85,7 +85,8 @@ func (e *Events) storeInterval() time.Duration {
 	return storeEvery
 }
 
-// write stores the differences in one transaction. It omits events that will soon be sent, unless last is set.
+// write stores the changed events in one transaction. It omits events that will soon be sent, unless this is the last write (the parameter
+// last).
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
@@ -120,9 +121,9 @@ func (e *Events) write(ctx context.Context, last bool) {
 	e.removed = e.removed[gone:]
 }
 
-// difference returns the rows to write, the rows to remove, and the resulting state of each record in the store. later reports whether an
-// event was omitted because it may soon be sent. On a node without a cluster, normal events are written only when the agent ends, to
-// spare the flash memory. The caller must hold mu.
+// difference compares the events with the store. It returns the rows to write, the values that the store has after that, and the rows to
+// remove. The last result is true if an event was omitted because it may soon be sent. On a node without a cluster, normal events are
+// written only when the agent ends, to spare the flash memory. The caller must hold mu.
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
@@ -144,7 +145,7 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	return put, now, remove, later
 }
 
-// Dropped returns the number of events since the start of the agent that were dropped before they were sent.
+// Dropped returns the number of events that were dropped before they were sent, since the start of the agent.
 func (e *Events) Dropped() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

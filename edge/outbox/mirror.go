@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mirror updates the server's mirror pod of a static pod to the manifest and the status. See
+// mirror creates, updates or deletes the mirror pod of a static pod, so that it has the manifest and the status of the static pod. See
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	owner := o.NodeUID()
@@ -39,7 +39,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 		}
 		p := &v1.Pod{}
 		m, err := kube.Create(ctx, o.Client, mirrorOf(now.manifest, owner))
-		if apierrors.IsAlreadyExists(err) { // an existing mirror pod is used
+		if apierrors.IsAlreadyExists(err) { // use the existing mirror pod
 			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 				m = &p.ObjectMeta
 				if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
@@ -61,7 +61,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// retryLater schedules another attempt. By that time, a source or the Node may be known.
+// retryLater schedules another attempt. By then, all sources may have reported, or the UID of the Node may be known.
 func (o *Outbox) retryLater(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,9 +80,10 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	return m
 }
 
-// hideOwn removes references to objects of this node's manifests from the spec of a mirror pod. An API server rejects mirror pods that
-// reference ConfigMaps, Secrets or claims, because it interprets them as references to its own objects. The volumes become emptyDirs, and
-// the variables get no value. See https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
+// hideOwn removes references to ConfigMaps, Secrets and claims from the spec of a mirror pod. On this node, they refer to objects of
+// manifests. An API server would interpret them as references to its own objects, and rejects such mirror pods. hideOwn replaces the
+// volumes by emptyDirs, and removes the values of the variables. See
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
 func hideOwn(spec *v1.PodSpec) {
 	own := false
 	podspec.VisitReferences(spec, func(string, string) { own = true })

@@ -35,7 +35,7 @@ func (o *Outbox) PodSeen(p *v1.Pod) {
 	if it.finish || it.server.deleting || it.uid == "" {
 		it.dueWithin(0)
 	} else {
-		it.dueWithin(normalDelay) // another client may have overwritten the status, but usually the node itself has made the change
+		it.dueWithin(normalDelay) // usually the node itself has made the change, but another client may have overwritten the status
 	}
 	o.signal()
 }
@@ -64,7 +64,7 @@ func (o *Outbox) Has(uid types.UID) bool {
 	return !o.listed || it != nil && it.server != nil
 }
 
-// itemOf returns the item of one of the server's pods. The caller must hold mu.
+// itemOf returns the item of a pod from the server. The caller must hold mu.
 func (o *Outbox) itemOf(p *v1.Pod) *item {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return o.mirrorItem(nameOf(p))
@@ -72,7 +72,7 @@ func (o *Outbox) itemOf(p *v1.Pod) *item {
 	return o.podItem(nameOf(p), p.UID)
 }
 
-// see records the server's version of a pod. The caller must hold mu.
+// see records the server's version of a pod and returns the pod's item. The caller must hold mu.
 func (o *Outbox) see(p *v1.Pod) *item {
 	it := o.itemOf(p)
 	it.see(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
@@ -91,7 +91,7 @@ func (o *Outbox) drop(it *item) {
 	}
 }
 
-// dropWanted removes the node's status and manifest of a pod of the API server.
+// dropWanted removes the manifest and the status of a pod from its item, so that no further status is sent.
 func (o *Outbox) dropWanted(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

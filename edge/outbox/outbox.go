@@ -18,12 +18,12 @@ import (
 
 const (
 	maxParallel      = 4                // maximum number of concurrent requests while the server answers
-	settleTime       = time.Second      // a status of a starting pod is sent after it was unchanged for this time
-	settleMost       = 3 * time.Second  // and at the latest this long after the first change that is not sent
+	settleTime       = time.Second      // a status of a starting pod is sent when it was unchanged for this time
+	settleMost       = 3 * time.Second  // maximum time from the first change until a status is sent
 	normalDelay      = 5 * time.Second  // delay of less urgent changes
-	firstStatusEvery = time.Second / 10 // minimum interval between statuses of pods that have no sandbox yet
-	stepEvery        = time.Second / 20 // average interval between statuses of pods that have a sandbox and are not ready yet
-	stepBurst        = 30               // number of such statuses that are sent at once
+	firstStatusEvery = time.Second / 10 // minimum interval between two statuses of pods without a sandbox
+	stepEvery        = time.Second / 20 // average interval between two statuses of pods that have a sandbox but are not ready yet
+	stepBurst        = 30               // number of such statuses that may be sent at once
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
@@ -37,12 +37,11 @@ type Config struct {
 	// NodeUID returns the UID of the Node, which owns the mirror pods, or "" if it is unknown. No mirror pod is created before the UID is
 	// known.
 	NodeUID func() types.UID
-	// IsWanted reports whether the node has a pod, to run or to end it. It is called without locks.
+	// IsWanted reports whether this node still runs a pod or ends it. The Outbox holds no lock during the call.
 	IsWanted func(types.UID) bool
-	// SourcesReported reports whether all sources except the API server have delivered their sets. Before that, no
-	// mirror pod is deleted.
+	// SourcesReported reports whether all sources of static pods have delivered their pods. Before that, no mirror pod is deleted.
 	SourcesReported func() bool
-	// Forget is called when all resources of a pod on the node are gone and the API server knows that.
+	// Forget is called when a pod has no resources on this node any more, and the API server needs no further report about the pod.
 	Forget func(ctx context.Context, uid types.UID) error
 	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log    *slog.Logger
@@ -59,11 +58,11 @@ type Outbox struct {
 	listed       bool                           // PodsListed was called
 	busy         int                            // number of requests in flight
 	pause        time.Time                      // nothing is sent before this time
-	asked        time.Time                      // the server's Retry-After; pause is never earlier
+	asked        time.Time                      // end of the server's Retry-After; pause is never earlier
 	lastFirst    time.Time                      // time when a status of a pod without a sandbox was last sent
-	steps        *rate.Limiter                  // for statuses of pods that have a sandbox and are not ready yet
+	steps        *rate.Limiter                  // limits the statuses of pods that have a sandbox but are not ready yet
 	trouble      retry.Backoff                  // back-off for failures of the server
-	retrySignals int                            // number of values received from Retry
+	retrySignals int                            // number of values that Retry has delivered
 	offline      bool                           // nothing is sent until Retry receives a value
 }
 
@@ -79,14 +78,13 @@ func New(c Config) (*Outbox, error) {
 	}, nil
 }
 
-// Put sets the newest status of a pod, and the manifest that the node wants. The caller must not modify them afterwards. Put does not
-// block. Call Put for all stored statuses when the agent starts. A pod that waits for the end of another pod with the same name has no
-// status yet.
+// Put sets the manifest and the newest status of a pod. The caller must not modify them afterwards. Put does not block. Call Put for all
+// stored statuses when the agent starts. A pod that waits for the end of another pod with the same name has no stored status.
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.item(p)
-	if it.manifest == nil || it.manifest.UID != p.UID { // the static pod has replaced another one
+	if it.manifest == nil || it.manifest.UID != p.UID { // this static pod has replaced another one with the same name
 		it.want = nil
 	}
 	it.manifest = p
@@ -103,7 +101,7 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.signal()
 }
 
-// Finish reports that all resources of a pod on the node are gone, so that the pod can be forgotten. A static pod is forgotten
+// Finish records that a pod has no resources on this node any more, so that the pod can be forgotten. A static pod is forgotten
 // immediately. A pod of the API server is forgotten after its last status was sent and the server has deleted the pod.
 func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
@@ -220,7 +218,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// send sends the next request for one item, and schedules the next attempt if one is needed.
+// send sends the next request for one item. If the request fails, it schedules the next attempt.
 func (o *Outbox) send(ctx context.Context, it *item) {
 	o.mu.Lock()
 	heard := o.retrySignals
@@ -243,7 +241,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
-		o.offline = o.retrySignals == heard // a value of Retry during the request means that the link has changed
+		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	default:
 		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pause) {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A record is an event with its count. It has only the fields in which events differ, because there are several events for each pod, and
-// a v1.Event takes three times as much memory.
+// A record is the compact form of an event in memory. It has only the fields in which events differ. There are several events for each pod,
+// and a v1.Event takes three times as much memory.
 type record struct {
 	key                           eventKey
 	name, message                 string
@@ -19,7 +19,7 @@ type record struct {
 	annotations                   map[string]string
 	count                         int32
 	told                          int32     // the count that was last sent; 0 if never sent
-	overBudget                    bool      // its object has used up its budget
+	overBudget                    bool      // not sent, because the budget of its object was used up
 	firstSecond, lastSecond       int64     // in seconds of Unix time, by the wall clock
 	last                          time.Time // monotonic time of the last occurrence
 	next                          time.Time

@@ -6,17 +6,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A rush is a time in which many pods start or end. The API server is then busy with the tokens and statuses of these pods, for which
-// users wait. Therefore events that are not warnings are delayed.
+// A rush is a period in which many pods start or end. Users then wait for the tokens and statuses of these pods, so normal events are
+// delayed. Warnings are sent at once.
 const (
-	calmEvents    = 20 // number of events within rushWindow that are not a rush yet
+	calmEvents    = 20 // number of events in a rushWindow up to which there is no rush
 	rushWindow    = time.Second
 	maxEventDelay = 10 * time.Second // maximum delay of an event
 	maxWaiting    = maxEvents * 3 / 4
 )
 
-// rushDelay returns the delay of events that are not warnings, or 0 if there is no rush. The caller must
-// hold mu.
+// rushDelay returns the delay of normal events, or 0 if there is no rush. The caller must hold mu.
 func (e *Events) rushDelay(now time.Time) time.Duration {
 	if len(e.kept) <= calmEvents {
 		return 0
@@ -38,8 +37,8 @@ func (e *Events) rushDelay(now time.Time) time.Duration {
 	return wait
 }
 
-// beingSent reports whether the API server accepts events, or is expected to accept them soon. In that case, waiting events are not
-// written to the disk. The caller must hold mu.
+// beingSent reports whether waiting events will probably be sent soon: the API server has just accepted an event, or a rush delays the
+// events. In that case, waiting events are not written to the disk. The caller must hold mu.
 func (e *Events) beingSent(now time.Time) bool {
 	return now.Sub(e.sent) < storeAfter || e.rushDelay(now) > 0
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// sync updates the server's version of one pod to the item. It works on a copy of the item. A change in the
-// meantime makes the item due again.
+// sync sends requests until the server has the wanted state of one item. It works on a copy of the item. If the item changes in the
+// meantime, another attempt is scheduled.
 func (o *Outbox) sync(ctx context.Context, it *item) error {
 	o.mu.Lock()
 	now := *it
@@ -26,8 +26,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	}
 	switch {
 	case now.server == nil || now.finish && !now.server.deleting:
-		// If the server does not have the pod, or wants it to run, it does not need a report that the pod
-		// has ended.
+		// The server does not need a report of the end in two cases: it does not have the pod, or it wants the pod to run.
 		if now.finish {
 			return o.forget(ctx, it)
 		}
@@ -52,7 +51,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 }
 
 func (o *Outbox) forget(ctx context.Context, it *item) error {
-	o.dropWanted(it) // called before Forget, because the pod may be wanted again after Forget
+	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
 	if err := o.Forget(ctx, it.uid); err != nil {
 		o.mu.Lock()
 		it.finish = true
@@ -62,7 +61,7 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 	return nil
 }
 
-// patch sends the difference between the statuses. It is no error if the pod does not exist any more.
+// patch sends the difference between the wanted and the server's status. If the pod does not exist any more, patch returns no error.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	before, after, data, err := now.change()
 	if err != nil || data == nil {
@@ -70,7 +69,7 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	ns, name := now.name.Namespace, now.name.Name
 	m, err := kube.Patch[v1.Pod](ctx, o.Client, ns, name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
-	if apierrors.IsConflict(err) { // another pod has the name, or other clients keep writing to the pod
+	if apierrors.IsConflict(err) { // another pod has the name, or other clients have written to the pod at the same time
 		var p *v1.Pod
 		if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 			m, err = &p.ObjectMeta, nil
@@ -92,15 +91,15 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	return nil
 }
 
-// change returns the node's part of the server's status and of the wanted status, and the patch between
-// them. The patch is nil if they are equal.
+// change compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to the
+// second. The patch is nil if both are equal.
 func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
 	before, after = ownPart(it.server.status, it.want), withServerFields(ownPart(*it.want, it.want), it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }
 
-// isPending reports whether the server's version may differ from the item.
+// isPending reports whether the server may lack a change of the item.
 func (it *item) isPending(listed bool) bool {
 	switch {
 	case it.finish || !listed && it.want != nil:
@@ -128,8 +127,8 @@ func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	return after
 }
 
-// delete deletes a pod from the server. It is no error if the pod does not exist. The rate limit does not
-// apply, because each deletion follows a status for which it has applied.
+// delete deletes a pod from the server. If the pod does not exist, delete returns no error. The rate limit does not apply to deletions. It
+// has already limited the status that was sent before each deletion.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
 	err := kube.Delete[v1.Pod](kube.WithoutRateLimit(ctx), o.Client, it.name.Namespace, it.name.Name, at)
@@ -148,8 +147,8 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 	}
 }
 
-// ownPart returns the part of a status that the node sets. The condition DisruptionTarget is part of it if
-// it has a kubelet's reason, or if told has the condition. Other clients set this condition, too.
+// ownPart returns the part of a status that the node sets. Other clients can set the condition DisruptionTarget, too. It belongs to the
+// node's part if it has a kubelet's reason, or if the status told has this condition.
 func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {

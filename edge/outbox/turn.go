@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call.
-// The order is: urgent changes, then steps of starting pods, then pods that wait for their sandbox or that are
-// about to be gone.
+// nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call. It prefers urgent changes,
+// then steps of starting pods, then pods that wait for their sandbox or will soon be removed.
 func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -39,7 +38,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	return t.due, t.wait
 }
 
-// A turn is one call of nextToSend. The Outbox's mu protects it.
+// A turn contains the variables of one call of nextToSend. The Outbox's mu protects it.
 type turn struct {
 	o    *Outbox
 	now  time.Time
@@ -48,7 +47,7 @@ type turn struct {
 	wait time.Duration
 }
 
-// limitDelay makes the next call happen at the given time at the latest.
+// limitDelay sets the latest time of the next call.
 func (t *turn) limitDelay(at time.Time) {
 	if d := max(at.Sub(t.now), time.Millisecond); t.wait == 0 || d < t.wait {
 		t.wait = d
@@ -61,13 +60,13 @@ func (t *turn) addItem(it *item) {
 	t.due = append(t.due, it)
 }
 
-// takeSteps takes the statuses that are due for the longest time, as far as requests and the rate limit allow.
-// When many pods start at once, later statuses replace those that have to wait.
+// takeSteps takes steps of starting pods, oldest first, until the limit of requests or the rate limit is reached. When many pods start at
+// once, the status of a waiting pod is replaced by a later one.
 func (t *turn) takeSteps(steps []*item) {
 	slices.SortFunc(steps, dueFirst)
 	for _, it := range steps {
 		if t.o.busy >= t.most {
-			return // the end of a request is followed by another call
+			return // nextToSend is called again after the end of a request
 		}
 		if !t.o.steps.AllowN(t.now, 1) {
 			t.limitDelay(t.now.Add(stepEvery))
@@ -77,8 +76,8 @@ func (t *turn) takeSteps(steps []*item) {
 	}
 }
 
-// takeLast takes one status if there is no other request, and at most one in firstStatusEvery, because most
-// pods start before their turn comes.
+// takeLast takes one status if no request is in flight, and at most one per firstStatusEvery. Most pods have started, and have a newer
+// status, before their turn comes.
 func (t *turn) takeLast(last []*item) {
 	if len(last) == 0 || t.o.busy > 0 {
 		return

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equal is a fast test for equality, because most objects need no patch. It compares times by their seconds, which is the precision of
-// JSON.
+// equal compares two statuses before they are encoded, because most statuses have not changed. It compares times in seconds, which is their
+// precision in JSON.
 var equal = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
@@ -23,14 +23,16 @@ var equal = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// merged contains the lists with a merge key whose elements all belong to the node. A patch replaces these lists.
+// merged contains the names of lists that the API server merges by a key, although all elements belong to the node. A patch must replace
+// these lists.
 var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditions is a list with elements of other programs. A patch contains only the changed elements.
+// conditions is the name of a list that also has elements of other programs. A patch contains only the changed elements. They are merged by
+// the field conditionKey.
 const conditions, conditionKey = "conditions", "type"
 
-// Status returns the patch from one status to another, or nil if they are equal. If uid is set, the patch applies only to the object with
-// that UID. For another object with the same name, the server returns a conflict.
+// Status returns the patch from one status to another, or nil if they are equal. If the parameter uid is not empty, the patch applies only
+// to the object with that UID. For another object with the same name, the server answers with a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
 	if equal(before, after) {
 		return nil, nil

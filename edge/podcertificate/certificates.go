@@ -31,7 +31,7 @@ type Store interface {
 	RemoveCertificates(ctx context.Context, uid types.UID) error
 }
 
-// Config contains the dependencies of a Certificates.
+// Config contains the dependencies of Certificates.
 type Config struct {
 	Client  *kube.Client
 	Store   Store
@@ -55,7 +55,7 @@ type Certificates struct {
 	loaded  map[store.CertificateKey]state
 }
 
-// New returns a Certificates. It starts no goroutine.
+// New returns an object that manages no pods yet. It starts no goroutine.
 func New(cfg Config) *Certificates {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -80,7 +80,7 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 		c.loaded[r.CertificateKey], stored[r.UID] = s, true
 	}
 	for _, p := range pods {
-		if stored[p.UID] { // pods that have ended have no row
+		if stored[p.UID] { // a pod that has ended has no row, and needs no certificate
 			c.register(p)
 		}
 	}
@@ -115,8 +115,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// Prepare registers the pod and waits for missing certificates, at most for patience. If a certificate is still missing, Credentials
-// returns the reason.
+// Prepare registers the pod and waits for missing certificates, at most for prepareTimeout. If a certificate is still missing after that,
+// Credentials returns the reason.
 func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits := c.register(pod)
 	if len(waits) == 0 {
@@ -224,14 +224,14 @@ func (c *Certificates) Retry() {
 	}
 }
 
-// A State is a state of projections, and the number of a signer's projections in that state. The names of the states are those of the
-// metric kubelet_podcertificate_states.
+// A State counts the projections of a signer that are in the same state. The names of the states are those of the metric
+// kubelet_podcertificate_states.
 type State struct {
 	Signer, State string
 	Count         int
 }
 
-// States returns the states of all signers, sorted.
+// States returns the counts for all signers and states, sorted.
 func (c *Certificates) States() (list []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

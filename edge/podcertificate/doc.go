@@ -12,13 +12,13 @@
 //	                '--denied, failed--> over: the signer's decision is final for this pod
 //
 // Each projection has one goroutine, and only that goroutine changes it. The goroutine sleeps until the certificate is due for renewal. A
-// watch exists only while a request is open. The key is created on the node. It exists only in memory, in the sealed store and in the
-// pod's volume. Because the state is stored, a pod has the same certificate after a restart, with or without a link, and an open request
-// continues. A certificate that could not be renewed stays in the volume, even after its expiry. Its verifiers decide whether to accept
-// it.
+// watch exists only while a request is open. The key is created on the node. It exists only in memory, in the sealed store and in the pod's
+// volume. The state is stored. After a restart, with or without a link, a pod therefore has the same certificate, and an open request
+// continues. A certificate that could not be renewed stays in the volume, even after its expiry. The programs that verify it decide whether
+// to accept it.
 //
-// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If a user must approve the
-// request, the answer may take days. Meanwhile the pod reports that it waits.
+// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If a user must approve the request,
+// the answer may take days. Until then, the pod reports that it waits for the certificate.
 //
 // See https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate

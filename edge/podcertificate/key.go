@@ -62,7 +62,7 @@ func parseKey(key []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// proofOf returns a certificate request (PKCS#10). Its only purpose is to prove the possession of the key.
+// proofOf returns a certificate signing request (PKCS#10). Its signature proves that this node has the private key. Its content is empty.
 func proofOf(key []byte) ([]byte, error) {
 	private, err := parseKey(key)
 	if err != nil {
@@ -75,7 +75,7 @@ func proofOf(key []byte) ([]byte, error) {
 	return proof, nil
 }
 
-// maxChain is the maximum size of a decoded certificate chain, in bytes. The maximum for a CSR is 64 KiB.
+// maxChain is the maximum size of a decoded certificate chain, in bytes. For comparison, the API's maximum for a CSR is 64 KiB.
 const maxChain = 1 << 20
 
 // chainOf validates the issued chain and removes comments and headers. The chain must contain only certificates, and the first one must

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times that are visible in the cluster, as in a kubelet.
+// Times that have an effect in the cluster. A kubelet uses the same.
 const (
 	renewalSpread = 5 * time.Minute  // spreads the renewals of pods that started at the same time
 	overdueAfter  = 10 * time.Minute // after beginRefreshAt
@@ -30,26 +30,27 @@ type state struct {
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // name of the open PodCertificateRequest; empty without one
+	Request    string // name of the open PodCertificateRequest; empty if no request is open
 	RequestKey []byte
 }
 
-// A projection is one podCertificate source of one pod. Only its goroutine changes it, while it holds the mu of the Certificates.
+// A projection is one podCertificate source of one pod. Each projection has a goroutine. Only this goroutine changes the projection, and it
+// holds the mu of Certificates for that.
 type projection struct {
 	store.CertificateKey
 	state
 	pod     *v1.Pod
 	want    *v1.PodCertificateProjection
-	early   time.Duration // random time from beginRefreshAt to the renewal
+	early   time.Duration // random delay of the renewal after beginRefreshAt
 	asked   chan struct{} // capacity 1; a value requests an attempt
-	attempt chan struct{} // closed when there is a certificate or an error
+	attempt chan struct{} // closed when the first certificate or error is known
 	stop    context.CancelFunc
 	dropped bool
 
 	err                           error  // error of the last attempt
 	final                         error  // the final decision of the signer
 	reason                        string // kind of the final decision: Denied or Failed
-	reportedLate, reportedExpired bool   // true after the event was recorded
+	reportedLate, reportedExpired bool   // true after the event for it was recorded
 }
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
@@ -137,7 +138,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 	}
 }
 
-// step executes the next step of a projection, if there is one.
+// step executes the next step of a projection: it creates a request, or waits for the answer. It does nothing while no step is due.
 func (c *Certificates) step(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
@@ -185,7 +186,7 @@ func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certif
 	return false
 }
 
-// end records the signer's decision not to issue a certificate.
+// end records that the signer will not issue a certificate.
 func (c *Certificates) end(p *projection, reason, message string) {
 	c.mu.Lock()
 	p.final, p.reason = errors.New(message), reason
@@ -195,13 +196,13 @@ func (c *Certificates) end(p *projection, reason, message string) {
 	c.cfg.Changed(p.UID)
 }
 
-// set stores a state and applies it.
+// set stores a new state and makes it the current one.
 func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	data, err := json.Marshal(next)
 	if err == nil {
 		err = c.cfg.Store.PutCertificate(ctx, store.Certificate{CertificateKey: p.CertificateKey, State: data})
 	}
-	if err != nil && ctx.Err() == nil { // use the certificate without storing it
+	if err != nil && ctx.Err() == nil { // the certificate is used although it was not stored
 		c.cfg.Log.Error("a certificate of a pod could not be stored: it is missing after a restart without the API server",
 			"pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
 	}

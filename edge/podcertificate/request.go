@@ -25,8 +25,8 @@ var (
 	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
 )
 
-// newRequest creates a key and a name for a request. It stores both before the API server gets the request, so that the key of an issued
-// certificate is never lost.
+// newRequest creates a key and a name for a request, and stores both. The request is sent after that, so the key of an issued certificate
+// is never lost.
 func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	key, err := newKey(p.want.KeyType)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// create creates the PodCertificateRequest of the open request. The API server rejects it while it does not know the pod yet, so the
-// caller retries.
+// create sends the PodCertificateRequest to the API server. The server rejects the request while it does not know the pod yet, so callers
+// must retry.
 func (c *Certificates) create(ctx context.Context, p *projection) error {
 	node := c.cfg.NodeUID()
 	if node == "" {
@@ -71,8 +71,8 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// read returns the open request, or nil if the API server does not have it. It selects by the name of the request and by this node,
-// because the node authorizer requires that. The result does not come from the server's cache.
+// read returns the open request, or nil if the API server does not have it. It lists with the name of the request and of this node as
+// selectors, because the node authorizer requires both. The result does not come from the server's cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
@@ -106,7 +106,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if c.applyResult(ctx, p, r) {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, checkEvery) // follow checks the expiry after this time
+	soon, stop := context.WithTimeout(ctx, checkEvery) // after this time, follow checks whether the current certificate has expired
 	defer stop()
 	w, err := kube.Watch[certificatesv1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {

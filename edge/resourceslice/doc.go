@@ -5,8 +5,8 @@
 //	driver is reachable ----DriverConnected--> '-- they are kept
 //	the agent starts ------> 30 s --> slices of drivers that have not registered since are deleted
 //
-// A deletion waits for the link and is retried until it succeeds. The package lists no slices: a deletion is one request with a selector.
-// If no driver has registered, there is only one such request.
+// A deletion waits for the link and is retried until it succeeds. The package never lists slices. It deletes them with one request that
+// contains a selector. On a node without such drivers, this is the only request.
 //
 // A kubelet deletes the slices of all drivers when it starts. islet keeps them over a restart of the agent, because drivers register
 // again within seconds. See https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/.

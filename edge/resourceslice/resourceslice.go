@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// delay is the time after which the slices of a missing driver are deleted, as in a kubelet.
+// delay is the time between the disappearance of a driver and the deletion of its slices. A kubelet uses the same value.
 const delay = 30 * time.Second
 
 // Config contains the dependencies of a Sweeper.
@@ -31,7 +31,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use. Of its methods, only Run blocks.
+// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use. Only the method Run blocks.
 type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1
@@ -39,7 +39,7 @@ type Sweeper struct {
 	mu     sync.Mutex
 	here   map[string]bool      // reachable drivers
 	gone   map[string]time.Time // deletion time of the slices of each driver that became unreachable
-	others time.Time            // deletion time of the slices of all other drivers; zero if they are deleted
+	others time.Time            // deletion time of the slices of all other drivers; zero after the deletion
 }
 
 // New returns a Sweeper. It sends no request.
@@ -133,7 +133,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 			due = append(due, driver)
 		}
 	}
-	var knownDrivers []string // drivers whose slices are not due, or are deleted separately
+	var knownDrivers []string // drivers whose slices are not due, or are deleted by a request for that driver
 	rest := !s.others.IsZero() && !s.others.After(now)
 	if rest {
 		knownDrivers = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
@@ -165,8 +165,8 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// hasReturned reports whether the slices of a driver are no longer due, because the driver registered again. It may have disappeared again
-// since.
+// hasReturned reports whether a driver whose slices were due has registered again in the meantime. It is also true if that driver has since
+// disappeared again.
 func (s *Sweeper) hasReturned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
 	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
 }
 
-// Authorize reports whether the user may make the request that spec describes, with a reason. An error means that the API server did not
-// answer.
+// Authorize reports whether the user may make the request that the parameter spec describes. The answer contains a reason. An error means
+// that the API server did not answer.
 func (a *Access) Authorize(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {

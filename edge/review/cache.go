@@ -20,10 +20,9 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answerCache is a cache of the API server's answers. Its times are monotonic, so a step of the wall clock does not change the lifetime
-// of an answer.
+// An answerCache caches the API server's answers. It uses monotonic times, so an answer has the same lifetime if the wall clock is set.
 type answerCache[V any] struct {
-	salt    [32]byte // conceals tokens from readers of the memory and from timing attacks
+	salt    [32]byte // protects tokens against reads of the memory and against timing attacks
 	flights singleflight.Group
 	slots   *semaphore.Weighted
 
@@ -42,8 +41,8 @@ func newAnswers[V any]() *answerCache[V] {
 	return a
 }
 
-// get returns a cached answer, or calls ask. ask returns its answer with a TTL. ask continues after the end of the caller's context,
-// because other callers may wait for the result.
+// get returns a cached answer. If the cache has no answer, it calls the function ask, which returns the answer and its TTL. The call
+// continues when the caller's context ends, because other callers may wait for the same answer.
 func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.key(question)
@@ -102,7 +101,8 @@ func (a *answerCache[V]) cached(key string) (V, bool) {
 	return none, false
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers, or else the answer that expires next.
+// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, it removes the one that expires
+// next.
 func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

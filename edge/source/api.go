@@ -30,12 +30,12 @@ const (
 // An APISink receives the pods of the API server. *desired.Desired implements it.
 type APISink interface {
 	Sink
-	// Update receives changes of the set of a source. If it returns an error, the source sends the full set with Set.
+	// Update receives the changes since the last Set or Update. If it returns an error, the source calls Set with all pods.
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error
 }
 
-// An Observer receives the server's versions of all pods of this node, including mirror pods. One goroutine calls it after the sink. It
-// must not retain its arguments.
+// An Observer receives all pods of this node as the server has them, including mirror pods. One goroutine calls the Observer, after it has
+// called the sink. The Observer must not keep references to its arguments.
 type Observer interface {
 	PodsListed(pods []v1.Pod) // all pods
 	PodSeen(pod *v1.Pod)      // a new or changed pod
@@ -44,11 +44,11 @@ type Observer interface {
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	SuspectServer()                         // records the end of a watch, because the next answer may come from another server
-	VerifyServer(ctx context.Context) error // must be called before a list or an earlier version is used
-	// Resume must be called before a watch continues from a version.
+	SuspectServer()                         // call it after the end of a watch, because the next answer may come from another server
+	VerifyServer(ctx context.Context) error // call it before using a list or an earlier version
+	// Call Resume before a watch continues from a version.
 	Resume(ctx context.Context, version string) error
-	RecordVersion(version string) // must be called before the sink receives an object of this version
+	RecordVersion(version string) // call it before the sink receives an object of this version
 	// CompareLists compares the versions of two lists. It reports whether the second list is older.
 	CompareLists(ctx context.Context, before, now string) bool
 	WatchEpoch() <-chan struct{} // receives a value when all earlier versions are invalid
@@ -76,7 +76,7 @@ type APIConfig struct {
 	Log      *slog.Logger
 }
 
-// API is the source of the pods that are bound to this node.
+// API reads the pods that are bound to this node from the API server.
 type API struct {
 	APIConfig
 	version   string // resource version from which the watch continues; empty if the source must list first
@@ -174,7 +174,7 @@ func (a *API) dropVersion() {
 	}
 }
 
-// watchError drops the version if the error requires a new list.
+// watchError drops the version if the error requires a new list. It returns the error with a description.
 func (a *API) watchError(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, errNotTaken) {
 		a.version = ""
@@ -182,7 +182,7 @@ func (a *API) watchError(err error) error {
 	return fmt.Errorf("watch the pods of this node: %w", err)
 }
 
-// errNotTaken means that the sink could not apply an update.
+// errNotTaken means that the sink has returned an error for an update.
 var errNotTaken = errors.New("not taken")
 
 func lacksVersion(version string) bool { return version == "" || version == "0" }

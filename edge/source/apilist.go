@@ -28,7 +28,7 @@ func (s *separation) begin() {
 	s.until = time.Now().Add(s.last)
 }
 
-// listAndWatch starts a watch. Without a version to continue from, it delivers the full set first.
+// listAndWatch starts a watch. If there is no version from which the watch can continue, it first delivers all pods to the sink.
 func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error) {
 	if a.version == "" {
 		if w, err = a.list(ctx); err != nil {
@@ -46,9 +46,9 @@ func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error
 	return w, nil
 }
 
-// list delivers the full set. It reads the newest state. The server's cache (resourceVersion 0) may have an
-// older state, which would end pods, or start pods again that have ended. w is a watch that continues from
-// that state, or nil if the server cannot list and watch in one request.
+// list delivers all pods to the sink. It requests the newest state, not the state of the server's cache (resourceVersion 0). The cache may
+// have an older state, which would end pods, or start ended pods again. The result is a watch that continues from the list, or nil if the
+// server cannot list and watch in one request.
 func (a *API) list(ctx context.Context) (w apiwatch.Interface, err error) {
 	pods, version, w, err := a.read(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwat
 	return all.Items, all.ResourceVersion, nil, nil
 }
 
-// deliver passes the full set to the sink and the observer.
+// deliver passes all pods to the sink and the observer.
 func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error {
 	if lacksVersion(version) { // an API server always sets it
 		return errors.New(

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, because that only represents a static pod of
-// this node.
+// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, which only represents a static pod of this
+// node.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
@@ -21,8 +21,8 @@ func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	return desired.Claim{Pod: neededFields(p), Ending: endingOf(p)}, true
 }
 
-// endingOf returns the Ending of a pod, or nil if the pod is not being deleted. The minimum grace period is one second, as in a kubelet.
-// The minimum applies to a pod that a finalizer keeps after a forced deletion.
+// endingOf returns the Ending of a pod, or nil if the pod is not being deleted. The minimum grace period is one second, as in a kubelet. A
+// pod can have a grace period of 0 if a finalizer keeps it after a forced deletion.
 func endingOf(p *v1.Pod) *desired.Ending {
 	if p.DeletionTimestamp == nil {
 		return nil

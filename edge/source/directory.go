@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// quietTime is the time without events before a directory is read. Writing a file causes several events, and a partially written file
-	// may be a valid manifest.
+	// quietTime is the time without an event after which a directory is read. Before that, a file may be incomplete, because writing a file
+	// causes several events. A partially written file may be a valid manifest.
 	quietTime = 100 * time.Millisecond
 	// maxDelay is the maximum time from an event until the directory is read.
 	maxDelay = time.Second
@@ -37,7 +37,7 @@ type DirectoryConfig struct {
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 type Directory struct {
 	DirectoryConfig
-	files     map[string]file // the files as last read, by path
+	files     map[string]file // the files at the last read, by path
 	delivered bool            // the sink has accepted files
 	removed   bool            // an event has reported that Path was removed or renamed
 	gone      map[string]bool // files that were removed or renamed since the last update of the sink
@@ -53,7 +53,7 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 	return &Directory{DirectoryConfig: c, gone: map[string]bool{}}, nil
 }
 
-// Run delivers the manifests to the sink, and again after each change, until ctx ends.
+// Run delivers the manifests to the sink at the start and after each change, until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	w := newWatch(d.Path, d.Log)
 	defer w.close()
@@ -102,8 +102,8 @@ func (d *Directory) hasOpenFile() bool {
 	return false
 }
 
-// mayChangeSet reports whether an event may change the set of files. It records the removal of Path and of files that were read. The
-// watch of the parent directory also reports other files, which mayChangeSet ignores.
+// mayChangeSet reports whether an event may change the set of files. It also records the removal of Path and of known files. It ignores
+// events of other files in the parent directory, which is watched, too.
 func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path

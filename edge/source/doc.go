@@ -1,6 +1,6 @@
-// Package source reads the pods of this node. They come from manifests in a directory, in a file or at a
-// URL, and from the API server. Each source delivers its full set to one sink. After that, the source for
-// the API server delivers only changes. One request lists and watches its pods, if the server supports that.
+// Package source reads the pods of this node. They come from manifests in a directory, in a file or at a URL, and from the API server. Each
+// source delivers its full set to one sink. After that, the source for the API server delivers only changes. If the server supports it, one
+// request lists and watches the pods.
 //
 //	inotify --events--> wait until quiet ----.
 //	          fileCheckFrequency ------------+--> Directory: scan --> changed? --.
@@ -12,10 +12,11 @@
 //	                                                          --> Observer (statuses, mirror pods)
 //
 // An error never ends a pod. An unreadable manifest is reported as a Problem with its origin, and the sink keeps the known pods of that
-// origin, also after a restart. If a source cannot read its set at all, for example because a directory cannot be listed or a server does
-// not answer, it only reports the reason.
+// origin, also after a restart. A directory may be unreadable, or a server may not answer. Then the source only reports the reason, and all
+// its pods are kept.
 //
-// A pod of the API server is identified by its UID. All other fields may change. It ends when the server deletes it, or no longer has it.
+// A pod of the API server is identified by its UID. All other fields may change. The pod ends when the server deletes it, or no longer has
+// it.
 //
 // A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at the URL. A file without pods is
 // a problem, because a power cut can leave an empty file.

@@ -20,11 +20,12 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// freshAge is the age up to which a changed file is read at every check, because a second change within one tick of the file system's clock
-// is not visible.
+// freshAge limits how long a changed file is read at every check. A second change within one tick of the file system's clock does not
+// change the times of the file, so only a read can detect it.
 const freshAge = 3 * time.Second
 
-// openFileTimeout is the time after which an unchanged file is read although it is open for writing.
+// openFileTimeout is the maximum wait for a file that a program has open for writing. After that time, the file is read if it has not
+// changed.
 const openFileTimeout = 5 * time.Second
 
 // errOpen means that a file is open for writing.
@@ -33,13 +34,14 @@ var errOpen = errors.New("is being written: it is read after that")
 // A file is the result of the last read of a manifest.
 type file struct {
 	id      identity
-	settled bool      // the file need not be read again while id is unchanged
+	settled bool      // the file is not read again while id is unchanged
 	open    time.Time // time when the file was first seen open for writing with this id
 	content
 	problems []desired.Problem
 }
 
-// An identity changes with the content of a file. It includes the change time of the inode, which programs cannot set.
+// An identity is used to detect that the content of a file has changed. It includes the change time of the inode, which programs cannot
+// set.
 type identity struct {
 	dev, ino      uint64
 	size          int64
@@ -54,8 +56,8 @@ func identify(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scan reads the manifests at path, which is a directory or a file. It does not read files that have not changed since old. It returns an
-// error if path itself cannot be read.
+// scan reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last scan, whose
+// result is the parameter old. It returns an error if the path itself cannot be read.
 func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {
@@ -103,7 +105,7 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-// readIfChanged reads a file if it has changed. exists is false for a missing file, and for a symbolic link to a directory.
+// readIfChanged reads a file if it has changed. It returns false for a missing file, and for a directory.
 func readIfChanged(name string, before file, decode Decode) (f file, exists bool) {
 	fi, err := os.Stat(name)
 	switch {
@@ -143,9 +145,9 @@ func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. It holds a lease of the file (fcntl(2))
-// if the file system supports leases, because a partially written manifest can be valid. The kernel refuses the lease while the file is
-// open for writing, and delays writers until the lease ends.
+// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. A partially written manifest can be valid,
+// so read takes a lease of the file (F_SETLEASE in fcntl(2)) if the file system supports leases. The kernel refuses the lease while the
+// file is open for writing. It delays writers until the lease ends.
 func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -167,7 +169,7 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	return data, fi, err
 }
 
-// readLimited reads all data. It returns an error for more data than a manifest may have.
+// readLimited reads all data. It returns an error if the data are larger than a manifest may be.
 func readLimited(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
 	if err == nil && len(data) > manifest.MaxSize {

@@ -9,16 +9,16 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A Sink receives the set of a source. *desired.Desired implements it.
+// A Sink receives the pods that a source wants to run. *desired.Desired implements it.
 type Sink interface {
-	// Set receives the full set of a source, which replaces the former set. The pods of an origin with a problem are kept. If Set returns
-	// an error, the source calls it again.
+	// Set receives all pods of a source. They replace the former pods of this source. The pods of an origin with a problem are kept. If Set
+	// returns an error, the source calls it again.
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
-	// ReportFailure receives the reason why a source cannot read its set. All pods of the source are kept.
+	// ReportFailure receives the reason why a source cannot read its pods. All pods of the source are kept.
 	ReportFailure(source string, problems []desired.Problem)
 }
 
-// A ManifestSink receives the set of a source of manifests.
+// A ManifestSink receives the pods and other objects of a source that reads manifests.
 type ManifestSink interface {
 	Sink
 	// SetObjects receives the objects of a source that are not pods. It is called before Set, because the pods may use the objects. The
@@ -35,7 +35,7 @@ type content struct {
 	objects []local.DefinedObject
 }
 
-// deliver delivers the set of a source. It delivers the objects before the pods that may use them.
+// deliver passes the content of a source to a sink. It passes the objects first, because the pods may use them.
 func deliver(ctx context.Context, to ManifestSink, source string, set content, problems []desired.Problem) error {
 	if err := to.SetObjects(ctx, source, set.objects, problems); err != nil {
 		return err
@@ -43,7 +43,7 @@ func deliver(ctx context.Context, to ManifestSink, source string, set content, p
 	return to.Set(ctx, source, set.claims, problems)
 }
 
-// parse decodes a manifest. shown is the origin without secrets, for the claims, objects and problems.
+// parse decodes a manifest. The parameter shown is the origin without secrets. It becomes the origin of the claims, objects and problems.
 func parse(decode Decode, data []byte, origin, shown string) (parsed content, problems []desired.Problem) {
 	if isBlank(data) {
 		const empty = "is empty, so its previous pods are kept: to end them, remove the file, or serve a List without items"

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	requestTimeout = 30 * time.Second // timeout of a whole request, because a mobile link is slow
+	requestTimeout = 30 * time.Second // timeout of a whole request; a mobile link is slow
 	firstRetry     = time.Second
 	maxRedirects   = 5
 	maxHeaders     = 64 << 10 // maximum size of a response's headers, in bytes
@@ -27,7 +27,7 @@ const (
 // URLConfig contains the dependencies and settings of a URL.
 type URLConfig struct {
 	URL       string            // http or https (--manifest-url)
-	Header    http.Header       // sent only to the URL's own host (--manifest-url-header)
+	Header    http.Header       // sent only to the host of the URL (--manifest-url-header)
 	Interval  time.Duration     // httpCheckFrequency
 	Transport http.RoundTripper // the default is a new one, with TLS
 	TLS       *tls.Config       // nil for the system's certificate authorities
@@ -52,7 +52,7 @@ type URL struct {
 // NewURL validates the configuration.
 func NewURL(c URLConfig) (*URL, error) {
 	u, err := url.Parse(c.URL)
-	var wrong *url.Error // the text of a url.Error would contain the password
+	var wrong *url.Error // unwrapped, because the text of a url.Error contains the password
 	if errors.As(err, &wrong) {
 		return nil, fmt.Errorf("manifest URL: %w", wrong.Err)
 	}
@@ -117,7 +117,7 @@ func (s *URL) check(ctx context.Context) bool {
 		return false
 	}
 	s.content = all
-	if err == nil || !s.delivered { // the content is new, or the last update of the sink failed
+	if err == nil || !s.delivered { // the manifests have changed, or the last update of the sink failed
 		s.delivered = deliver(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
 	return s.delivered
@@ -189,8 +189,8 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// redirect restricts redirects. It rejects redirects from https to http. It removes the configured headers for another host, because they
-// may contain a secret.
+// redirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another host,
+// because the headers may contain a secret.
 func (s *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)

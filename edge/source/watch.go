@@ -9,8 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch watches a path with inotify. It also watches the parent directory, to detect that the path is created, replaced or removed. If
-// inotify is not available, it sends no events.
+// A watch reports changes of a path with inotify. It also watches the parent directory, to detect that the path is created, replaced or
+// removed. If inotify is not available, it sends no events.
 type watch struct {
 	path string
 	id   identity // identity of the watched directory

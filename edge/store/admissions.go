@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Admission is the rejection of a pod, with the reason why it may not run on this node. It is stored
-// until the pod is removed or RemoveRejection is called.
+// An Admission records that a pod was rejected, and the reason why it may not run on this node. It is stored until the pod is removed or
+// RemoveRejection is called.
 type Admission struct {
 	Reason    string // as in PodStatus.Reason, for example OutOfcpu
 	Message   string
-	Grace     time.Duration // maximum grace period of its containers; 0 means the grace period of the spec
+	Grace     time.Duration // maximum grace period of the pod's containers; 0 means the grace period of the spec
 	Disrupted bool          // the pod has the condition DisruptionTarget
 }
 

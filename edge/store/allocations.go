@@ -11,7 +11,7 @@ import (
 
 // An Allocation contains the resources of a pod that was resized in place (KEP-1287). It is stored until the pod is removed.
 type Allocation struct {
-	Generation int64       // generation of the pod that requested the resources
+	Generation int64       // generation of the pod's spec that requested the resources
 	Resources  *v1.PodSpec // contains only the names and resources of the containers, and the resources of the pod
 }
 
@@ -44,8 +44,8 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	return nil
 }
 
-// Allocations returns all rows. It logs and omits a row that cannot be decoded. That pod then has the resources with which its sandbox
-// was created.
+// Allocations returns all rows. It logs and omits a row that cannot be decoded. The pod of this row then has the resources from the
+// creation of its sandbox.
 func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
 	list := map[types.UID]Allocation{}
 	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {

@@ -26,7 +26,7 @@ func (k CertificateKey) row() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
-// PutCertificate durably stores a certificate in sealed form. The certificate is removed together with its pod.
+// PutCertificate encrypts a certificate and stores it durably. The certificate is removed together with its pod.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 	sealed, err := s.seal.close(c.State, c.row()...)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices contains the devices of one resource of a container. They are stored until the pod is removed.
+// Devices contains the devices of a container that belong to one resource, such as nvidia.com/gpu. They are stored until the pod is
+// removed.
 type Devices struct {
 	UID       types.UID // UID of the pod
 	Container string
@@ -70,8 +71,8 @@ func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
 	return list, nil
 }
 
-// A Claim is a ResourceClaim that a driver has prepared, or may have prepared. It is stored until the driver has unprepared it, possibly
-// after the removal of its pods.
+// A Claim is a ResourceClaim that a driver has prepared, or may have prepared. It is stored until the driver has unprepared the claim,
+// which can be after the removal of its pods.
 type Claim struct {
 	UID             types.UID
 	Driver          string

@@ -5,13 +5,12 @@
 //	status -----------------PutStatus--> newest per pod --every few seconds, no fsync--^
 //	                                      readers, on connections of their own <-------'
 //
-// There are two classes of durability. A durable write is on the disk when its method returns. Writes that arrive while another write
-// waits for the disk share the next transaction. A coalesced write, such as the last status of a pod, only replaces the pending value in
-// memory. Pending values are written every few seconds, and at Close. A power cut may lose them. Then the node derives them from the
-// runtime again.
+// There are two classes of durability. A durable write is on the disk when its method returns. Writes that arrive while another write waits
+// for the disk share the next transaction. A coalesced write, such as the last status of a pod, only sets a value in memory. These values
+// are written to the disk every few seconds, and at Close. A power cut may lose them. The node then derives them from the runtime again.
 //
-// Writes wear out flash memory. Therefore an unchanged row is not written, a transaction without changes touches no file, and an idle
-// store does no I/O.
+// Writes wear out flash memory. Therefore an unchanged row is not written, and a transaction without changes does not write to a file.
+// While nothing changes, the store does no I/O.
 //
 // If the file is damaged, only the rows on the damaged pages are lost. The other rows are read from the raw pages (package pages) and
 // written to a new file. If the disk is read-only, all rows are read into a database in memory. Health reports both cases.

@@ -6,19 +6,17 @@ import (
 	"fmt"
 )
 
-// emptyKey is a key of meta that exists from the creation of the database until MarkFilled is called. The transaction that creates the
-// first tables writes it.
+// emptyKey is a key in the table meta. The transaction that creates the first tables also writes this key. MarkFilled removes it.
 const emptyKey = "store.empty"
 
-// IsNew reports whether the database is new: MarkFilled was not called since its creation. The database is new on a new node, and after its
-// file was deleted while pods ran. The result stays true after a restart, so an agent that was killed during the restoration continues
-// the restoration.
+// IsNew returns true from the creation of the database until MarkFilled is called. The database is created on a new node, and after its
+// file was deleted while pods ran. The result is stored, so an agent that was killed during the restoration continues it after a restart.
 func (s *Store) IsNew(ctx context.Context) (bool, error) {
 	_, empty, err := s.Meta(ctx, emptyKey)
 	return empty, err
 }
 
-// MarkFilled records that the database was restored from the other sources.
+// MarkFilled records that the database is no longer new. Call it after its rows were restored from other sources, such as the runtime.
 func (s *Store) MarkFilled(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE key = ?", emptyKey)

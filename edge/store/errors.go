@@ -22,7 +22,7 @@ var (
 	errNewer = errors.New("it was written by a newer islet")
 )
 
-// explain adds the path to errors of SQLite. It adds advice for a full disk or a locked database.
+// explain adds the path of the database to errors of SQLite. For a full disk or a locked database, it also adds advice.
 func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
@@ -41,7 +41,7 @@ func isFull(err error) bool {
 	return resultCode(err)&0xff == sqlite3.SQLITE_FULL || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// resultCode returns the extended result code of SQLite, or 0.
+// resultCode returns the extended result code of an error of SQLite, or 0 for other errors.
 func resultCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -50,8 +50,8 @@ func resultCode(err error) int {
 	return 0
 }
 
-// isBroken reports whether opening failed because of the file's content, so that a new file would help. It returns false if the disk is
-// full or read-only.
+// isBroken reports whether the database could not be opened because of the file's content. A new file solves such a problem. It does not
+// help if the disk is full or read-only, so isBroken then returns false.
 func isBroken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false
@@ -76,7 +76,7 @@ func isCorrupt(err error) bool {
 		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 }
 
-// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but this disk cannot be used.
+// isFrozen reports whether the disk is read-only or returns errors. The file may be intact, but this disk cannot be used.
 func isFrozen(err error) bool {
 	switch resultCode(err) & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:

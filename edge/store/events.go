@@ -11,7 +11,7 @@ import (
 // An Event is an event of this node, with its count.
 type Event struct {
 	Event *v1.Event // the name is the key of the row
-	Seq   int64     // order of the last occurrences
+	Seq   int64     // events with a higher number have occurred later
 	Told  int32     // the count that was last sent to the API server; 0 if never sent
 }
 

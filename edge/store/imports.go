@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// AddImport durably records that the image archive with the given digest was imported. name is the file name of the archive.
+// AddImport durably records that the image archive with the given digest and file name was imported.
 func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
@@ -27,7 +27,7 @@ func (s *Store) WasImported(ctx context.Context, digest string) (bool, error) {
 	return found, nil
 }
 
-// value reads one string. found is false if there is no row.
+// value reads one string. It returns false if there is no row.
 func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
 	err = s.query(ctx, func() { found = false }, func(rows *sql.Rows) error {
 		found = true

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the error wraps fs.ErrExist.
-// Adding a lease that the owner already has succeeds.
+// AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the error wraps fs.ErrExist. If the
+// same owner already has the address, AddLease succeeds.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	var has string
 	err := s.commit(ctx, func(tx *sql.Tx) error {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A LocalKey identifies an object of a manifest. Each source has its own objects.
+// A LocalKey identifies an object that a manifest on this node defines. Two sources can have objects with the same name.
 type LocalKey struct {
 	Source    string // file, http or local
 	Kind      string // ConfigMap, Secret or PersistentVolumeClaim
@@ -19,15 +19,15 @@ func (k LocalKey) row() []string { return []string{"local", k.Source, k.Kind, k.
 // String returns the object's kind and name. It is used in messages.
 func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
 
-// A Local is an object from a manifest of this node.
+// A Local is a stored object that a manifest on this node defines.
 type Local struct {
 	LocalKey
 	Origin string // the file or URL; used in messages
-	Gone   bool   // no manifest defines it any more; kept for the pods that use it
+	Gone   bool   // no manifest defines the object any more; the data is kept for the pods that use it
 	Data   []byte // protobuf
 }
 
-// UpdateLocals durably writes objects in sealed form, and removes others. It makes all changes or none.
+// UpdateLocals durably writes encrypted objects, and removes others. It makes all changes or none.
 func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey) error {
 	if len(put)+len(remove) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// An ObjectKey identifies the API objects of an item in package edge/object.
+// An ObjectKey identifies one API object, or all objects of a kind in a namespace. It is the key of an item in package edge/object.
 type ObjectKey struct {
 	Kind      string // for example ConfigMap, Secret, Service
 	Namespace string
@@ -23,7 +23,7 @@ type Object struct {
 	Data    []byte // a list of the kind, as protobuf; an empty list means that the object does not exist
 }
 
-// PutObject durably stores an object in sealed form. It does not write an unchanged object.
+// PutObject encrypts an object and stores it durably. It does not write an unchanged object.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
 	sealed, err := s.seal.close(o.Data, "objects", o.Kind, o.Namespace, o.Name)
 	if err != nil {
@@ -71,7 +71,8 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	return nil
 }
 
-// VoidObjects durably removes the versions of all objects, because the API server has another history than before.
+// VoidObjects durably removes the versions of all objects. It is called after the API server was restored from a backup, because the
+// versions are then invalid.
 func (s *Store) VoidObjects(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE objects SET version = '' WHERE version <> ''")
@@ -117,7 +118,7 @@ type unreadableRows struct {
 
 func (u *unreadableRows) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetchedAgain is the consequence for objects that the API server still has.
+// fetchedAgain is the part of a log message that names the consequence: the API server still has the lost objects.
 const fetchedAgain = "they are read from the API server again"
 
 func (u *unreadableRows) logCount(s *Store, what, then string) {

@@ -18,18 +18,19 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// applicationID ("islt") identifies the file as a database of islet, for prepare and file(1).
+// applicationID ("islt") identifies the file as a database of islet. prepare checks it, and file(1) shows it.
 const applicationID = 0x69736c74
 
 // migrations contains the migrations, which are numbered from 1 without gaps. A released migration never changes. The previous version of
-// islet must be able to use the database of the next version, so that an update can be reverted. A migration therefore only adds tables
-// and indexes, which the older version ignores. A migration that cannot follow this rule raises readBy. Then the update cannot be
+// islet must be able to use the database of the next version, so that an update can be reverted. A migration therefore only adds tables and
+// indexes, which the previous version ignores. A migration that cannot follow this rule must raise readBy. The update can then not be
 // reverted.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readBy is the oldest schema version that can use a database of this version. It is stored in meta, where an older islet reads it.
+// readBy is a schema version. A version of islet that knows at least this schema version can use the database. It is stored in the table
+// meta, where an older islet reads it.
 const (
 	readBy    = 11
 	readByKey = "schema.readBy"
@@ -52,11 +53,11 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.files.wal = nil
-	s.files.db, _ = os.Lstat(s.path) // nil if the file was already removed; then it is not watched
+	s.files.db, _ = os.Lstat(s.path) // nil if the file was already removed; the file is then not checked
 	return nil
 }
 
-// openAt opens s.db and s.read. dsn returns their connection strings.
+// openAt opens s.db and s.read. The function dsn returns the connection strings.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
 	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 }
 
 // ensurePrivate checks that the files of the database are regular files, and makes them accessible only to islet. SQLite creates the -wal
-// and -shm files with the mode of the database.
+// and -shm files with the same mode as the database.
 func ensurePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -138,8 +139,8 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
-// checkNewer returns an error if this islet cannot use a database of a newer version. more means that the database has additional tables.
-// If it has none, only its version number is damaged.
+// checkNewer returns an error if this islet cannot use a database of a newer version. The parameter more is true if the database has
+// additional tables. Without additional tables, the database is not newer, and only its version number is damaged.
 func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -173,8 +174,8 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 	return nil
 }
 
-// checkSchema detects a damaged table definition, because the quick check of SQLite does not read the definitions. more reports whether
-// the database has tables that this islet does not know, like the database of a newer islet.
+// checkSchema detects a damaged table definition, because the quick check of SQLite does not read the definitions. It returns true if the
+// database has tables that this islet does not know, as in the database of a newer islet.
 func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, err error) {
 	model, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -235,7 +236,7 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 // setAside renames a broken database and its -wal and -shm files. It returns the new path.
 func setAside(path string, why error, log *slog.Logger) (string, error) {
 	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405Z")
-	for base, n := to, 1; exists(to); n++ { // the name can exist if the clock stands still
+	for base, n := to, 1; exists(to); n++ { // the name may already exist if the clock stands still
 		to = fmt.Sprintf("%s.%d", base, n)
 	}
 	for _, suffix := range suffixes {
@@ -253,7 +254,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 }
 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
-// disk. prune always keeps newest, even if the clock was wrong.
+// disk. The names contain the time, which may be wrong, so prune never removes the parameter newest.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Pod is a pod that this node is to run.
+// A Pod is a stored pod that this node runs, or ends.
 type Pod struct {
 	Pod      *v1.Pod       // stored as protobuf, which takes half the bytes and a tenth of the time of JSON
-	Seq      int64         // order of arrival; unique
+	Seq      int64         // unique; pods with a higher number have arrived later
 	Source   string        // file, http, local or api
 	Origin   string        // the file or URL; used in messages
-	Deleting bool          // the pod is to end
+	Deleting bool          // the pod must end
 	Grace    time.Duration // grace period of the deletion
-	Again    bool          // the pod is to start again under the same UID after it has ended
-	Lives    int           // number of such restarts
+	Again    bool          // the pod must start again under the same UID after it has ended
+	Lives    int           // number of starts again under the same UID
 }
 
-// UpdatePods durably writes and removes rows. It makes all changes or none. The rows of a removed pod in other tables, such as its
-// admission, status and tokens, are removed together with it.
+// UpdatePods durably writes and removes rows. It makes all changes or none. With a pod, it also removes the pod's rows in other tables,
+// such as its admission, status and tokens.
 func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
 	if len(put)+len(remove) == 0 {
 		return nil

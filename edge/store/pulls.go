@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A Pull records the credential with which an image was pulled, without the credential itself.
+// A Pull records that an image was pulled, and from which object the credential came. It does not contain the credential.
 type Pull struct {
 	Image  string     // image ID
 	Name   string     // the repository, without tag and digest; empty if the image was pulled with an unknown credential
-	Source PullSource // zero if every pod of the node may use the image under this name
+	Source PullSource // zero if every pod on this node may use the image with this name
 }
 
-// A PullSource is the object that contained the credential: a Secret with a hash of its content, or a service account.
+// A PullSource identifies the object that contained the credential: a Secret, with a hash of its content, or a service account.
 type PullSource struct {
 	Kind, Namespace, Name string
 	UID                   types.UID
@@ -31,13 +31,13 @@ type PullSource struct {
 // accountPrefix is the prefix of a service account's name in the table. The name of a Secret cannot begin with it.
 const accountPrefix = keyring.ServiceAccount + "/"
 
-// A BegunPull is a pull that has begun and is not recorded by PutPull. It is in progress, has failed, or was interrupted.
+// A BegunPull is a pull that has begun, and for which PutPull was not called. It is in progress, has failed, or was interrupted.
 type BegunPull struct {
 	Ref string // the reference to pull
-	Was string // ID of the image that ref meant before; empty if there was none
+	Was string // ID of the image that had the reference before; empty if no image had it
 }
 
-// Fingerprint returns a keyed hash. It cannot be computed or guessed without the key file.
+// Fingerprint returns a keyed hash of the data. Without the key file, nobody can compute the hash or test guesses.
 func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	key, err := s.seal.hashKey()
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// BeginPull durably records the begin of a pull. If the power fails before PutPull, the image still counts as pulled.
+// BeginPull durably records that a pull begins. If the power fails before PutPull, the image is therefore still treated as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
@@ -65,7 +65,7 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	return nil
 }
 
-// EndPull durably removes the record of BeginPull.
+// EndPull durably removes the record that BeginPull has made for the reference.
 func (s *Store) EndPull(ctx context.Context, ref string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error { return endPull(ctx, tx, ref) })
 	if err != nil {
@@ -79,9 +79,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably records a pull. If ref is not empty, it removes the record of BeginPull for ref. If the hash of a Secret has changed,
-// the new hash replaces the old one. A pull without a credential removes the records with a Secret, because every pod may use the image
-// from then on.
+// PutPull durably records a pull. If the parameter ref is not empty, PutPull removes the record of BeginPull for this reference. If the
+// hash of a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull
+// then removes the records with a credential.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -145,7 +145,7 @@ func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
 	return slices.Compact(ids), err
 }
 
-// BegunPulls returns the pulls that have begun and are not recorded by PutPull.
+// BegunPulls returns the pulls that have begun, and for which PutPull was not called.
 func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
 	list, err := s.pulls(ctx, "WHERE image = ''")
 	var begun []BegunPull

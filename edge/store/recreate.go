@@ -12,17 +12,17 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// A process that has a database file open continues to use it after its removal, and all data is lost when the process ends. The writer
-// therefore checks its files after each write, and at Close. If they are missing, it creates them again before it reports the success of
-// the write.
+// Somebody may remove the database file while the agent runs. The agent could then continue to use the open file, but all data would be
+// lost when the agent ends. The writer therefore checks its files after each write, and at Close. If they are missing, it creates them
+// again before it reports the success of the write.
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {
-	db, wal     fs.FileInfo // nil if not created yet
+	db, wal     fs.FileInfo // nil if the file does not exist yet
 	lastAttempt time.Time   // time of the last attempt to create the files again
 }
 
-// isIntact reports whether all files are still at their paths. It also records a new -wal.
+// isIntact reports whether all files are still at their paths. When a -wal file appears, isIntact records it.
 func (f *fileSet) isIntact(path string, s *seal) bool {
 	if now, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.db) {
 		return false
@@ -37,8 +37,8 @@ func (f *fileSet) isIntact(path string, s *seal) bool {
 	return !s.keyRemoved()
 }
 
-// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes one attempt every
-// repairEvery. If last is set, it always makes an attempt. Only the writer may call it.
+// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes at most one attempt per
+// repairEvery. The parameter last is true at Close, and permits an attempt at any time. Only the writer may call restoreFiles.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
 	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.isIntact(s.path, s.seal) {
@@ -84,7 +84,7 @@ func (s *Store) recreateFiles() error {
 	if err == nil {
 		return nil
 	}
-	if full := s.fillMemory(ctx, from, err); full != nil { // if it succeeds, it logs and reports err
+	if full := s.fillMemory(ctx, from, err); full != nil { // if fillMemory succeeds, it logs err and records it in Health
 		s.startEmpty(full)
 	}
 	return err

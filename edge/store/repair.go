@@ -13,10 +13,10 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// repairEvery is the minimum interval between repairs. More repairs would not help on a failing card, and would wear it out.
+// repairEvery is the minimum interval between repairs. On a failing SD card, more repairs would not help, and would wear it out.
 const repairEvery = time.Minute
 
-// A repair is a request of a reader to the writer.
+// A repair asks the writer to repair the database. A reader sends it after an error.
 type repair struct {
 	why  error
 	done chan<- bool // receives true if a retry of the read may succeed
@@ -51,7 +51,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 	return nil
 }
 
-// openMemory opens a database in memory with all rows of the database on the disk. It is used for a disk that can be read but not
+// openMemory opens a database in memory and copies all rows of the database on the disk into it. It is used if the disk can be read but not
 // written.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	return s.fillMemory(ctx, s.path, why)
@@ -74,7 +74,7 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	return nil
 }
 
-// memories is the number of databases in memory since the start of the process. Their names must be unique within a process.
+// memories counts the databases in memory since the start of the process. The number makes their names unique.
 var memories atomic.Int64
 
 // memoryDSN returns connection strings for a new database in memory, which several connections can share.
@@ -87,8 +87,9 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. why is the
-// error of the failed operation. repairDatabase reports whether to retry that operation. Only the writer may call it.
+// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The parameter
+// why is the error of the failed operation. If repairDatabase returns true, the caller should retry the operation. Only the writer may call
+// it.
 func (s *Store) repairDatabase(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
@@ -113,7 +114,7 @@ func (s *Store) repairDatabase(why error) bool {
 	return true
 }
 
-// startEmpty opens an empty database in memory as the last resort. It reports whether that succeeded. Only the writer may call it, with
+// startEmpty opens an empty database in memory, as the last resort. It returns false if even this fails. Only the writer may call it, with
 // the gate locked.
 func (s *Store) startEmpty(why error) bool {
 	s.log.Error("the database could not be created again: islet starts with an empty one in memory", "database", s.path, "error", why)
@@ -129,7 +130,7 @@ func (s *Store) startEmpty(why error) bool {
 	return true
 }
 
-// signalRepaired signals WatchRepairs.
+// signalRepaired sends a value to the channel of WatchRepairs.
 func (s *Store) signalRepaired() {
 	select {
 	case s.again <- struct{}{}:
@@ -146,7 +147,7 @@ func closedDatabase() *sql.DB {
 	return db
 }
 
-// requestRepair makes the writer call repairDatabase with a reader's error, and returns its result.
+// requestRepair asks the writer to repair the database after an error of a reader. It returns true if the read should be repeated.
 func (s *Store) requestRepair(ctx context.Context, why error) bool {
 	if !isCorrupt(why) {
 		return false

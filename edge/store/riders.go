@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// metaValues contains values of meta, by key, that are written in each transaction that writes pods. The zero value is ready for use.
+// metaValues contains values of the table meta that each transaction with pods also writes. The zero value is ready for use.
 type metaValues struct {
 	mu    sync.Mutex
 	value map[string]func() string
 }
 
-// AddMetaValue registers a value of meta. Each UpdatePods that changes rows stores the value in the same transaction. Use it for values
-// that must never be older than the pods and need no separate writes. UpdatePods blocks while value runs. value may be called more than
-// once. It must not use the store.
+// AddMetaValue registers a value of the table meta. Each UpdatePods that changes rows stores the value in the same transaction. Use
+// AddMetaValue for values that must never be older than the pods and need no separate writes. UpdatePods calls the function value and waits
+// for it, possibly more than once. The function must not use the store.
 func (s *Store) AddMetaValue(key string, value func() string) {
 	s.riders.mu.Lock()
 	defer s.riders.mu.Unlock()

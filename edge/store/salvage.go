@@ -15,7 +15,7 @@ import (
 // pageSize is the page size of all databases that islet creates.
 const pageSize = 1024
 
-// maxSalvaged is the maximum size of a broken database that is read, in bytes. Real databases are far smaller.
+// maxSalvaged is the maximum size in bytes up to which a broken database is read. Real databases are far smaller.
 const maxSalvaged = 256 << 20
 
 // A rowShape identifies the rows of a table by the types of their columns in the stored order, which begins with the key columns. The
@@ -29,7 +29,7 @@ type rowShape struct {
 
 func listShapes() []rowShape {
 	anyRow := func([]any) bool { return true }
-	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // the keys of meta contain no colon
+	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // unlike the keys of meta, a digest contains a colon
 	return []rowShape{
 		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
 		{"objects", "kind, namespace, name, version, gone, data", "ttttib", anyRow},
@@ -73,7 +73,8 @@ func (s rowShape) matchesRow(v []any) bool {
 	return s.check(v)
 }
 
-// salvageRows copies all readable rows from the files of the database at path to an open database. It returns the number of rows.
+// salvageRows copies all readable rows of a broken database to an open database. The parameter path is the path of the broken database.
+// salvageRows returns the number of rows.
 func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// KeyFile is the name of the key file in the directory of the database. The key seals confidential columns.
+// KeyFile is the name of the key file in the directory of the database. Its key encrypts confidential columns.
 const KeyFile = "store.key"
 
 const keySize = 32 // AES-256
 
-// errNoKey means that the key file is missing, so sealed data cannot be opened.
+// errNoKey means that the key file is missing, so encrypted data cannot be decrypted.
 var errNoKey = errors.New("the key file is gone")
 
-// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row and cannot be opened as a value of another
-// row. The key file is created before the first value is sealed. It is never replaced.
+// A seal encrypts columns of the database with AES-256-GCM. An encrypted ("sealed") value is bound to its row, and cannot be decrypted as a
+// value of another row. The key file is created before the first value is encrypted. It is never replaced.
 type seal struct {
 	path string
 
@@ -36,7 +36,7 @@ type seal struct {
 	hash []byte      // key for hashes, derived from key
 }
 
-// close seals data for a row. row contains the name of the table and the key columns.
+// close encrypts data for a row. The parameter row contains the name of the table and the key columns.
 func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(true)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	return aead.Seal(nonce, nonce, data, identity(row)), nil
 }
 
-// open returns the data that close sealed for the same row.
+// open decrypts data that close has encrypted for the same row.
 func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(false)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	return aead.Open(nil, sealed[:n], sealed[n:], identity(row))
 }
 
-// identity returns text that is unique for each row, because no column contains a zero byte.
+// identity joins the name of the table and the key columns to a text that is unique for each row. No column contains a zero byte.
 func identity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
 
 func (s *seal) cipher(make bool) (cipher.AEAD, error) {
@@ -115,7 +115,7 @@ func (s *seal) restore() error {
 	return durable.Write(s.path, s.key, 0o600)
 }
 
-// hashKey returns the key for hashes.
+// hashKey returns the key for Fingerprint.
 func (s *seal) hashKey() ([]byte, error) {
 	if _, err := s.cipher(true); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// makeKey creates a key file. The file gets its name after its content is on the disk. An existing key file is kept.
+// makeKey creates the key file. The file gets its name after its content is on the disk. makeKey does not replace an existing key file.
 func makeKey(path string) error {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {

@@ -39,7 +39,7 @@ func (s *Store) StoreStatuses(ctx context.Context, list map[types.UID]*v1.PodSta
 	}
 	return s.commit(ctx, func(tx *sql.Tx) error {
 		s.mu.Lock()
-		for uid := range raw { // so that no older status is written afterwards
+		for uid := range raw { // so that flush writes no older status afterwards
 			delete(s.statuses, uid)
 		}
 		s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *Store) dropStatuses(uids []types.UID) {
 	}
 }
 
-// flush writes the pending statuses and reports whether it succeeded. It needs no fsync. A power cut may lose the statuses of the last
-// seconds, but does not damage the file.
+// flush writes the pending statuses, without fsync. It returns false after an error. A power cut may lose the statuses of the last seconds,
+// but does not damage the file.
 func (s *Store) flush() bool {
 	s.mu.Lock()
 	pending := maps.Clone(s.statuses)
@@ -101,7 +101,7 @@ func (s *Store) flush() bool {
 		err = s.transact(coalesced, store)
 	}
 	if err != nil {
-		if !s.failing { // logs once, because the log must not grow on a full disk
+		if !s.failing { // logged only once, because the log must not grow on a full disk
 			s.log.Warn("the statuses of pods could not be stored and are retried", "error", s.explain(err))
 		}
 		s.failing = true

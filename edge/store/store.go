@@ -28,7 +28,7 @@ type Store struct {
 	log  *slog.Logger
 	seal *seal
 
-	db   *sql.DB      // the only connection for writing; used only by the writer
+	db   *sql.DB      // the only connection for writing; only the writer uses it
 	read *sql.DB      // connections for reading
 	gate sync.RWMutex // read-locked during use of read; locked during the replacement of db and read
 
@@ -54,9 +54,9 @@ type Store struct {
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at path and migrates it to this version of islet. It renames a broken file together with its -wal
-// and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
-// permit that. Otherwise it returns an error and does not rename the database. A full disk is not an error. If the disk is read-only, the
+// Open opens or creates the database at the given path and migrates it to this version of islet. It renames a broken file together with its
+// -wal and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
+// permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is not an error. If the disk is read-only, the
 // database is opened in memory; see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{
@@ -85,14 +85,14 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// A Health describes problems of the database. The zero value means that there are none.
+// A Health describes problems of the database. The zero value means that there are no problems.
 type Health struct {
-	Aside    string // path of the broken database that was replaced; empty without one
+	Aside    string // path to which a broken database was renamed; empty if no database was broken
 	Salvaged int    // number of rows that were copied from the broken database
-	Volatile string // reason why all data is only in memory; empty if it is on the disk
+	Volatile string // reason why all data is only in memory; empty if the data is on the disk
 }
 
-// Rebuilt reports whether a new database has replaced a broken one. It returns the path of the broken one.
+// Rebuilt reports whether a new database has replaced a broken one. It returns the current path of the broken database.
 func (s *Store) Rebuilt() (aside string, yes bool) {
 	h := s.Health()
 	return h.Aside, h.Aside != ""
@@ -111,8 +111,8 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should write all their rows
-// again, because some may be missing. Unchanged rows cause no write.
+// WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should then write all their
+// rows again, because some rows may be missing. Rows that are not missing cause no write.
 func (s *Store) WatchRepairs() <-chan struct{} { return s.again }
 
 // Close writes pending statuses and closes the database.
@@ -129,7 +129,7 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// dsn returns a function for the connection strings of the database at path. The caches are small, because the database of a node is
+// dsn returns a function that makes connection strings for the database at a path. The caches are small, because the database of a node is
 // small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive lock, SQLite keeps the
 // index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
 func dsn(path string) func(pragmas ...string) string {

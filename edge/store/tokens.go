@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A TokenKey identifies a token request of a pod.
+// A TokenKey identifies a token by its pod and by the parameters of the request.
 type TokenKey struct {
 	UID      types.UID // UID of the pod
 	Audience string    // empty for the server's default
@@ -28,7 +28,7 @@ func (k TokenKey) row() []string {
 	return []string{"tokens", string(k.UID), k.Audience, strconv.FormatInt(k.Seconds, 10)}
 }
 
-// PutToken durably stores a token in sealed form. The token is removed together with its pod.
+// PutToken encrypts a token and stores it durably. The token is removed together with its pod.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
 	sealed, err := s.seal.close([]byte(t.Token), t.row()...)
 	if err != nil {

@@ -9,12 +9,11 @@ import (
 // A VolumeKey identifies a mount point of a volume.
 type VolumeKey struct {
 	Volume string // ID of the volume, unique among all pods
-	Pod    string // UID; empty if the volume is mounted for the whole node
+	Pod    string // UID of the pod; empty if the volume is mounted for the whole node
 	Path   string
 }
 
-// A Volume records a mount. It is not sealed, because the mount must be known even if the key is lost. Therefore it must not contain
-// secrets.
+// A Volume records a mount. It must not contain secrets, because it is not encrypted: the mount must be known even if the key is lost.
 type Volume struct {
 	VolumeKey
 	Data []byte // data that the driver needs for the unmount

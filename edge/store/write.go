@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// A write is a durable change for the writer. do may be called more than once, so it must set its results and not accumulate them.
+// A write is a change that a caller passes to the writer. The function do may be called more than once, so it must set its results and not
+// accumulate them.
 type write struct {
 	do   func(tx *sql.Tx) error
 	done chan<- error
 }
 
-// commit passes a change to the writer and waits until it is durable. Once the writer has the change, the end of ctx does not end the
-// wait, because the caller must know the result.
+// commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
+// even if ctx ends, because the caller must know the result.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	done := make(chan error, 1)
 	select {
@@ -56,8 +57,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change in one transaction with all waiting changes, and sends the results. If that transaction fails, each change gets
-// its own transaction, so that one change cannot make the others fail.
+// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, group commits each
+// change in its own transaction, so that one change cannot make the others fail.
 func (s *Store) group(first write) {
 	list := []write{first}
 	for more := true; more; {
@@ -110,7 +111,7 @@ func (s *Store) transact(class string, list ...write) error {
 	return nil
 }
 
-// rollback rolls a transaction back. If SQLite has already rolled it back, as on a full disk, that is not an error.
+// rollback rolls a transaction back. It returns no error if SQLite has already rolled the transaction back, as on a full disk.
 func rollback(tx *sql.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && resultCode(err) == 0 {
 		return fmt.Errorf("roll back: %w", err)
@@ -118,8 +119,8 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// query calls scan for each row. It calls start before the first row. If the database was replaced during the query, query repeats the
-// query, and start must drop the rows.
+// query calls the function start once and the function scan for each row. If the database was replaced during the query, the query is
+// repeated from the beginning. The function start must therefore drop all rows that scan has collected.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.requestRepair(ctx, err) {

@@ -15,9 +15,9 @@ const unknown = "-"
 // maxClaim is the maximum length of a claim, in bytes.
 const maxClaim = 80
 
-// A claim is the entry of a machine in the Lease. It identifies the boot, and the hardware that uses the node's name.
+// A claim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
 type claim struct {
-	hardware string // hash of the machine's first mark, or unknown
+	hardware string // hash of the machine's first mark, or the constant unknown
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a user
 	since    uint64 // version of the Lease at its first read in this boot
@@ -27,7 +27,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the value of the annotation. ok reports whether it is a valid claim.
+// parseClaim parses the value of the annotation. The result ok is true if the value is a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
 	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
@@ -38,7 +38,7 @@ func parseClaim(s string) (c claim, ok bool) {
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
-// hasPriorityOver reports whether c has priority over o.
+// hasPriorityOver reports whether the machine with claim c keeps the name if another machine has claim o.
 func (c claim) hasPriorityOver(o claim) bool {
 	if c.term != o.term {
 		return c.term > o.term
@@ -49,7 +49,7 @@ func (c claim) hasPriorityOver(o claim) bool {
 	return c.boot < o.boot
 }
 
-// digits is the number of digits of a hash.
+// digits is the number of hexadecimal digits of a hash in a claim.
 const digits = 10
 
 func isHash(s string) bool {
@@ -87,7 +87,7 @@ func (m Marks) hardware() string {
 	return unknown
 }
 
-// differsFrom reports whether two sets of marks certainly belong to different machines.
+// differsFrom reports whether two sets of marks certainly belong to different machines. If they cannot be compared, it returns false.
 func (m Marks) differsFrom(o Marks) bool {
 	a, b := m.Serials, o.Serials
 	if len(a) == 0 || len(b) == 0 {
@@ -99,7 +99,8 @@ func (m Marks) differsFrom(o Marks) bool {
 // maxCards is the maximum number of network cards in Marks.
 const maxCards = 16
 
-// add returns m, extended by the marks of a later reading of the same machine. A card may appear late, or be missing for some time.
+// add returns the marks m together with the marks of a later reading of the same machine. A card may appear late, or be missing for some
+// time.
 func (m Marks) add(now Marks) Marks {
 	if len(now.Serials) > 0 {
 		m.Serials = now.Serials

@@ -1,17 +1,17 @@
 // Package twin detects another machine that uses the name of this node: a clone of the SD card, a second machine with the same host name,
 // or a board that this one has replaced.
 //
-//	marks of the hardware, boot ID --hashed--> Twin <--record--> store
-//	link   --CheckOwner, after each good probe-->     |  \--HoldReason--> status, doctor
-//	lease  --Annotations, EvaluateLease-->             |---Prepare--> pods with shared volumes wait
-//	islet takeover --TakeOver-->                 '---Conditions, Changed--> Node, event, link
+//	marks of the hardware, boot ID --hashed-----> Twin <--record--> store
+//	link   --CheckOwner, after each good probe--> | |--HoldReason--> status, doctor
+//	lease  --Annotations, EvaluateLease---------> | |--Prepare--> pods with shared volumes wait
+//	islet takeover --TakeOver-------------------> | '--Conditions, Changed--> Node, event, link
 //
 // # What is compared
 //
-// The record in the store names the hardware that last had the name, by hashes of its serial numbers and permanent network addresses. The
-// record is on the card, so a clone has the record of its original, and detects before its first request that it runs on other hardware.
-// If both sides have serial numbers, these are compared. Otherwise the network addresses are compared. Machines without both cannot be
-// distinguished in this way.
+// The record in the store identifies the hardware that last had the name. It contains hashes of the serial numbers and of the permanent
+// network addresses. The record is on the SD card, so a clone has the record of its original. The clone detects before its first request
+// that it runs on other hardware. If both machines have serial numbers, the serial numbers are compared. Otherwise the network addresses
+// are compared. Machines that have neither cannot be distinguished in this way.
 //
 // The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". A renewal writes only the renewTime, and its answer contains
 // the annotations. Another machine's claim is therefore detected at the next renewal, without an additional request: this boot has
@@ -28,9 +28,9 @@
 //	claimed     .            an earlier one, twice    backs off
 //	.           .            one of a higher term     backs off
 //
-// The claim with the higher term wins. If the terms are equal, the claim with the lower version of the Lease wins. Clocks are not
-// compared. Each machine measures durations itself. A Lease counts as renewed if its renewTime is different, not if it is later. An
-// earlier claim must appear twice, because a restored backup shows the claim of an earlier boot once.
+// The claim with the higher term wins. If the terms are equal, the claim with the lower version of the Lease wins. Clocks are not compared.
+// Each machine measures durations itself. A Lease counts as renewed if its renewTime has changed, even to an earlier time. An earlier claim
+// must appear twice, because a restored backup shows the claim of an earlier boot once.
 //
 // # Backing off
 //
@@ -40,13 +40,13 @@
 // reboot. A machine that has backed off does not start new pods that mount a writable shared volume, because the other machine may run
 // the same pods. Running containers and static pods are not affected.
 //
-// TakeOver raises the term. Use it for a board that replaces another one, after the exchange of a network card on a machine without a
-// serial number, and when the other machine no longer exists.
+// TakeOver raises the term. Use it in three cases: this board replaces another one; the network card of a machine without a serial number
+// was exchanged; the other machine no longer exists.
 //
 // # Attacks
 //
 // A pod cannot change Leases, and the files of pods are not read. A hostile API server can show a claim that makes this machine back off.
-// Then pods with shared volumes do not start on this machine. The server could also achieve that by not binding them. Running containers
-// continue and are restarted when they fail, and static pods start. Claims and notices have a maximum length, and are validated before
-// they are shown.
+// Then pods with shared volumes do not start on this machine. The server can prevent their start anyway, because it decides which pods run
+// here. Running containers continue and are restarted when they fail, and static pods start. Claims and notices have a maximum length, and
+// are validated before they are shown.
 package twin

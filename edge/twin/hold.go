@@ -21,8 +21,8 @@ type Hold struct {
 // Name returns the name of the hook.
 func (Hold) Name() string { return "twin" }
 
-// Prepare returns an error for a pod of the API server that writes to a shared volume, while another machine has the node's name. It
-// never returns an error for a running pod.
+// Prepare delays the start of a pod of the API server that writes to a shared volume. It returns an error while another machine has the
+// node's name. It never returns an error for a running pod.
 func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if h.Twin == nil || pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -39,7 +39,7 @@ func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 		name, why)
 }
 
-// HoldReason returns the reason why pods with shared volumes do not start, or "" if they do.
+// HoldReason returns the reason why pods with shared volumes do not start, or "" if they may start.
 func (t *Twin) HoldReason() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,8 +49,8 @@ func (t *Twin) HoldReason() string {
 	return t.whyNotOwner()
 }
 
-// sharedVolume returns the name of a volume that the pod can write to and that another machine could mount, or "" if there is none. Only
-// PersistentVolumeClaims and CSI volumes can be outside of this machine.
+// sharedVolume returns the name of a writable volume of the pod that another machine could mount, too. It returns "" if the pod has no such
+// volume. Only PersistentVolumeClaims and CSI volumes can be outside of this machine.
 func sharedVolume(pod *v1.Pod) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -21,18 +21,18 @@ import (
 // maxLookInterval is the maximum interval between two reads of the Lease by a machine that has backed off.
 const maxLookInterval = 30 * time.Minute
 
-// A watch contains the observations of the Lease by a machine that does not have the name.
+// A watch is used while this machine does not have the name. It records what this machine has read in the Lease.
 type watch struct {
 	looks   int
 	renewed time.Time // renewTime at the last read; only compared for equality
 	alive   bool      // another machine renews the Lease
 	wait    time.Duration
-	next    time.Time // time of the next read; zero means immediately
+	next    time.Time // time of the next read of the Lease; zero means immediately
 }
 
-// CheckOwner decides whether this machine may use the API server. If it may, why is empty. Otherwise wait is the time until CheckOwner
-// reads the Lease again. An error means that the Lease could not be read. Only one goroutine may call CheckOwner, and only while the API
-// server answers.
+// CheckOwner decides whether this machine may use the API server. The first result is empty if it may, and otherwise the reason why not.
+// The second result is the time until CheckOwner reads the Lease again. An error means that the Lease could not be read. Only one goroutine
+// may call CheckOwner, and only while the API server answers.
 func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.checkName(); why == "" || wait > 0 {
 		return why, wait, nil
@@ -46,7 +46,7 @@ func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
 	if t.evaluate(lease) {
-		_ = t.notify(ctx, c) // after a failure, the next call repeats it
+		_ = t.notify(ctx, c) // if this fails, the next call of CheckOwner writes the notice
 	}
 	why, wait = t.checkName()
 	return why, wait, nil
@@ -72,13 +72,13 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 	return t.whyNotOwner(), max(0, time.Until(t.watch.next))
 }
 
-// claimName sets the state in which this machine has the name.
+// claimName records that this machine has the name.
 func (t *Twin) claimName() {
 	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardware()
 	t.signal()
 }
 
-// whyNotOwner returns the reason why this machine does not have the name, or why that is not decided yet.
+// whyNotOwner returns the reason why this machine does not have the name. The reason can be that the decision is still pending.
 func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":
@@ -123,7 +123,7 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	return (t.state == barredState || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.noticeValue()
 }
 
-// noticeValue returns the value of the annotation that announces this machine to the other one.
+// noticeValue returns the value of the annotation that tells the other machine about this machine.
 func (t *Twin) noticeValue() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o otherMachine, ok bool) {
@@ -143,9 +143,9 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver gives the name to this machine, because a user has decided so. hadName reports whether the machine had the name before.
-// Without force, TakeOver returns an error while another machine renews the Lease, and while that is unknown although the API server
-// answers. In these cases, both machines would run pods with the same volumes.
+// TakeOver gives the name to this machine at the request of a user. The result hadName is true if the machine already had the name. If the
+// parameter force is false, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once.
+// In both cases, two machines could run pods with the same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()

@@ -18,7 +18,7 @@ import (
 // metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// rounds is the number of renewals without another machine's claim after which earlier claims are forgotten.
+// rounds is a number of renewals. If the Lease contains no other machine's claim for so long, earlier claims are forgotten.
 const rounds = 4
 
 // Meta stores small values. *store.Store implements it.
@@ -37,15 +37,15 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// A record is stored and survives a reboot.
+// A record is the stored part of a Twin. It survives a reboot.
 type record struct {
 	Node   string `json:"node"`
-	Marks  Marks  `json:"marks"`            // marks of the machine that last had the name with this store
-	Term   uint64 `json:"term,omitempty"`   // term of its claim
-	Boot   string `json:"boot,omitempty"`   // boot of its claim
-	Since  uint64 `json:"since,omitempty"`  // since of its claim
+	Marks  Marks  `json:"marks"`            // marks of the machine that last had the name and used this store
+	Term   uint64 `json:"term,omitempty"`   // term of that machine's claim
+	Boot   string `json:"boot,omitempty"`   // boot of that machine's claim
+	Since  uint64 `json:"since,omitempty"`  // field since of that machine's claim
 	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
-	Backed string `json:"backed,omitempty"` // reason why this machine backed off; empty if it did not
+	Backed string `json:"backed,omitempty"` // reason why this machine has backed off; empty if it has not
 }
 
 // A state describes whether this machine has the name.
@@ -57,7 +57,7 @@ const (
 	barredState              // another machine has the name
 )
 
-// A Twin decides whether this machine has the name of its node. It is safe for concurrent use.
+// A Twin decides whether this machine or another one may use the name of the node. It is safe for concurrent use.
 type Twin struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
@@ -67,18 +67,18 @@ type Twin struct {
 	rec   record
 	now   Marks // current marks of this machine
 	claim claim // claim of this boot
-	// The following fields are used in the state standing.
+	// The following fields are used in the state owningState.
 	acknowledged  bool // the Lease has contained the claim of this boot
 	write         bool // the next renewal writes the claim
 	clear         bool // the next renewal removes the notice of a twin
-	writes        int  // number of writes of the claim since it was last acknowledged
+	writes        int  // number of writes of the claim since the server last acknowledged it
 	earlier       int  // number of times that an earlier claim replaced this machine's claim
 	quietRenewals int  // number of renewals since the last earlier claim
 	other         otherMachine
 	watch         watch // for the other states
 }
 
-// otherMachine is the machine that has backed off from this machine.
+// otherMachine identifies a machine that has left the name to this machine.
 type otherMachine struct {
 	hardware, boot string
 	seen           time.Time // zero if there is no other machine
@@ -129,7 +129,7 @@ func (t *Twin) signal() {
 }
 
 // Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the annotation. A nil map changes no
-// annotation. created means that the renewal creates the Lease.
+// annotation. The parameter created is true if the renewal creates the Lease.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *Twin) Annotations(created bool) map[string]any {
 	return out
 }
 
-// EvaluateLease evaluates the Lease in the server's answer to a renewal. again reports whether to renew the Lease again immediately, to
+// EvaluateLease evaluates the Lease in the server's answer to a renewal. It returns true if the Lease must be renewed again immediately, to
 // write the claim.
 func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	t.mu.Lock()
@@ -196,7 +196,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 	return again
 }
 
-// judgeEarlier evaluates the claim of an earlier boot. ok reports whether there is such a claim.
+// judgeEarlier evaluates the claim of an earlier boot. The parameter ok is false if the Lease contains no such claim.
 func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
@@ -239,7 +239,7 @@ func (t *Twin) backOffByTerm(found claim) {
 	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover", found.hardware))
 }
 
-// backOff sets the state in which another machine has the name.
+// backOff records that another machine has the name.
 func (t *Twin) backOff(why string) {
 	t.state, t.write, t.rec.Backed, t.watch = barredState, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
@@ -252,15 +252,15 @@ func (t *Twin) recordOwner(now Marks) {
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
 }
 
-// readMarks reads the marks of this machine. The caller must hold mu. readMarks releases mu during the read, because the kernel may take
-// long and other callers need the state.
+// readMarks reads the marks of this machine. The caller must hold mu. readMarks releases mu during the read, because the read may take long
+// and other goroutines need the state.
 func (t *Twin) readMarks() Marks {
 	t.mu.Unlock()
 	defer t.mu.Lock()
 	return marksOf(t.cfg.Marks())
 }
 
-// storeRecord stores a record. If the write fails, the next boot decides again.
+// storeRecord stores a record. If the write fails, this machine decides again at its next boot.
 func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	data, err := json.Marshal(rec)
 	if err == nil {
@@ -271,7 +271,7 @@ func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	}
 }
 
-// twinTTL is the time for which a twin is reported after its last notice. A twin writes a notice every maxLookInterval.
+// twinTTL is the time for which the other machine is reported after its last notice. It writes a notice at least every maxLookInterval.
 const twinTTL = 4 * maxLookInterval
 
 func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }

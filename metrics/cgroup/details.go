@@ -18,16 +18,15 @@ import (
 // supports.
 const userTick = 10 * time.Millisecond
 
-// Details contains the resource usage of a cgroup with the figures that few callers need, and its
-// limits.
+// Details contains all figures of a cgroup, including those that few callers need, and its limits.
 type Details struct {
 	Figures
 	Created       time.Time     // creation time of the cgroup
 	User, System  time.Duration // CPU time in user mode and in kernel mode
-	Periods       uint64        // number of periods in which a CPU quota was in force
-	Throttled     uint64        // number of periods that exhausted the quota
+	Periods       uint64        // number of CPU periods that have passed with a CPU quota
+	Throttled     uint64        // number of periods in which the quota was used up
 	ThrottledTime time.Duration
-	Bursts        uint64 // number of periods with more CPU time than the quota
+	Bursts        uint64 // number of periods in which the CPU time exceeded the quota
 	BurstTime     time.Duration
 	Shares        uint64 // weight of CPU time relative to other cgroups; 0 if unknown
 	Quota, Period uint64 // in microseconds; a Quota of 0 means no limit
@@ -36,7 +35,7 @@ type Details struct {
 	ActiveFile, InactiveFile uint64 // bytes
 	OwnFaults, OwnMajor      uint64 // page faults of the processes in this cgroup, without its children
 	Peak                     uint64 // the maximum memory usage so far in bytes; 0 if unknown
-	Reservation, SwapLimit   uint64 // in bytes; 0 means no limit. With cgroup v1, SwapLimit is the limit of memory and swap together
+	Reservation, SwapLimit   uint64 // in bytes; 0 means no limit. With cgroup v1, SwapLimit is the limit for memory and swap together
 	SwapMax                  uint64 // limit of swap in bytes; only valid if SwapLimited
 	SwapLimited              bool
 	LimitHits                uint64 // number of times that the memory limit was reached
@@ -49,8 +48,8 @@ type Details struct {
 	Pressure                 Pressures
 
 	id     uint64    // inode number, which identifies the cgroup while it exists
-	limits time.Time // time when the limits were read
-	all    time.Time // time when all files were read
+	limits time.Time // time at which the limits were read
+	all    time.Time // time at which all files were last read
 }
 
 // An IO contains the byte and operation counters of one block device.
@@ -63,8 +62,8 @@ type IO struct {
 // ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails is like ReadDetails, but it copies the limits from an earlier reading if they were read less
-// than maxLimits ago.
+// readDetails is like ReadDetails, but it saves reads of the limits: if the earlier reading contains limits that are newer than maxLimits,
+// it copies them.
 func (r Reader) readDetails(path string, earlier *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
@@ -165,7 +164,7 @@ func (d *Details) readV2(dir *dir, earlier *Details) {
 	}
 	d.setCreated(dir.fd)
 	d.limits, d.MaxPIDs = d.At, dir.readNumber("pids.max")
-	// At most one of them is set, depending on the pod's QoS class.
+	// At most one of these two files has a value, depending on the pod's QoS class.
 	d.Reservation = max(dir.readNumber("memory.min"), dir.readNumber("memory.low"))
 	d.SwapMax, d.SwapLimited = dir.readLimit("memory.swap.max")
 	d.SwapLimit = d.SwapMax
@@ -173,8 +172,8 @@ func (d *Details) readV2(dir *dir, earlier *Details) {
 	d.Shares = sharesOf(dir.readNumber("cpu.weight"))
 }
 
-// readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It
-// reuses the values of d that have not changed. The result same is true if all values are equal to those of d.
+// readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It reuses the values of d that
+// have not changed. The last result is true if no value has changed.
 func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.readText("io.stat"), d.IO)
 	p.CPU = dir.readPressure("cpu.pressure", d.Pressure.CPU)
@@ -191,8 +190,8 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO parses io.stat, which has a line "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each
-// device. If the counters are equal to the earlier ones, it returns the earlier list itself.
+// parseIO parses io.stat, which has a line "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. If no counter has changed, it returns
+// the earlier list and true.
 func parseIO(text []byte, earlier []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
@@ -212,13 +211,13 @@ func parseIO(text []byte, earlier []IO) (out []IO, same bool) {
 	switch {
 	case out != nil:
 		return out, false
-	case n < len(earlier): // some devices were removed
+	case n < len(earlier): // the file has fewer devices than before
 		return slices.Clone(earlier[:n]), false
 	}
 	return earlier, true
 }
 
-// parseDevice parses a line of io.stat. The name of the device is a slice of line, not a copy.
+// parseDevice parses a line of io.stat. The returned device name shares the memory of the line.
 func parseDevice(line []byte) (io IO, ok bool) {
 	device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	if len(rest) == 0 {

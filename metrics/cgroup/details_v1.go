@@ -19,7 +19,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	defer pids.close()
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
-	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
+	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // must be read first: if a process runs now, the next reading differs
 	known := d.takeLimits(earlier)
 	d.countProcesses(memory.readText("cgroup.procs"))
 	memory.visitPairs("memory.stat", func(k string, n uint64) {
@@ -91,8 +91,8 @@ func (d *Details) cpuV1(cpu *dir) {
 	})
 }
 
-// ioV1 reads the I/O counters of the cgroup and its children. It uses the counters that do not depend on
-// the scheduler of a device. An example of a line is "8:0 Read 123".
+// ioV1 reads the I/O counters of the cgroup and its children. Of several files it uses those that do not depend on the I/O scheduler of a
+// device. An example of a line is "8:0 Read 123".
 func (d *Details) ioV1(blkio *dir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })

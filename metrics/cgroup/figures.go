@@ -26,7 +26,7 @@ type Figures struct {
 	At         time.Time
 	CPU        time.Duration // CPU time since the cgroup was created
 	Memory     uint64        // bytes, including the page cache
-	WorkingSet uint64        // bytes that the kernel cannot reclaim easily, computed as in a kubelet
+	WorkingSet uint64        // bytes that the kernel cannot reclaim easily; the same formula as in a kubelet
 	RSS        uint64        // bytes of anonymous memory
 	Swap       uint64        // bytes
 	Limit      uint64        // bytes; 0 means no limit
@@ -35,8 +35,7 @@ type Figures struct {
 	PIDs       uint64
 }
 
-// Available returns the number of bytes between the memory usage and the limit. It returns 0 if there is no
-// limit.
+// Available returns the memory in bytes that is left until the limit: the limit minus the working set. It returns 0 if there is no limit.
 func (f Figures) Available() uint64 {
 	if f.Limit <= f.WorkingSet {
 		return 0
@@ -44,11 +43,11 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// neededMemory returns the memory in bytes that a cgroup needs. This is normally the working set, computed as in a
-// kubelet. For a cgroup that thrashes at its limit, it is the whole memory usage. The working set excludes inactive
-// file pages, because the kernel can reclaim them. In a cgroup that thrashes, the kernel reclaims these pages and
-// reads them again continuously. If more than an eighth of the limit is reclaimable, the limit of a child causes the
-// stall. The result is then the working set, because one pod's limit must not make the node evict other pods.
+// neededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which does not include inactive file
+// pages, because the kernel can reclaim them. A cgroup that thrashes at its limit needs these pages: the kernel reclaims them and reads
+// them again continuously. For such a cgroup, the result is the whole memory usage. Exception: if more than an eighth of the limit is
+// reclaimable, the limit of a child causes the stall. The result is then the working set, because one pod's limit must not make the node
+// evict other pods.
 func (f Figures) neededMemory(memory *Pressure) uint64 {
 	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
 	if atLimit && memory != nil && memory.Full.isThrashing() {
@@ -57,8 +56,8 @@ func (f Figures) neededMemory(memory *Pressure) uint64 {
 	return f.WorkingSet
 }
 
-// isThrashing reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last
-// 60 seconds. By default systemd-oomd kills processes if the same percentage lasts twice as long (oomd.conf(5)).
+// isThrashing reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last 60 seconds. For
+// comparison, systemd-oomd kills processes if 60 % last for 30 seconds (oomd.conf(5)).
 func (s Stall) isThrashing() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
 // A Reader reads cgroups below one mount point.
@@ -111,22 +110,20 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// NeededMemory returns the memory in bytes that a cgroup needs. This is normally the working set in f. On cgroup
-// v2, it is the whole memory usage while the cgroup thrashes at its memory limit. The kernel reports such stalls
-// only for cgroup v2.
+// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is in the parameter f. On cgroup
+// v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such stalls.
 func (r Reader) NeededMemory(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
 	}
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // an error means that accounting is off
+	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // after an error, which means that accounting is off, the text is empty
 	return f.neededMemory(pressureFrom(nil, text))
 }
 
-// CPUTime returns the CPU time of a cgroup and its children. It reads only one file, so callers can check cheaply
-// whether a process has run. The second result is false if the cgroup does not exist, or if its CPU time is not
-// counted.
+// CPUTime returns the CPU time of a cgroup and its children. It reads only one file, so it is a cheap test whether a process has run. The
+// second result is false if the cgroup does not exist, or if its CPU time is not counted.
 func (r Reader) CPUTime(path string) (time.Duration, bool) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -207,7 +204,7 @@ func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-// noLimitAsZero returns n, a limit of cgroup v1, or 0 if n is so large that it means no limit.
+// noLimitAsZero converts a limit of cgroup v1. A very large number means that there is no limit, for which noLimitAsZero returns 0.
 func noLimitAsZero(n uint64) uint64 {
 	if n > math.MaxInt64/2 {
 		return 0

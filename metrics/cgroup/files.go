@@ -14,12 +14,11 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxFile is the maximum number of bytes that are read from a file. Only the list of processes can be
-// longer.
+// maxFile is the maximum number of bytes that are read from a file. Only a list of processes can be longer.
 const maxFile = 1 << 20
 
-// A dir is the directory of a cgroup in one hierarchy. If its fd is -1, the directory is missing and has no
-// files.
+// A dir is the directory of a cgroup in one hierarchy. An fd of -1 means that the directory is missing. All its files are then treated as
+// missing.
 type dir struct {
 	fd   int
 	name string
@@ -37,8 +36,8 @@ func open(name string) (*dir, error) {
 	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
-// openOther opens the directory of the same cgroup in another hierarchy. If the cgroup does not exist
-// there, openOther returns a missing dir.
+// openOther opens the directory of the same cgroup in another hierarchy. If the cgroup does not exist there, openOther returns a dir with
+// the fd -1.
 func (d *dir) openOther(name string) *dir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -60,8 +59,7 @@ func (d *dir) close() {
 // err returns the first error of reading the cgroup. Missing files are not errors.
 func (d *dir) err() error { return d.failed }
 
-// addError stores an error. It ignores errors which mean that the controller is missing or that the cgroup
-// was removed.
+// addError stores the first error. It ignores errors which mean that the controller is missing, or that the cgroup was removed.
 func (d *dir) addError(dir, file string, err error) {
 	if to := cmp.Or(d.first, d); to.failed == nil && !isMissing(err) {
 		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
@@ -72,9 +70,8 @@ func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// readText returns the content of a file, or nil if the file is missing. The content is valid until the next file is
-// read. A file that is longer than maxFile is cut after a complete line, so that the figures of a pod with very many
-// processes can be read.
+// readText returns the content of a file, or nil if the file is missing. The content is valid until the next file is read. If a file is
+// longer than maxFile, readText returns its first lines, so that a pod with very many processes has figures, too.
 func (d *dir) readText(file string) []byte {
 	if d.fd == -1 {
 		return nil
@@ -96,8 +93,8 @@ func (d *dir) readText(file string) []byte {
 	return text
 }
 
-// readNumber reads a file with a number, without opening the directory of the cgroup first. If inode is
-// not nil, readNumber sets it to the file's inode number. The second result is false after an error.
+// readNumber reads a file with a number, without opening the directory of the cgroup first. If the parameter inode is not nil, the file's
+// inode number is stored there. The second result is false after an error.
 func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
@@ -134,8 +131,7 @@ func (d *dir) readNumber(file string) uint64 {
 	return n
 }
 
-// readLimit reads a file with a limit, which may be zero. The result limited is false if there is
-// no limit.
+// readLimit reads a file with a limit, which may be zero. The second result is false if there is no limit.
 func (d *dir) readLimit(file string) (n uint64, limited bool) {
 	s := bytes.TrimSpace(d.readText(file))
 	limited = len(s) > 0 && string(s) != "max"
@@ -170,8 +166,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// visitPairs calls f for each line that consists of a name and a number. It skips other lines. The name is valid
-// only during the call of f.
+// visitPairs calls the function f for each line that consists of a name and a number. It skips other lines. The name is valid only during
+// the call.
 func (d *dir) visitPairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.readText(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -213,7 +209,7 @@ func subdirectories(name string) ([]string, error) {
 				out = append(out, e.Name())
 			}
 		}
-		if err != nil { // the end of the directory, or the directory was removed meanwhile
+		if err != nil { // the end of the directory, or the directory has been removed
 			break
 		}
 	}

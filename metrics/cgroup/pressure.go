@@ -12,19 +12,18 @@ import (
 // provide it. See https://docs.kernel.org/accounting/psi.html.
 type Pressures struct{ CPU, Memory, IO *Pressure }
 
-// A Pressure contains the times for which processes waited for a resource.
+// A Pressure contains the times for which processes waited for a resource: some processes, and all processes.
 type Pressure struct{ Some, Full Stall }
 
-// A Stall is the time for which some or all processes waited: the total time, and the percentage of the
-// last 10, 60 and 300 seconds.
+// A Stall contains the total time for which processes waited, and the percentage of the last 10, 60 and 300 seconds. There is one Stall for
+// times at which some processes waited, and one for times at which all of them waited.
 type Stall struct {
 	Total                time.Duration
 	Avg10, Avg60, Avg300 float64
 }
 
-// readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and
-// "full ...". It returns nil if the file does not exist or if accounting is off. If the values are equal to
-// the earlier ones, it returns the earlier Pressure itself.
+// readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and "full ...". It returns nil if the
+// file does not exist or if accounting is off. If no value has changed, it returns the parameter earlier.
 func (d *dir) readPressure(file string, earlier *Pressure) *Pressure {
 	return pressureFrom(earlier, d.readText(file))
 }
@@ -52,8 +51,7 @@ func ReadPressures(dir string) Pressures {
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-// parsePressure parses the text of a pressure file. The result found is false if the text contains
-// no pressure.
+// parsePressure parses the text of a pressure file. The second result is false if the text contains no pressure.
 func parsePressure(text []byte) (p Pressure, found bool) {
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))

@@ -6,16 +6,16 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxIdle is the maximum age of a reading of an idle cgroup, that is, a cgroup none of whose processes has run since.
-// The limits in the reading have the same maximum age. The reading may be outdated meanwhile, because another program
-// may change a limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls CachedReader.Forget.
+// maxIdle is the maximum age of the reading of an idle cgroup. A cgroup is idle if none of its processes has run since the reading. The
+// limits in the reading have the same maximum age. During this time the reading may be outdated, because another program may change a
+// limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls CachedReader.Forget.
 const maxIdle = 4 * time.Minute
 
-// maxLimits is the maximum age of the limits of a cgroup whose processes run.
+// maxLimits is the maximum age of the limits in the reading of a cgroup that is not idle.
 const maxLimits = time.Minute
 
-// maxIdleOf returns the maximum age of a reading of an idle cgroup. It is near maxIdle and differs between cgroups, so
-// that they are not all read again at the same time.
+// maxIdleOf returns the maximum age of the reading of an idle cgroup. It is between half of maxIdle and maxIdle, and differs between
+// cgroups, so that not all cgroups are read again at the same time.
 func maxIdleOf(path string) time.Duration {
 	h := uint32(2166136261)
 	for i := range len(path) {
@@ -24,9 +24,9 @@ func maxIdleOf(path string) time.Duration {
 	return maxIdle - time.Duration(h%64)*(maxIdle/128)
 }
 
-// readAfter is like ReadDetails, but it may reuse an earlier reading of the cgroup. If CPU time and memory usage are
-// unchanged, the cgroup was idle, and readAfter reads only a few files. Most pods are idle most of the time, and
-// reading all files takes ten times as long. If no figure has changed, readAfter returns the earlier reading itself.
+// readAfter is like ReadDetails, but reads only a few files if the cgroup has been idle since an earlier reading: if its CPU time and
+// memory usage are the same. Most pods are idle most of the time, and reading all files takes ten times as long. If no figure has changed,
+// readAfter returns the parameter earlier.
 func (r Reader) readAfter(earlier *Details, path string) (d *Details, idle bool, err error) {
 	if earlier.CPU > 0 && earlier.id > 0 && time.Since(earlier.all) < maxIdleOf(path) {
 		if !r.v2 && r.isIdleV1(earlier, path) {
@@ -42,14 +42,14 @@ func (r Reader) readAfter(earlier *Details, path string) (d *Details, idle bool,
 	return d, false, err
 }
 
-// readAll reads all files. Like readDetails, it may copy the limits from the earlier reading.
+// readAll reads all files. It may copy the limits from the earlier reading, as readDetails does.
 func (r Reader) readAll(path string, earlier *Details) (*Details, error) {
 	d, err := r.readDetails(path, earlier)
 	return &d, err
 }
 
-// isIdleV1 reports whether the cgroup was idle since the earlier reading. It allocates no memory, because a
-// scrape spends most of its time in such calls.
+// isIdleV1 reports whether a cgroup (v1) has been idle since the earlier reading. It allocates no memory, because a scrape spends most of
+// its time in this function.
 func (r Reader) isIdleV1(earlier *Details, path string) bool {
 	b := kernfile.Get()
 	defer b.Put()
@@ -62,9 +62,8 @@ func (r Reader) isIdleV1(earlier *Details, path string) bool {
 	return known && memory == earlier.Memory
 }
 
-// updateV2 updates a reading of an idle cgroup with the figures that change while no process runs. If no figure
-// has changed, it returns the earlier reading itself, otherwise an updated copy. It returns false if the cgroup
-// was not idle.
+// updateV2 updates the reading of a cgroup (v2) that has been idle. It reads only the figures that can change while no process runs. If no
+// figure has changed, it returns the parameter earlier, and otherwise an updated copy. It returns false if the cgroup has not been idle.
 func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
@@ -89,8 +88,8 @@ func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	return &d, true
 }
 
-// takeLimits copies the limits of an earlier reading to d. It returns false, without copying, if the limits are too
-// old or belong to another cgroup.
+// takeLimits copies the limits of an earlier reading to d. If these limits are too old or belong to another cgroup, it copies nothing and
+// returns false.
 func (d *Details) takeLimits(earlier *Details) bool {
 	if earlier == nil || earlier.id == 0 || earlier.id != d.id || d.At.Sub(earlier.limits) >= maxLimits {
 		return false

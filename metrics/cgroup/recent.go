@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// CachedReader reads each cgroup once for all callers within a short time, such as a scrape of several pages, calls of the
-// CRI and the eviction thresholds. It reads cgroups only during a call. It keeps the readings for some time, so that
-// the next scrape only has to check idle cgroups for changes. Its methods are safe for concurrent use.
+// CachedReader reads cgroups and caches the readings. Several callers within a short time share one reading of a cgroup. The callers are
+// scrapes of several pages, the CRI and the eviction thresholds. CachedReader reads cgroups only during a call. It keeps the readings for
+// some time, so that the next scrape only has to check idle cgroups for changes. Its methods are safe for concurrent use.
 type CachedReader struct {
 	Reader
 	age time.Duration
@@ -26,25 +26,22 @@ type CachedReader struct {
 // scrape intervals.
 const keepTime = 2 * time.Minute
 
-// A Reading contains the figures of a cgroup at one time, with the turns of their last change and their last check.
-// A turn is a number that increases with each reading of any cgroup. Several callers share the readings, so a
-// caller does not see every reading. By comparing turns, a caller detects whether a figure has changed between two
-// readings.
+// A Reading contains the figures of a cgroup at one time. It also contains the turns at which the figures last changed and were last
+// checked. A turn is a number that increases with each reading of any cgroup. Several callers share the readings, so a caller does not get
+// every reading. By comparing turns, a caller detects whether a figure has changed between two readings.
 type Reading struct {
 	*Details  // immutable
 	At        time.Time
-	UsageTurn uint64 // the turn in which this CPU and memory usage was read first. While it is the same, no process has run
-	changed   uint64 // the turn of the last change of any figure, including those that change while no process runs
+	UsageTurn uint64 // the turn in which this CPU and memory usage was first read; the same turn in two readings: no process has run
+	changed   uint64 // the turn of the last change of any figure, including figures that change while no process runs
 	seen      uint64 // the turn of the last check
 }
 
-// provesUnchanged reports whether r proves that no descendant of the cgroup has changed since the given turn. The
-// kernel adds the usage of a cgroup to the usage of its parents, so a change of a descendant would have changed
-// r.
+// provesUnchanged reports whether no descendant of the cgroup can have changed since the given turn. The kernel adds the usage of a cgroup
+// to the usage of its parents, so a change of a descendant would have changed this reading, too.
 func (r Reading) provesUnchanged(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
-// Oldest returns the reading that has been unchanged for a longer time: r or a reading of a
-// descendant.
+// Oldest compares two readings, of a cgroup and of its descendant. It returns the one that has been unchanged for a longer time.
 func (r Reading) Oldest(descendant Reading) Reading {
 	if r.changed > 0 && r.changed <= descendant.changed {
 		return r
@@ -52,18 +49,18 @@ func (r Reading) Oldest(descendant Reading) Reading {
 	return descendant
 }
 
-// storedReading is a stored reading of a cgroup, with the list of its children.
+// storedReading is the cache entry of a cgroup: the last reading and the list of its children.
 type storedReading struct {
 	Reading
-	children []string // their paths
+	children []string // paths of the children
 	links    uint64   // link count of the directory when the children were read
 	listed   uint64   // the turn in which the children were last checked
 }
 
-// NewRecent returns a CachedReader that reads with r. The maximum age of a returned reading is age.
+// NewRecent returns a CachedReader that caches the readings of r. The parameter age is the maximum age of a reading that it returns.
 func NewRecent(r Reader, age time.Duration) *CachedReader { return &CachedReader{Reader: r, age: age} }
 
-// ReadDetails is like Reader.ReadDetails. The reading is at most age old.
+// ReadDetails is like Reader.ReadDetails. It may return a cached reading.
 func (r *CachedReader) ReadDetails(path string) (Details, error) {
 	now, err := r.ReadShared(path)
 	d := *now.Details
@@ -71,8 +68,7 @@ func (r *CachedReader) ReadDetails(path string) (Details, error) {
 	return d, err
 }
 
-// ReadShared is like ReadDetails, but it does not copy the Details. With an error, it also returns the
-// Details that could be read.
+// ReadShared is like ReadDetails, but it does not copy the Details. After an error, it also returns the Details that could be read.
 func (r *CachedReader) ReadShared(path string) (Reading, error) {
 	last, known := r.findStored(path)
 	if known && time.Since(last.At) < r.age {
@@ -112,8 +108,8 @@ func (r *CachedReader) ReadShared(path string) (Reading, error) {
 	return now, nil
 }
 
-// UnchangedReading returns the stored reading of a cgroup if a newer reading of an ancestor proves that it is still valid.
-// If the second result is false, the cgroup must be read.
+// UnchangedReading returns the cached reading of a cgroup if a newer reading of an ancestor proves that the cgroup has not changed. If the
+// second result is false, the cgroup must be read.
 func (r *CachedReader) UnchangedReading(path string, ancestor Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,9 +123,8 @@ func (r *CachedReader) UnchangedReading(path string, ancestor Reading) (Reading,
 	return k.Reading, true
 }
 
-// StoredChildren returns the stored paths of a cgroup's direct children. The parameter ancestor is a
-// reading of the cgroup or of an ancestor. The second result is false if no paths are stored, or if this
-// reading does not prove that they are still valid.
+// StoredChildren returns the cached paths of a cgroup's direct children. The parameter ancestor is a reading of the cgroup or of an
+// ancestor. The second result is false if no paths are cached, or if this reading does not prove that they are still valid.
 func (r *CachedReader) StoredChildren(path string, ancestor Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +135,7 @@ func (r *CachedReader) StoredChildren(path string, ancestor Reading) ([]string, 
 	return k.children, true
 }
 
-// findStored returns the stored reading of a cgroup.
+// findStored returns the cache entry of a cgroup. It returns false if there is none.
 func (r *CachedReader) findStored(path string) (storedReading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,17 +145,16 @@ func (r *CachedReader) findStored(path string) (storedReading, bool) {
 	return storedReading{}, false
 }
 
-// Forget discards the stored reading of a cgroup. Call it after a change of the cgroup's limits, so that
-// they are read again.
+// Forget discards the cache entry of a cgroup. Call it after a change of the cgroup's limits, so that they are read again.
 func (r *CachedReader) Forget(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stored, path)
 }
 
-// Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. Children
-// returns a stored list while the number of children is the same. If a child in the list does not exist, the caller
-// should call Forget and then Children again.
+// Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. While the number of children is the
+// same, Children returns the cached list. If a child in the list does not exist any more, the caller should call Forget and then Children
+// again.
 func (r *CachedReader) Children(path string) ([]string, error) {
 	turn, links := r.turns.Add(1), linkCount(r.dir("memory", path))
 	if list, ok := r.checkChildren(path, links, turn); ok {
@@ -182,7 +176,7 @@ func (r *CachedReader) Children(path string) ([]string, error) {
 	return list, nil
 }
 
-// checkChildren returns the stored children of a cgroup. It returns false if their number has changed.
+// checkChildren returns the cached children of a cgroup. It returns false if the number of children has changed.
 func (r *CachedReader) checkChildren(path string, links, turn uint64) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,8 +188,7 @@ func (r *CachedReader) checkChildren(path string, links, turn uint64) ([]string,
 	return k.children, true
 }
 
-// dropUnused removes readings that were not used recently. While readings are left, it schedules its next
-// call.
+// dropUnused removes readings that were not used recently. If readings are left, it schedules its next call.
 func (r *CachedReader) dropUnused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +205,7 @@ func (r *CachedReader) dropUnused() {
 	r.forget = time.AfterFunc(keepTime, r.dropUnused)
 }
 
-// Read is like Reader.Read. The reading is at most age old.
+// Read is like Reader.Read. It may return a cached reading.
 func (r *CachedReader) Read(path string) (Figures, error) {
 	now, err := r.ReadShared(path)
 	f := now.Figures

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// setRootV2 sets the figures for which the root of cgroup v2 has no files. The memory of the root is the anonymous
-// memory plus the page cache, as in cAdvisor. Its swap is that of the machine.
+// setRootV2 sets the figures for which the root of cgroup v2 has no files. The memory usage of the root is its anonymous memory plus the
+// page cache, as in cAdvisor. The swap usage of the root is that of the whole machine.
 func (d *Details) setRootV2(proc string) {
 	if d.Memory > 0 {
 		return
@@ -19,7 +19,7 @@ func (d *Details) setRootV2(proc string) {
 	d.WorkingSet = d.Memory - min(d.Memory, d.InactiveFile)
 	f, err := os.Open(filepath.Join(cmp.Or(proc, "/proc"), "meminfo"))
 	if err != nil {
-		return // the used swap is unknown
+		return // the swap usage stays 0
 	}
 	defer f.Close()
 	var total, free uint64

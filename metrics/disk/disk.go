@@ -25,9 +25,8 @@ type Usage struct {
 	Incomplete    bool // true if not all files were counted
 }
 
-// Trees measures the disk usage of directories. Its methods are safe for concurrent use. A
-// measurement of one directory does not block measurements of other directories. A call returns at
-// the latest when its context ends.
+// Trees measures the disk usage of directories. Its methods are safe for concurrent use. A measurement of one directory does not delay
+// measurements of other directories. A call returns when its context ends, even if the measurement is not complete.
 type Trees struct {
 	Age time.Duration // maximum age of a returned Usage
 
@@ -39,7 +38,7 @@ type Trees struct {
 // A tree contains the state of one measured directory.
 type tree struct {
 	asked       time.Time // protected by Trees.mu
-	part, whole timedLock // a call of Usage holds part, a call of UsageOfAll holds whole
+	part, whole timedLock // a call of Usage holds the lock part, and a call of UsageOfAll holds the lock whole
 	last        atomic.Pointer[measurement]
 }
 
@@ -56,25 +55,22 @@ type measurement struct {
 const (
 	// maxFiles is the maximum number of files that Usage counts. A container may create any number of files.
 	maxFiles = 200_000
-	// pauseRatio is the minimum ratio of the time between two walks through a directory to the duration of a walk.
-	// A walk through very many files may take minutes, and a container that creates them must not keep a core
-	// busy.
+	// pauseRatio limits the CPU time for walks. A walk through very many files may take minutes, and a container that creates so many files
+	// must not keep a core busy. The time between two walks through a directory is at least pauseRatio times the duration of a walk.
 	pauseRatio = 20
 )
 
-// Usage returns the disk usage of a directory, like du -x. It counts a file with several names once, and
-// does not count mounted file systems. It ignores missing directories and files that disappear. It
-// counts at most 200,000 files.
+// Usage returns the disk usage of a directory, as du -x does. It counts a file with several hard links once, and does not count mounted
+// file systems. It ignores missing directories and files that disappear. It counts at most 200,000 files.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// UsageOfAll is like Usage, but it counts all files, and the maximum age of its result is a
-// parameter.
+// UsageOfAll is like Usage, but it counts all files. The parameter age is the maximum age of the result.
 func (t *Trees) UsageOfAll(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
-// get returns a result that is recent enough, or measures dir. While another call measures dir, it returns the
-// previous result. A call of Usage does not wait for a call of UsageOfAll, because that may take minutes.
+// get returns the last result if it is recent enough, or measures the directory. While another call measures the same directory, get
+// returns the last result. A call of Usage does not wait for a call of UsageOfAll, which may take minutes.
 func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit uint64) Usage {
 	d := t.treeOf(dir)
 	mine := d.part
@@ -109,13 +105,12 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 	case limit > maxFiles:
 		d.last.Store(found)
 	default:
-		d.last.CompareAndSwap(last, found) // keeps the result that a call of UsageOfAll has stored meanwhile
+		d.last.CompareAndSwap(last, found) // does not replace a result that a call of UsageOfAll has stored in the meantime
 	}
 	return u
 }
 
-// usableResult returns the last result if it is complete, or if its limit was at least the given limit. Otherwise it
-// returns nil.
+// usableResult returns the last result if a new walk with the given limit could not count more files. Otherwise it returns nil.
 func (d *tree) usableResult(limit uint64) *measurement {
 	if m := d.last.Load(); m != nil && (!m.Incomplete || m.limit >= limit) {
 		return m
@@ -155,15 +150,14 @@ func measure(ctx context.Context, dir string, limit uint64) Usage {
 	return w.Usage
 }
 
-// A walk counts the files below a directory. A container may create symlinks and any number of files during the walk,
-// so the walk opens directories relative to their parents and reads them in parts. Such changes can affect only the
-// figures of that container.
+// A walk counts the files below a directory. A container may create symlinks and any number of files during the walk. The walk therefore
+// opens directories relative to their parents and reads them in parts. A container can falsify only its own figures.
 type walk struct {
 	Usage
 	ctx   context.Context //nolint:containedctx // ends the walk
 	limit uint64          // maximum number of files to count
 	dev   uint64
-	seen  map[inode]bool // the counted files with several names; at most maxSeen
+	seen  map[inode]bool // the files with several hard links that were counted; at most maxSeen
 }
 
 type inode uint64
@@ -171,7 +165,7 @@ type inode uint64
 const (
 	maxDepth = 1000    // maximum number of directories that are open at the same time
 	atOnce   = 256     // number of names that are read from a directory at once
-	maxSeen  = 200_000 // above this number, files with several names are counted once for each name
+	maxSeen  = 200_000 // above this number, a file with several hard links is counted once for each link
 )
 
 // count counts a file and, if it is a directory, the files below it. It returns false if the walk
@@ -205,7 +199,7 @@ func (w *walk) countBelow(at int, name string, depth int) bool {
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return true // removed, or replaced with another file
+		return true // the directory was removed, or replaced by another file
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
@@ -262,8 +256,7 @@ func Devices(proc string) []Device {
 	return out
 }
 
-// DeviceFile returns the path of the device file for a device number such as 8:0. If there is none, it
-// returns the number.
+// DeviceFile returns the path of the device file for a device number such as 8:0. If there is no device file, it returns the number.
 func DeviceFile(sys, number string) string {
 	b := kernfile.Get()
 	defer b.Put()
@@ -277,9 +270,9 @@ func DeviceFile(sys, number string) string {
 	return number
 }
 
-// IsPhysical reports whether a device counts for the I/O of the machine. It returns false for devices that consist of
-// other devices, such as LVM volumes, because the counters of those devices include the same bytes. It also returns
-// false for devices in memory or in a file.
+// IsPhysical reports whether the I/O of a device belongs to the I/O of the machine. It returns false for a device that consists of other
+// devices, such as an LVM volume, because its bytes are also counted for these devices. It also returns false for devices in memory or in a
+// file.
 func IsPhysical(sys, number string) bool {
 	name := strings.TrimPrefix(DeviceFile(sys, number), "/dev/")
 	for _, made := range []string{"loop", "ram", "zram"} {

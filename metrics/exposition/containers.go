@@ -11,22 +11,22 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup with its labels. The labels are those of cAdvisor in a kubelet.
+// A Subject is a cgroup with the labels of its metrics. The labels are the same as those of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
-	ID                               string // the label id; empty means the path of the cgroup
+	ID                               string // value of the label "id"; empty means the path of the cgroup
 	Container, Pod, Namespace, Image string
 	Name                             string    // container ID
-	Sandbox                          string    // the label name of the Subject's network metrics; empty means Name
+	Sandbox                          string    // value of the label "name" in the Subject's network metrics; empty means Name
 	Started                          time.Time // zero means the creation time of the cgroup
 	Disks                            []Disk
 	Devices                          []disk.Device // counters of the machine's devices; set only for the Root
 
 	stamp   string
-	network int // index in page.blocks of the labels of its network metrics
+	network int // index in page.blocks of the labels for the network metrics
 }
 
-// A Disk is a Subject's usage of one file system.
+// A Disk contains how much of one file system a Subject uses.
 type Disk struct {
 	Device                          string
 	Used, Limit, Inodes, InodesFree uint64
@@ -40,8 +40,7 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers serves /metrics/cadvisor. If err is not nil, the metric container_scrape_error is
-// 1, as in cAdvisor.
+// ServeContainers serves /metrics/cadvisor. If the parameter err is not nil, the metric container_scrape_error is 1, as in cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
 	respond(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.DeviceFile("/sys", number) })
@@ -99,8 +98,8 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// setNetworkBlocks sets the field network of each Subject: the index of the Subject's own block of labels, or that of
-// an additional block if the label name differs. It returns the number of blocks.
+// setNetworkBlocks sets the field network of each Subject. This is normally the index of the Subject's own block of labels. If the network
+// metrics have another label "name", it is the index of an additional block. setNetworkBlocks returns the number of blocks.
 func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
@@ -133,7 +132,7 @@ func writeMachine(p *page, m Machine) {
 var machineFamilies = []struct {
 	name, help string
 	read       func(Machine) float64
-	zero       bool // true if zero is a valid value
+	zero       bool // true if a value of zero is written, too
 }{
 	{"machine_cpu_cores", "logical CPUs", func(m Machine) float64 { return float64(m.Cores) }, false},
 	{"machine_cpu_physical_cores", "physical cores", func(m Machine) float64 { return float64(m.Physical) }, false},
@@ -147,7 +146,7 @@ type emitter struct {
 	*page
 	s      *Subject
 	b      []byte // the labels of the Subject
-	net    []byte // the labels of its network metrics
+	net    []byte // the labels of the Subject's network metrics
 	device func(number string) string
 }
 
@@ -155,12 +154,12 @@ func (e *emitter) add(v float64, more ...string) { e.writeEntry(e.b, v, 0, more.
 
 func (e *emitter) addTime(d time.Duration, more ...string) { e.writeEntry(e.b, 0, d, more...) }
 
-// A family is a metric of Subjects, with the function that writes its lines.
+// A family describes a metric of Subjects. It contains the function that writes the lines of the metric.
 type family struct {
 	name, help string
 	kind       Kind
-	spec       bool     // true for a configured value, which has no timestamp
-	more       []string // names of the labels in addition to those of the Subject
+	spec       bool     // true for a value from the configuration; its lines have no timestamp
+	more       []string // names of further labels, in addition to the Subject's labels
 	write      func(*emitter)
 }
 
@@ -178,7 +177,7 @@ func Families() (out []Description) {
 			[]string{"cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"}})
 }
 
-// A Description describes a metric.
+// A Description contains the name, the help text, the type and the labels of a metric.
 type Description struct {
 	Name, Help string
 	Kind       Kind

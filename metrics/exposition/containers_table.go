@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// ifLimited returns a function that writes a metric only for a cgroup with a CPU limit. Other
-// cgroups are never throttled.
+// ifLimited returns a function that writes a metric only for a cgroup with a CPU limit. It is used for figures about throttling, because
+// other cgroups are never throttled.
 func ifLimited(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Quota > 0 {
@@ -20,8 +20,7 @@ func ifLimited(write func(*emitter)) func(*emitter) {
 	}
 }
 
-// ifOpenFiles returns a function that writes a metric only for a container whose open files are
-// known.
+// ifOpenFiles returns a function that writes a metric only for a container whose number of open files is known.
 func ifOpenFiles(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Container && e.s.Open.Known {
@@ -39,8 +38,8 @@ func reclaimFigure(get func(*cgroup.Details) uint64) func(*emitter) {
 	}
 }
 
-// transfers returns a function that writes a line for each device. For the machine it uses the counters of
-// the devices themselves.
+// transfers returns a function that writes a line for each device, with the I/O of the cgroup. For the machine, it uses the counters of the
+// devices.
 func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Root {
@@ -83,7 +82,7 @@ var (
 	onInterface = []string{"interface"}
 )
 
-// containerFamilies contains metrics with the names, types and labels of cAdvisor. See
+// containerFamilies contains the metrics of Subjects. They have the same names, types and labels as in cAdvisor. See
 // https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md.
 var containerFamilies = []family{
 	{"container_start_time_seconds", "start time, in seconds since 1970", Gauge, true, nil, func(e *emitter) {

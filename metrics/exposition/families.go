@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples, grouped by name, and the families of the Prometheus library, so that the page is sorted
-// by name. The families must be sorted.
+// writeSamples writes samples and the families of the Prometheus library, sorted by name. The parameter families must already be sorted.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {
@@ -30,7 +29,7 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 		p.writeOnce(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
 			p.end()
-			if len(families) > 0 && families[0].GetName() == s.Name { // the family has the same name as the sample
+			if len(families) > 0 && families[0].GetName() == s.Name { // the family and the sample have the same name
 				p.writeRest(families[0], seen)
 				families = families[1:]
 			}
@@ -50,8 +49,8 @@ func (p *page) writeFamilies(all []*dto.MetricFamily, before string) []*dto.Metr
 	return all
 }
 
-// writeFamily writes a family with the Prometheus library, which supports all types of metrics. The labels of
-// such families are valid UTF-8. It omits a family that cannot be written.
+// writeFamily writes a family with the Prometheus library, which supports all types of metrics. It does not check the labels, because the
+// library accepts only valid UTF-8. If the family cannot be written, writeFamily omits it.
 func (p *page) writeFamily(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
@@ -59,7 +58,7 @@ func (p *page) writeFamily(f *dto.MetricFamily) {
 	}
 }
 
-// writeRest writes the metrics of a family that are not on the page yet.
+// writeRest writes the metrics of a family whose labels are not on the page yet.
 func (p *page) writeRest(f *dto.MetricFamily, seen *labelSet) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte
@@ -79,8 +78,8 @@ func (p *page) writeRest(f *dto.MetricFamily, seen *labelSet) {
 	p.flushFull()
 }
 
-// Write implements io.Writer. Because page also has WriteString, WriteByte and WriteRune, the Prometheus library
-// does not allocate a buffer.
+// Write implements io.Writer. A page also has the methods WriteString, WriteByte and WriteRune. Without them, the Prometheus library would
+// allocate a buffer.
 func (p *page) Write(b []byte) (int, error) {
 	p.b = append(p.b, b...)
 	return len(b), nil
@@ -98,7 +97,7 @@ func (p *page) WriteByte(c byte) error {
 	return nil
 }
 
-// WriteRune writes the UTF-8 of r.
+// WriteRune writes a character in UTF-8.
 func (p *page) WriteRune(r rune) (int, error) {
 	n := len(p.b)
 	p.b = utf8.AppendRune(p.b, r)

@@ -9,8 +9,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ServeResource serves /metrics/resource, which metrics-server reads. If err is not nil, it serves only the
-// metrics that report an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
+// ServeResource serves /metrics/resource, which metrics-server reads. If the parameter err is not nil, it serves only the metrics that
+// report an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
 func ServeResource(w http.ResponseWriter, r *http.Request, of *Summary, err error) {
 	u := userTables.get()
 	defer userTables.put(u)
@@ -45,33 +45,33 @@ func (u *userTable) samples(err error) (out []Sample) {
 	return out
 }
 
-// A user is the node, a pod or a container, with its labels and the values of its metrics.
+// A user contains the labels and the values of all metrics of one user of resources: the node, a pod or a container.
 type user struct {
 	namespace, pod, container string
 	values                    [maxFamilies]value
 }
 
-// A value is the value of a metric for one user. Its time is zero if the value cannot change.
+// A value is the value of a metric for one user, with the time of the measurement. The time is zero if the value cannot change.
 type value struct {
 	at    time.Time
 	of    float64
 	known bool
 }
 
-// maxFamilies is the maximum number of families for a kind of user.
+// maxFamilies is the maximum number of metric families for a kind of user.
 const maxFamilies = 5
 
-// A userTable contains the node, the pods and the containers of a page, in the order of measurement. The table
-// is necessary because the page is grouped by family, but the pods of a Summary can be iterated only once.
+// A userTable contains the values of the node, the pods and the containers, in the order of measurement. It is needed because the page
+// lists all values of one metric before the next metric, but the pods of a Summary can be iterated only once.
 type userTable struct {
 	node             user
 	pods, containers []user
 }
 
-// userTables keeps the memory of the last page for reuse.
+// userTables keeps the memory of the last userTable for reuse.
 var userTables spareObject[userTable]
 
-// clear removes all users and keeps their memory.
+// clear removes all users, but keeps their memory for reuse.
 func (u *userTable) clear() {
 	clear(u.pods)
 	clear(u.containers)
@@ -94,7 +94,7 @@ func (u *userTable) read(of *Summary, err error) {
 	}
 }
 
-// setValues sets the values of all families for a kind of user, in the order of the families.
+// setValues sets the values of all metric families for a user of the given kind, in the order of the families.
 func (u *user) setValues(kind userKind, f *figures) {
 	i := 0
 	for k := range resourceFamilies {
@@ -106,10 +106,10 @@ func (u *user) setValues(kind userKind, f *figures) {
 	}
 }
 
-// visitValues calls f for each value, grouped by family. The function must not retain labels.
+// visitValues calls the function f for each value, grouped by metric family. The function must not keep a reference to the labels.
 func (u *userTable) visitValues(err error, f func(of *resourceFamily, v *value, labels ...string)) {
 	var labels [6]string
-	var nth [ofError]int // index of the next family of each kind
+	var nth [ofError]int // index of the next family for each kind of user
 	failed := value{}
 	if err != nil {
 		failed.of = 1
@@ -143,7 +143,7 @@ func (u *userTable) visitValues(err error, f func(of *resourceFamily, v *value, 
 	}
 }
 
-// A resourceFamily is a metric of one kind of user.
+// A resourceFamily describes a metric of one kind of user.
 type resourceFamily struct {
 	name, help string
 	kind       Kind
@@ -151,8 +151,8 @@ type resourceFamily struct {
 	user       userKind
 }
 
-// A userKind classifies users: nodes, pods and containers. Metrics of the kind ofError report an
-// error.
+// A userKind is the kind of user to which a metric belongs: the node, pods or containers. Metrics of the kind ofError report an error and
+// belong to no user.
 type userKind int
 
 const (
@@ -177,7 +177,7 @@ const (
 	helpFailed = "1 if the figures could not be measured"
 )
 
-// resourceFamilies is sorted by name, like the page.
+// resourceFamilies contains the metrics of the page, sorted by name.
 var resourceFamilies = []resourceFamily{
 	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofContainer},
 	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofContainer},

@@ -21,7 +21,7 @@ type Sample struct {
 	Kind       Kind
 	Labels     []string // name, value, name, value and so on; samples with the same Name have the same label names
 	Value      float64
-	At         time.Time // when it was measured; zero means now
+	At         time.Time // time of the measurement; zero means now
 }
 
 // Kind is the type of a metric.
@@ -33,8 +33,8 @@ const (
 	Counter
 )
 
-// Serve responds to a scrape with the given samples and the metrics of the gatherers. If several samples
-// have the same name and labels, it uses the first one.
+// Serve answers a scrape with the given samples and the metrics of the gatherers. If several samples have the same name and labels, it uses
+// the first one.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
@@ -59,7 +59,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	serve.ServeHTTP(compressedWriter{w, z}, r)
 }
 
-// combineGatherers combines gatherers into one. If there is only one, combineGatherers returns it.
+// combineGatherers combines several gatherers into one. A single gatherer is returned as it is.
 func combineGatherers(counted []prometheus.Gatherer) prometheus.Gatherer {
 	if len(counted) == 1 {
 		return counted[0]
@@ -76,8 +76,8 @@ type compressedWriter struct {
 // Write implements http.ResponseWriter.
 func (c compressedWriter) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// A labelSet contains hashes of the labels of the lines that a family already has. Clients cannot
-// predict the hashes.
+// A labelSet detects lines with the same labels in a family. It contains hashes of the labels. The hashes have a random seed, so clients
+// cannot cause collisions.
 type labelSet struct {
 	hashes map[uint64]bool
 	seed   maphash.Seed
@@ -87,8 +87,7 @@ func newLabelSet() *labelSet { return &labelSet{map[uint64]bool{}, maphash.MakeS
 
 func (s *labelSet) forget() { clear(s.hashes) }
 
-// add stores the hash of a line's labels and reports whether it is new. The labels are the text between the
-// braces.
+// add stores the hash of a line's labels, which are the text between the braces. It returns true if the labels are new.
 func (s *labelSet) add(text []byte) bool {
 	hash := maphash.Bytes(s.seed, text)
 	known := s.hashes[hash]
@@ -105,17 +104,17 @@ func (p *page) writeOnce(s *labelSet, v float64, labels ...string) {
 	}
 }
 
-// A Process gathers the counters of this process, and the metrics of the Go runtime (go_*).
+// A Process is a registry with the counters of this process and the metrics of the Go runtime (go_*).
 type Process struct {
 	*prometheus.Registry
 	started time.Time
 }
 
-// NewProcess returns a Process that also gathers the given collectors. The parameter started is the
-// time when all counters were zero. NewProcess must be called only once.
+// NewProcess returns a Process that also gathers the given collectors. The parameter started is the time at which all counters were zero.
+// NewProcess must be called only once.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
 	all := append(collectorList{collectors.NewGoCollector()}, counted...)
-	alone := prometheus.NewRegistry() // rejects duplicate names
+	alone := prometheus.NewRegistry() // used only to detect duplicate names
 	for _, c := range all {
 		if err := alone.Register(c); err != nil {
 			return nil, err
@@ -125,8 +124,8 @@ func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, e
 	return p, p.Register(all)
 }
 
-// collectorList combines many collectors into one. A registry starts a goroutine for each collector,
-// which for most collectors takes longer than the collection.
+// collectorList combines many collectors into one. This saves time, because a registry starts a goroutine for each collector, and most
+// collectors need less time than that.
 type collectorList []prometheus.Collector
 
 // Describe implements prometheus.Collector.
@@ -143,8 +142,7 @@ func (t collectorList) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Samples returns the kernel's metrics of this process. They have the names that the Go client of
-// Prometheus uses.
+// Samples returns the metrics of this process that come from the kernel. They have the same names as in the Go client of Prometheus.
 func (p *Process) Samples() []Sample {
 	self := process.ReadSelf()
 	return []Sample{
@@ -172,9 +170,9 @@ func (p *Process) Samples() []Sample {
 	}
 }
 
-// StartTime returns a sample with the time when the counters were zero. The kernel's start time of the process is
-// earlier if the process has replaced its program by exec, as the agent does for an update. With that time,
-// Prometheus would not notice that the counters were reset.
+// StartTime returns a sample with the time at which all counters were zero. This can be later than the kernel's start time of the process,
+// because for an update the agent replaces its program by exec. With the kernel's time, Prometheus would not notice that the counters were
+// reset.
 func StartTime(t time.Time) Sample {
 	return Sample{
 		Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.",
@@ -182,8 +180,8 @@ func StartTime(t time.Time) Sample {
 	}
 }
 
-// sampleCollector is a collector that returns existing samples. Describe sends no description, because the samples
-// differ between scrapes.
+// sampleCollector is a prometheus.Collector that returns the given samples. Describe sends no description, because each scrape has other
+// samples.
 type sampleCollector []Sample
 
 // Describe implements prometheus.Collector.

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// spareTime is the time for which an unused object is kept. It is longer than common scrape intervals. A sync.Pool
-// would release the object at every second garbage collection, and would keep an object for each core.
+// spareTime is the time for which an unused object is kept. It is longer than common scrape intervals. A sync.Pool is not used, because it
+// would release the object after two garbage collections, and would keep an object for each core.
 const spareTime = 2 * time.Minute
 
-// A spareObject keeps an unused object with its memory, so that the next page can reuse it.
+// A spareObject keeps an object between two scrapes, so that the next page can reuse the memory of the object.
 type spareObject[T any] struct {
 	mu     sync.Mutex
 	object *T          // nil while the object is in use, and before the first put
 	forget *time.Timer // calls release; nil before the first put
 }
 
-// get returns the kept object, or a new object if there is none.
+// get returns the stored object, or a new object if none is stored.
 func (s *spareObject[T]) get() *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *spareObject[T]) get() *T {
 	return one
 }
 
-// put keeps an object for the next get.
+// put stores an object, which the next call of get returns.
 func (s *spareObject[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// A Summary is a stats.Summary with an iterator over the pods instead of a list.
+// A Summary has the content of a stats.Summary, but with an iterator over the pods instead of a list.
 type Summary struct {
 	Node stats.NodeStats
-	Pods iter.Seq[*stats.PodStats] // each pod is valid until the next one
+	Pods iter.Seq[*stats.PodStats] // a pod is valid only until the iterator returns the next pod
 }
 
-// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary.
-// ServeSummary writes it without reflection, which takes a tenth of the time, and sends it in parts.
+// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary. ServeSummary does not use
+// reflection, so it needs only a tenth of the time. It sends the output in parts.
 func ServeSummary(w http.ResponseWriter, s *Summary) {
 	w.Header().Set("Content-Type", "application/json")
 	b := summaryBuffers.get()
@@ -34,16 +34,16 @@ func ServeSummary(w http.ResponseWriter, s *Summary) {
 	*b = o.b
 }
 
-// summaryBuffers keeps the memory of the last page for reuse.
+// summaryBuffers keeps the buffer of the last page for reuse.
 var summaryBuffers spareObject[[]byte]
 
-// An object writes a JSON object.
+// An object is the buffer of the JSON output, with a method for each type of member.
 type object struct {
 	b   []byte
 	out io.Writer
 }
 
-// writeKey writes the name of a member.
+// writeKey writes the name of the next member, and a comma before it if necessary.
 func (o *object) writeKey(name string) {
 	if last := o.b[len(o.b)-1]; last != '{' && last != '[' {
 		o.b = append(o.b, ',')
@@ -68,7 +68,7 @@ func (o *object) signed(name string, v *int64) {
 func (o *object) float(name string, v float64) {
 	o.writeKey(name)
 	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
-		text, _ := json.Marshal(v) // fails only for NaN and infinity, and no measured number has these values
+		text, _ := json.Marshal(v) // fails only for NaN and infinity, which a measurement never has
 		o.b = append(o.b, text...)
 		return
 	}
@@ -104,8 +104,8 @@ func (o *object) member(name string, write func()) {
 	o.b = append(o.b, '}')
 }
 
-// list writes a member that is a list of n objects. If the list is empty and omit is set, it writes
-// no member. If null is set, it writes null.
+// list writes a member that is a list of n objects. If the list is empty and the parameter omit is true, it writes no member. If the
+// parameter null is true, it writes null instead of the list.
 func (o *object) list(name string, n int, omit, null bool, write func(int)) {
 	if n == 0 && omit {
 		return

@@ -11,24 +11,24 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// A page writes text in the format of Prometheus. A page of containers has very many lines. The Prometheus
-// library allocates an object for each line, so that writing the page would take longer than the measurement.
-// See https://prometheus.io/docs/instrumenting/exposition_formats/.
+// A page writes text in the format of Prometheus. It does not use the Prometheus library, which allocates an object for each line. A page
+// of containers has very many lines, so writing it with the library would take longer than the measurement. See
+// https://prometheus.io/docs/instrumenting/exposition_formats/.
 type page struct {
 	out    io.Writer // nil if b is the whole page
 	b      []byte
 	blocks [][]byte // the common labels of the lines of each Subject
-	family string   // the family that is being written
-	stamp  string   // the timestamp at the end of the family's lines
+	family string   // name of the family that is being written
+	stamp  string   // the timestamp for the end of the family's lines
 
-	stampedAt int64 // the time that was formatted last, in milliseconds since 1970
+	stampedAt int64 // the time for which stampedAs is the timestamp, in milliseconds since 1970
 	stampedAs string
 
-	begun int  // offset in b at which the family begins
-	lined bool // true if the family has a line
+	begun int  // offset in b at which the current family begins
+	lined bool // true if the current family has a line
 }
 
-// pages and packers keep the memory of the last page for reuse.
+// These variables keep the buffer and the compressor of the last page for reuse.
 var (
 	pages   spareObject[page]
 	packers spareObject[packer]
@@ -54,7 +54,7 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, '\n')
 }
 
-// end ends a family. It removes a family without lines.
+// end completes a family. It removes the header of a family without lines.
 func (p *page) end() {
 	if !p.lined {
 		p.b = p.b[:p.begun]
@@ -63,16 +63,15 @@ func (p *page) end() {
 	p.flushFull()
 }
 
-// flushFull sends the buffered bytes if their number is at least partSize.
+// flushFull sends the buffered bytes if there are at least partSize of them.
 func (p *page) flushFull() {
 	if len(p.b) >= partSize {
 		p.flush()
 	}
 }
 
-// writeLine writes a line of the family with the value v. The parameter labels is a result of formatLabels, and
-// the parameter more contains the names and values of additional labels. writeLine returns the text between the
-// braces, which is valid until the next write.
+// writeLine writes a line of the current family with the value v. The parameter labels is a result of formatLabels. The parameter more
+// contains the names and values of further labels. writeLine returns the text between the braces, which is valid until the next write.
 func (p *page) writeLine(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
@@ -114,8 +113,8 @@ func (p *page) number(v float64) {
 	}
 }
 
-// writeEntry is like writeLine for a Subject's block of labels. If seconds is positive, it is the value instead
-// of v.
+// writeEntry is like writeLine, but the labels are the block of a Subject. If the parameter seconds is positive, it is written as the value
+// instead of v.
 func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -150,8 +149,8 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendEscaped appends the value of a label. It replaces invalid UTF-8 with U+FFFD, because a scraper
-// rejects a page with invalid UTF-8. A pod can create an interface with such a name.
+// appendEscaped appends the value of a label. It replaces invalid UTF-8 with U+FFFD, because a scraper rejects a page with invalid UTF-8.
+// Such a value can occur: a pod can create a network interface with any name.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
@@ -161,8 +160,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// timestamp returns a space and the time as a timestamp, for the end of a line. It returns "" for a
-// zero time.
+// timestamp returns the timestamp for the end of a line, with a leading space. It returns "" for a zero time.
 func timestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -170,8 +168,7 @@ func timestamp(t time.Time) string {
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// cachedTimestamp is like the function timestamp, but it caches the last result. A sample contains
-// few different times.
+// cachedTimestamp is like the function timestamp, but it caches the last result. Most lines of a page have the same time.
 func (p *page) cachedTimestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -201,16 +198,15 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond creates a page with writePage and sends it. It compresses the page if the client accepts gzip. It sends the
-// page in parts, because the page may be larger than the free memory of a small machine. It reuses the memory of the
-// previous page.
+// respond sends a page that the function writePage writes. It compresses the page if the client accepts gzip. It sends the page in parts,
+// because the page may be larger than the free memory of a small machine. It reuses the memory of the previous page.
 func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	p := pages.get()
 	defer func() {
 		p.out = nil
 		pages.put(p)
 	}()
-	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // keeps only the memory of the previous page
+	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // a new page with the buffers of the previous page
 	if p.b == nil {
 		p.b = make([]byte, 0, partSize+partSize/8)
 	}
@@ -224,10 +220,10 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	p.flush()
 }
 
-// A packer is a gzip writer.
+// A packer is a gzip writer that is reused for the next response.
 type packer struct{ *gzip.Writer }
 
-// newPacker returns a writer that compresses the response. The caller must call end.
+// newPacker returns a packer that compresses the response. The caller must call the method end.
 func newPacker(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
 	z := packers.get()

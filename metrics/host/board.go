@@ -9,31 +9,31 @@ import (
 	"strings"
 )
 
-// A Temperature is the reading of one sensor.
+// A Temperature is the value of one temperature sensor.
 type Temperature struct {
 	Name    string  `json:"name"`
 	Celsius float64 `json:"celsius"`
 }
 
-// Power contains a board's warnings about its power supply and about throttling: the present warnings, and
-// the warnings since the boot.
+// Power contains a board's warnings about its power supply and about throttling. Some warnings apply now. Others have occurred since the
+// boot.
 type Power struct {
 	Now   []string `json:"now,omitempty"`
 	Since []string `json:"sinceBoot,omitempty"`
 }
 
-// Board contains the readings of the machine's sensors that the kernel provides.
+// Board contains the values of the machine's sensors, as the kernel provides them.
 type Board struct {
 	Temperatures []Temperature `json:"temperatures,omitempty"`
 	Power        Power         `json:"power,omitzero"`
-	MHz          float64       `json:"mhz,omitempty"`    // present frequency of the first CPU; 0 if unknown
+	MHz          float64       `json:"mhz,omitempty"`    // current frequency of the first CPU; 0 if unknown
 	MaxMHz       float64       `json:"maxMHz,omitempty"` // maximum frequency of the first CPU; 0 if unknown
 }
 
 // maxSensors is the maximum number of sensors that are read.
 const maxSensors = 32
 
-// Board reads the sensors. A machine without sensors has no readings.
+// Board reads the sensors. For a machine without sensors, the result is empty.
 func (h *Host) Board() (b Board) {
 	zones, _ := filepath.Glob(h.path("sys/class/thermal/thermal_zone*"))
 	for _, dir := range zones[:min(len(zones), maxSensors)] {
@@ -68,13 +68,12 @@ func (b *Board) temperature(name, milli string) {
 	b.Temperatures = append(b.Temperatures, Temperature{name, float64(n) / 1000})
 }
 
-// powerFlags contains the names of the flags of a Raspberry Pi's firmware. The bits 0 to 3 are the
-// present flags, and the bits 16 to 19 are the flags since the boot. See
-// https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
+// powerFlags contains the names of the flags of a Raspberry Pi's firmware. The bits 0 to 3 are set while a flag applies. The bits 16 to 19
+// are set if it has applied since the boot. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
 var powerFlags = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// readPower reads the flags of the firmware. If there are none, it reads the alarm of the power supply
-// that newer kernels provide in hwmon.
+// readPower reads the flags of the firmware. If the kernel does not provide them, it reads the under-voltage alarm, which newer kernels
+// provide in hwmon.
 func (b *Board) readPower(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))

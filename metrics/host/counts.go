@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Processes contains the number of processes and threads of the machine, and the maximum.
+// Processes contains the number of processes and threads on the machine, and the kernel's limit.
 type Processes struct{ Now, Max uint64 }
 
 // Processes returns the number of processes and threads, and the kernel's limit.

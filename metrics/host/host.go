@@ -11,10 +11,10 @@ import (
 
 // Config is the configuration of a Host.
 type Config struct {
-	// Root is the file system whose proc, sys and etc are read. The default is /.
+	// Root is the directory that contains the directories proc, sys and etc. The default is /.
 	Root string
-	// MinInterval is the maximum age of a returned Usage, and the minimum interval for the mean of the CPU
-	// usage. The default is 1 s.
+	// MinInterval is the maximum age of a returned Usage. It is also the minimum interval over which the mean CPU usage is computed. The
+	// default is 1 s.
 	MinInterval time.Duration
 }
 

@@ -25,15 +25,14 @@ type Identity struct {
 	Architecture string    // Go's name
 	MachineID    string    // /etc/machine-id
 	SystemUUID   string    // the UUID of the firmware; if there is none, the MachineID
-	BootID       string    // changes at each boot
+	BootID       string    // a new value at each boot
 	BootTime     time.Time // wrong if the clock was wrong at the boot
 	CPUs         int       // logical, online
 	Memory       uint64    // bytes
 	Swap         uint64    // bytes
 }
 
-// Identity returns the identity of the machine. Calls after the first successful one return the
-// same result.
+// Identity returns the identity of the machine. After the first success, all calls return the same result.
 func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,8 +68,8 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// bootTime returns the time of the boot (btime). The function of gopsutil returns another time in a
-// container, and executes programs to detect a container.
+// bootTime returns the time of the boot (btime in /proc/stat). gopsutil has a similar function, but it returns another time in a container,
+// and executes programs to detect a container.
 func (h *Host) bootTime() (time.Time, error) {
 	f, err := os.Open(h.path("proc/stat"))
 	if err != nil {
@@ -89,7 +88,7 @@ func (h *Host) bootTime() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
 }
 
-// HugePages returns the memory in huge pages in bytes, by the size of the pages in bytes.
+// HugePages returns the amount of memory that is reserved for huge pages, in bytes. The key is the size of a page in bytes.
 func (h *Host) HugePages() (map[uint64]uint64, error) {
 	dir := h.path("sys/kernel/mm/hugepages")
 	entries, err := os.ReadDir(dir)
@@ -113,8 +112,8 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// readLine returns the trimmed first line of the first file whose first line is not empty. It returns
-// "" if there is none.
+// readLine returns the first line of a file, without white space. It tries several files in order, until one has a first line that is not
+// empty. If there is no such file, it returns "".
 func (h *Host) readLine(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))
@@ -129,7 +128,7 @@ func (h *Host) readLine(files ...string) string {
 	return ""
 }
 
-// osImage returns the distribution's PRETTY_NAME, like a kubelet.
+// osImage returns the name of the distribution (PRETTY_NAME in os-release), as a kubelet does.
 func (h *Host) osImage() string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
 		data, err := os.ReadFile(h.path(file))

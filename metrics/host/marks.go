@@ -29,7 +29,7 @@ func (h *Host) Marks() (serials, cards []string) {
 	for _, device := range found {
 		card := strings.TrimPrefix(filepath.Dir(device), h.root)
 		mac, err := net.ParseMAC(h.readLine(card + "/address"))
-		// An addr_assign_type of 0 means NET_ADDR_PERM. A type of 1 means ARPHRD_ETHER.
+		// An addr_assign_type of 0 (NET_ADDR_PERM) marks a permanent address. A type of 1 (ARPHRD_ETHER) marks an Ethernet card.
 		if err == nil && h.readLine(card+"/addr_assign_type") == "0" && h.readLine(card+"/type") == "1" &&
 			strings.Trim(mac.String(), "0:") != "" {
 			cards = append(cards, mac.String())
@@ -38,8 +38,7 @@ func (h *Host) Marks() (serials, cards []string) {
 	return serials, cards
 }
 
-// placeholders contains texts that firmware reports instead of a serial number, or parts of such
-// texts.
+// placeholders contains parts of texts that some firmware reports instead of a serial number.
 var placeholders = []string{
 	"to be filled", "o.e.m", "default", "not ", "none", "unknown", "n/a", "serial", "invalid", "empty",
 	"0123456789", "123456789", "03000200-0400-0500-0006-000700080009",

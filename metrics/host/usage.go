@@ -22,7 +22,7 @@ type Usage struct {
 // CPU contains the usage of all processors together.
 type CPU struct {
 	Busy  time.Duration // CPU time since the boot
-	Cores float64       // mean number of busy cores since the previous Usage, or since the boot for the first Usage
+	Cores float64       // mean number of busy cores since the previous Usage; for the first Usage, since the boot
 }
 
 // Memory contains amounts of memory in bytes.
@@ -31,7 +31,7 @@ type Memory struct {
 	SwapTotal, SwapFree    uint64
 }
 
-// Usage returns the usage of the machine, at most MinInterval old.
+// Usage returns the usage of the machine. The result is at most MinInterval old.
 func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,9 +76,8 @@ func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	}, nil
 }
 
-// readMemory reads meminfo. It returns an error if gopsutil returns zeros. gopsutil v3 returns zeros if the file
-// cannot be read, for example because the process has no free file descriptor. Without the error, the machine would
-// seem to have no free memory.
+// readMemory reads meminfo. If the file cannot be read, for example because the process has no free file descriptor, gopsutil v3 returns
+// zeros. readMemory then returns an error. Otherwise the machine would seem to have no free memory.
 func (h *Host) readMemory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err == nil && m.Total == 0 {
@@ -104,8 +103,7 @@ type Disk struct {
 	Inodes, InodesFree, InodesUsed uint64 // 0 if the file system has no limit
 }
 
-// Disk returns the size and usage of the file system that contains path. It makes one system call
-// and does not cache the result.
+// Disk returns the size and usage of the file system that contains the given path. It makes one system call and does not cache the result.
 func (h *Host) Disk(ctx context.Context, path string) (Disk, error) {
 	s, err := disk.UsageWithContext(h.withPaths(ctx), path)
 	if err != nil {

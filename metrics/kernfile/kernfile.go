@@ -11,8 +11,8 @@ import (
 // initialSize is the initial size of a Buffer. Nearly all files of the kernel are smaller.
 const initialSize = 16 << 10
 
-// minPart is the minimum number of bytes that a read returns if the file has more data. The kernel fills a page with
-// complete lines, so a read that returns fewer bytes has reached the end of the file.
+// minPart is used to detect the end of a file. The kernel fills a page with complete lines. If the file has more data, a read therefore
+// returns at least minPart bytes.
 const minPart = 3 << 10
 
 // maxKept is the maximum size of a Buffer that is reused.
@@ -39,12 +39,12 @@ func (b *Buffer) Put() {
 	}
 }
 
-// Memory returns the Buffer's memory of at least 16 KiB, for other purposes.
+// Memory returns the memory of the Buffer, at least 16 KiB, which the caller may use for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading. The path is the concatenation of the parts of name. It is relative to the open
-// directory dirfd, or to the current directory if dirfd is unix.AT_FDCWD. Open does not follow a symbolic link in the
-// last component. An error is a unix.Errno.
+// Open opens a file for reading. The path is the concatenation of all strings in the parameter name. It is relative to the open directory
+// dirfd, or to the current directory if dirfd is unix.AT_FDCWD. Open does not follow a symbolic link in the last component. All errors have
+// the type unix.Errno.
 func (b *Buffer) Open(dirfd int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {
@@ -64,8 +64,8 @@ func (b *Buffer) Open(dirfd int, name ...string) (fd int, err error) {
 	}
 }
 
-// Read reads an open file, up to limit bytes. The text is valid until the next read. An error is ErrLong or a
-// unix.Errno. With an error, Read also returns the bytes that it could read.
+// Read reads an open file, up to the given limit in bytes. The text is valid until the next read. The error is ErrLong, or has the type
+// unix.Errno. After an error, Read also returns the bytes that it could read.
 func (b *Buffer) Read(fd, limit int) ([]byte, error) {
 	n := 0
 	for {
@@ -78,7 +78,7 @@ func (b *Buffer) Read(fd, limit int) ([]byte, error) {
 		}
 		n += more
 		switch {
-		case n < len(b.b): // a short first read has returned the whole file; an empty one marks the end of the file
+		case n < len(b.b): // a short first read has returned the whole file; an empty read means the end of the file
 			if more == 0 || n < minPart {
 				return b.b[:min(n, limit)], tooLong(n, limit)
 			}
@@ -97,8 +97,8 @@ func tooLong(n, limit int) error {
 	return nil
 }
 
-// File opens a file, reads up to the given number of bytes, and closes it. The path is the concatenation of
-// the parts of name.
+// File opens a file, reads up to the given number of bytes, and closes the file. The path is the concatenation of all strings in the
+// parameter name.
 func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {
@@ -108,6 +108,5 @@ func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	return b.Read(fd, limit)
 }
 
-// StringView returns a string that shares the memory of b. The caller must not change b while the string
-// is in use.
+// StringView returns a string that shares the memory of the given bytes. The caller must not change the bytes while the string is in use.
 func StringView(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

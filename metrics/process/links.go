@@ -9,24 +9,23 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Links detects traffic in many network namespaces. It reads the counters of the host ends of their veths. This
-// needs one request to the kernel instead of a file for each namespace.
+// Links detects in which network namespaces there was traffic. It reads the counters of the veth ends on the host. This needs one request
+// to the kernel for all namespaces, instead of reading a file for each namespace.
 //
 //	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host ends of its veths      once
 //	RTM_GETSTATS --> counters of all links of the host                             each time
 //
-// A Links is used for one sample. It is not safe for concurrent use. See
-// https://docs.kernel.org/userspace-api/netlink/intro.html.
+// Links is used for one sample only. It is not safe for concurrent use. See https://docs.kernel.org/userspace-api/netlink/intro.html.
 type Links struct {
 	counted map[int32]Counters // by the index of the link on the host; nil before the first reading
-	ends    map[int32][]int32  // the host ends of veths, by the ID of the other end's namespace; nil before the first reading
+	ends    map[int32][]int32  // the veth ends on the host, by the ID of the other end's namespace; nil before the first reading
 }
 
 // Counters are the traffic counters of a link.
 type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
 
-// HostEnds contains the indexes of the host ends of the veths of one network namespace, with their
-// counters at one time.
+// HostEnds describes the veths that connect one network namespace to the host. It contains the indexes of their ends on the host, and the
+// counters of these ends at one time.
 type HostEnds struct {
 	ends    []int32
 	counted []Counters
@@ -38,8 +37,7 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// readCounters reads the current counters at its first call. After an error there are no counters, and IsSame
-// returns false.
+// readCounters reads the current counters at its first call. After an error there are no counters, so IsSame returns false.
 func (l *Links) readCounters() {
 	if l.counted != nil {
 		return
@@ -67,9 +65,9 @@ func (l *Links) readCounters() {
 	}
 }
 
-// HostEnds returns the HostEnds of a process's network namespace. The parameter interfaces is the number of interfaces
-// in the namespace except loopback. If one of them is not a veth whose other end is in the host's namespace, the
-// result is empty. The parameter before is the previous result, or empty.
+// HostEnds returns the HostEnds for the network namespace of a process. The parameter interfaces is the number of interfaces in the
+// namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is empty. The parameter before
+// is the previous result, or empty.
 func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	if interfaces == 0 {
 		return w
@@ -88,8 +86,8 @@ func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	return HostEnds{}
 }
 
-// withCounters returns the given links with their current counters. The result is empty if one of the links no
-// longer exists.
+// withCounters returns the HostEnds for the given links, with their current counters. If one of the links no longer exists, the result is
+// empty.
 func (l *Links) withCounters(ends []int32) HostEnds {
 	w := HostEnds{ends: ends}
 	for _, index := range ends {
@@ -102,8 +100,7 @@ func (l *Links) withCounters(ends []int32) HostEnds {
 	return w
 }
 
-// IsSame reports whether the counters have not changed since e was read, that is, whether there was
-// no traffic.
+// IsSame reports whether there was no traffic: whether the counters are the same as in the given HostEnds.
 func (l *Links) IsSame(w HostEnds) bool {
 	if len(w.ends) == 0 {
 		return false
@@ -117,8 +114,7 @@ func (l *Links) IsSame(w HostEnds) bool {
 	return true
 }
 
-// listHostEnds returns the indexes of the veths in the host's namespace, by the ID of the other
-// end's namespace.
+// listHostEnds returns the indexes of the veths in the host's namespace. The key is the ID of the namespace that contains the other end.
 func listHostEnds() map[int32][]int32 {
 	out := map[int32][]int32{}
 	request := make([]byte, unix.SizeofIfInfomsg+8) // includes a mask that excludes the counters
@@ -150,7 +146,7 @@ func listHostEnds() map[int32][]int32 {
 	return out
 }
 
-// namespaceID returns the ID of a process's network namespace in the host's namespace.
+// namespaceID returns the ID by which the host's network namespace refers to the network namespace of a process.
 func namespaceID(pid int) (id int32, ok bool) {
 	const rtgenmsg = 4 // padded
 	request := make([]byte, rtgenmsg+8)
@@ -175,7 +171,7 @@ func dump(kind uint16, body []byte, handle func(body []byte)) error {
 	return ask(kind, unix.NLM_F_DUMP, body, handle)
 }
 
-// ask sends a netlink request. It calls handle for the body of each reply.
+// ask sends a netlink request. It calls the function handle for the body of each reply.
 func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// ExternalInterfaces returns the interfaces that connect the machine to other machines, that is, the interfaces with a
-// hardware device. If there are none, as in a container, it returns all interfaces except bridges and their ports. The
-// parameter sys is the mount point of sysfs.
+// ExternalInterfaces returns the interfaces that connect the machine to other machines. These are the interfaces with a hardware device. If
+// there are no such interfaces, as in a container, it returns all interfaces except bridges and their ports. The parameter sys is the mount
+// point of sysfs.
 func ExternalInterfaces(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {

@@ -23,9 +23,9 @@ type Interface struct {
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces is the maximum number of interfaces in the list for a pod, because a privileged pod can create any
-// number. The maximum for the machine is larger. A CNI plugin may create a veth for each pod with a name that
-// isPodInterface does not recognize.
+// maxInterfaces is the maximum number of interfaces that are listed for a pod, because a privileged pod can create any number of them. The
+// maximum for the machine is larger, because a CNI plugin may create a veth for each pod with a name that isPodInterface does not
+// recognize.
 const (
 	maxInterfaces     = 64
 	maxHostInterfaces = 512
@@ -46,16 +46,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. The maximum
-// for the machine, maxHostText, is larger, because the machine has an interface for each pod.
+// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. For the machine, the maximum is
+// maxHostText, because the machine has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
 )
 
-// Network returns the traffic counters of the interfaces in the network namespace of a process, without loopback. It
-// returns none if the process has ended. A pid of 0 means this process, which is in the machine's namespace. In this
-// case Network omits the veths of pods.
+// Network returns the traffic counters of the interfaces in the network namespace of a process, without loopback. If the process has ended,
+// it returns no interfaces. A pid of 0 means this process, which is in the machine's namespace. In this case Network omits the veths of
+// pods.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -76,9 +76,8 @@ func (r Reader) Network(pid int) (out []Interface) {
 	return out
 }
 
-// isPodInterface reports whether an interface of the machine connects to containers, according to its name. cAdvisor
-// excludes the same three prefixes. The name "isl" with 12 hexadecimal digits is that of a pod's veth in islet's
-// network.
+// isPodInterface reports whether an interface of the machine belongs to containers, according to its name. cAdvisor excludes the same three
+// prefixes. In islet's own network, the name of a pod's veth is "isl" with 12 hexadecimal digits.
 func isPodInterface(name []byte) bool {
 	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {
@@ -121,7 +120,7 @@ func (r Reader) SameNetwork(pid int) bool {
 	return err1 == nil && err2 == nil && mine == its
 }
 
-// Files counts the open files of processes.
+// Files contains the number of open files of processes.
 type Files struct {
 	Descriptors, Sockets uint64
 	Known                bool // false if no process could be read

@@ -18,12 +18,11 @@ type Self struct {
 	Files             uint64 // open descriptors
 	MaxFiles          uint64
 	MaxVirtual        uint64 // bytes; 1<<64 - 1 means no limit
-	Received, Sent    uint64 // bytes of the IP packets in its network namespace
+	Received, Sent    uint64 // bytes of the IP packets in the network namespace of the process
 }
 
-// ReadSelf reads the figures of this process. They do not include the start time, because the kernel's start time
-// does not change when the agent replaces its program by exec. See https://docs.kernel.org/filesystems/proc.html
-// (1.1).
+// ReadSelf reads the figures of this process. The start time is not included, because the kernel does not change it when the agent replaces
+// its program by exec. See https://docs.kernel.org/filesystems/proc.html (1.1).
 func ReadSelf() (s Self) {
 	user, system := SelfCPUTime()
 	s.CPU = user + system
@@ -112,7 +111,7 @@ func nthNumber(line []byte, at int) (n uint64) {
 // descriptors returns the number of open files of this process.
 func descriptors() uint64 {
 	var st unix.Stat_t
-	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // the size is the number of open files since Linux 6.2
+	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // since Linux 6.2, the size is the number of open files
 		return uint64(st.Size)
 	}
 	return Reader{}.Open([]int{os.Getpid()}).Descriptors

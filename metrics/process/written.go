@@ -12,15 +12,14 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// WrittenBytes returns the number of bytes that a process has caused to be written to block devices. It includes the
-// bytes of the child processes for which it has waited. It also includes data that was deleted before it was
-// written to the device, because the kernel subtracts such data from the figures of the deleting process. A pid of
-// 0 means this process. The result is 0 if the process has ended or its figures are not readable. See
-// https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
+// WrittenBytes returns the number of bytes that a process has written to block devices. The number includes the bytes of child processes
+// for which the process has waited. It also includes data that was deleted before it reached the device, because the kernel counts such
+// data only for the process that has deleted it. A pid of 0 means this process. The result is 0 if the process has ended or its figures are
+// not readable. See https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
 func (r Reader) WrittenBytes(pid int) uint64 { return writtenBytes(r.path(pid, "io")) }
 
-// SelfWritten is like WrittenBytes for this process, but without its child processes. A child process may write more
-// than this process, for example when it creates a file system on another disk.
+// SelfWritten is like WrittenBytes for this process, but does not include child processes. A child process may write far more than this
+// process, for example when it creates a file system on another disk.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
@@ -39,8 +38,7 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is like WrittenBytes, but only for the present threads of a process, without its child
-// processes.
+// OwnWritten is like WrittenBytes, but counts only the threads that the process has now, and no child processes.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
 	if err != nil {
@@ -64,7 +62,7 @@ func writtenBytes(path string) (wrote uint64) {
 	return wrote
 }
 
-// RunningFrom returns the PIDs of the processes whose program is in a directory.
+// RunningFrom returns the PIDs of the processes whose executable file is in a directory.
 func (r Reader) RunningFrom(dir string) (pids []int) {
 	root := r.Root
 	if root == "" {

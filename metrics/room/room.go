@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// An Amount is the free and the total amount of a resource. Total is 0 if it is unknown or unlimited.
+// An Amount contains the free and the total amount of a resource. The total is 0 if it is unknown or unlimited.
 type Amount struct{ Free, Total uint64 }
 
 // A Disk contains the free and the total amounts of a file system.
@@ -23,15 +23,15 @@ type Disk struct {
 	Bytes, Inodes Amount // the amounts for unprivileged users
 }
 
-// A Room contains the amounts of all resources at one time.
+// A Room contains the free and total amounts of all resources at one time.
 type Room struct {
 	At     time.Time
 	Memory Amount // of the machine, in bytes; the free amount is the memory that is available without swapping
-	// Pods is the memory of all pods together. The total is their limit, or the machine's memory if they have no
-	// limit. The free amount is the total minus the usage. It is 0 when the pods thrash at their limit.
+	// Pods is the memory of all pods together, in bytes. The total is the limit of all pods, or the machine's memory if they have no limit.
+	// The free amount is the total minus the memory that the pods need. It is 0 when the pods thrash at their limit.
 	Pods Amount
-	// Node is the disk of volumes and logs. Image is the disk of image layers. Container is the disk of the
-	// writable layers of containers. They may be the same disk. Device is 0 if the disk is unknown.
+	// These are the disk of volumes and logs, the disk of image layers, and the disk of the writable layers of containers. Several of them
+	// may be the same disk. For an unknown disk, Device is 0.
 	Node, Image, Container Disk
 	PIDs                   Amount // processes and threads
 }
@@ -42,18 +42,17 @@ type Config struct {
 	Cgroups cgroup.Reader
 	Pods    string // path of the cgroup of all pods
 	Node    string // a path on the disk of volumes
-	// Runtime returns paths on the disks of images and of containers.
+	// Runtime returns a path on the disk of images and a path on the disk of containers.
 	Runtime func(context.Context) (image, container string, err error)
 }
 
-// A Reader reads Rooms. Its methods are safe for concurrent use.
+// A Reader reads the free amounts of all resources. Its methods are safe for concurrent use.
 type Reader struct{ c Config }
 
 // New returns a Reader. It reads nothing.
 func New(c Config) *Reader { return &Reader{c} }
 
-// Memory reads only the fields Memory and Pods of a Room. The amount of Pods is unknown before the
-// first pod runs.
+// Memory reads only the memory of the machine and of all pods. The amount for the pods is zero before the first pod runs.
 func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	m, err := r.c.Host.Memory(ctx)
 	if err != nil {

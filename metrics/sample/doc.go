@@ -9,10 +9,9 @@
 //	                        |
 //	    cgroup.CachedReader (shared with the CRI)   process (network, open files)
 //
-// The package reads files only during a call. A call during a reading waits for it and shares its result. A sample is
-// released some time after its last use. Only the counters from which the next rates are computed are kept. A cgroup,
-// process or file may disappear while it is read. This is not an error: the sample omits it, or contains the figures
-// that could be read.
+// The package reads files only during a call. If a reading is in progress, a call waits for that reading and shares its result. A sample is
+// released some time after its last use. After that, the package keeps only the counters from which the next rates are computed. A cgroup,
+// process or file may disappear while it is read. This is not an error: the sample omits it, or contains the figures that could be read.
 //
 // This package identifies pods and containers by their cgroups. The caller adds their names.
 package sample

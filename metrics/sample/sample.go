@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind classifies a cgroup: the root, all pods, a QoS class, a pod, a container, or another one.
+// Kind tells what a cgroup contains: the whole machine, all pods, the pods of a QoS class, a pod, or a container.
 type Kind int
 
 // These are the kinds of cgroups.
@@ -22,11 +22,11 @@ const (
 	Pods              // kubepods
 	Class             // the cgroup of a QoS class
 	Pod
-	Container // a container, or the init process of a pod
+	Container // a container, or the sandbox of a pod
 	Other     // a cgroup whose path is configured
 )
 
-// A Group is a cgroup with its figures.
+// A Group contains the figures of one cgroup.
 type Group struct {
 	Path      string // relative to the root of the hierarchy
 	Kind      Kind
@@ -40,16 +40,16 @@ type Group struct {
 
 	ownNet  bool // true if the first process of a Container is not in the host's network namespace
 	way     process.HostEnds
-	someone int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is none
+	someone int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is no such process
 }
 
-// A Sample contains the figures of one time. It is immutable.
+// A Sample contains the figures of all cgroups at one time. It is immutable.
 type Sample struct {
 	At     time.Time
-	Groups []Group // the Root is first, and each group precedes its descendants
+	Groups []Group // the Root comes first, and each group comes before its descendants
 }
 
-// Find returns the group at a path, or nil.
+// Find returns the group with the given path, or nil.
 func (s *Sample) Find(path string) *Group {
 	i := slices.IndexFunc(s.Groups, func(g Group) bool { return g.Path == path })
 	if i < 0 {
@@ -64,8 +64,8 @@ type Config struct {
 	Process process.Reader
 	Pods    string   // path of kubepods
 	Others  []string // paths of additional cgroups
-	// Self is the path in Others whose cgroup contains this process. On cgroup v1 the process may be in
-	// another cgroup of the hierarchy cpuacct. In this case the CPU time of Self is that of the process.
+	// Self is one of the paths in Others: the cgroup of this process. On cgroup v1 the process may be in another cgroup of the hierarchy
+	// cpuacct. In this case the CPU time of this process is used for the cgroup.
 	Self   string
 	MaxAge time.Duration // maximum age of a returned Sample; the default is 1 s
 }
@@ -80,8 +80,8 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate contains the counters from which the next CPU usage is computed, and the values that are not read again
-// while no process runs.
+// A rate contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the values that
+// are not read again while no process runs.
 type rate struct {
 	at   time.Time
 	used time.Duration
@@ -89,7 +89,7 @@ type rate struct {
 	seen time.Time // time of the last sample that contained the group
 
 	network []process.Interface
-	way     process.HostEnds // the HostEnds of the process someone, for a Pod
+	way     process.HostEnds // for a Pod: the HostEnds of the process with the PID someone
 	someone int
 
 	ran       uint64
@@ -131,7 +131,7 @@ func (s *Sampler) Now() (*Sample, error) {
 	return w.sample, nil
 }
 
-// dropOld releases a sample that is too old to be returned again.
+// dropOld releases the sample if it is too old to be returned again.
 func (s *Sampler) dropOld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Sampler) dropOld() {
 // minInterval is the minimum interval for computing a rate.
 const minInterval = 500 * time.Millisecond
 
-// setRates sets the CPU usage of the groups that were in the previous sample.
+// setRates computes the CPU usage of each group from the counters of the previous sample.
 func (s *Sampler) setRates(now *Sample) {
 	if s.rates == nil {
 		s.rates = make(map[string]rate, len(now.Groups))
@@ -158,7 +158,7 @@ func (s *Sampler) setRates(now *Sample) {
 			switch between := g.At.Sub(last.at); {
 			case between < minInterval:
 				r = last
-			case g.CPU >= last.used: // a lower value means another cgroup with the same name
+			case g.CPU >= last.used: // a lower value would mean that this is another cgroup with the same name
 				n := uint64(float64(g.CPU-last.used) / float64(between) * 1e9)
 				r.nano = last.nano
 				if r.nano == nil || *r.nano != n {
@@ -185,14 +185,15 @@ type walk struct {
 	sample *Sample
 	before map[string]rate
 	links  process.Links
-	lost   error // the error of the last pod that was omitted; nil if none was omitted
+	lost   error // the error of the last pod that was omitted; nil if no pod was omitted
 }
 
-// noProof is an empty Reading. It does not prove that a descendant is unchanged, so add reads the cgroup.
+// noProof is an empty Reading. With noProof as the ancestor, add always reads the cgroup, because an empty Reading does not prove that a
+// descendant is unchanged.
 var noProof cgroup.Reading
 
-// add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that it
-// is unchanged. It returns false if the cgroup does not exist.
+// add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that the cgroup is unchanged. It returns
+// false if the cgroup does not exist.
 func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
 	if d, ok := w.c.Cgroups.UnchangedReading(g.Path, ancestor); ok {
 		g.Reading = d
@@ -242,12 +243,11 @@ func (w *walk) readAll() error {
 	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
-// podError is the error for a pod's cgroup that could not be read. The sample omits the pod and contains the other
-// groups.
+// podError means that the cgroup of a pod could not be read. The sample then omits this pod and contains the other groups.
 type podError struct{ error }
 
-// visitChildren calls f for each direct child of a cgroup. If f returns false, because a child no
-// longer exists, visitChildren discards the added groups and starts again with a new list.
+// visitChildren calls the function f for each direct child of a cgroup. The function returns false if the child no longer exists. In this
+// case visitChildren discards the added groups and starts again with a new list.
 func (w *walk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
@@ -276,11 +276,11 @@ again:
 		}
 		return nil
 	}
-	return nil // the children change all the time, and the sample has most of those in the last list
+	return nil // the children change all the time; the sample contains most children of the last list
 }
 
-// readPods reads the pods in kubepods or in a QoS class. If the reading of an ancestor proves that a cgroup is
-// unchanged, readPods does not read the cgroup.
+// readPods reads the pods in kubepods or in a QoS class. It does not read a cgroup if the reading of an ancestor proves that the cgroup is
+// unchanged.
 func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error {
 	return w.visitChildren(dir, ancestor, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
@@ -324,8 +324,8 @@ func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
 	return true, err
 }
 
-// readNetwork reads the network figures of a pod, from the namespace of one of its processes. It reuses the
-// previous figures if no process of the pod has run since and its veths had no traffic.
+// readNetwork reads the network figures of a pod, from the namespace of one of its processes. If no process of the pod has run since the
+// previous sample, and there was no traffic on its veths, it reuses the previous figures.
 func (w *walk) readNetwork(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.someone != someone {
@@ -337,7 +337,7 @@ func (w *walk) readNetwork(pod *Group, someone int) {
 		return
 	}
 	pod.Network = w.c.Process.Network(someone)
-	if w.c.Process.Root == "" { // the processes are on this machine
+	if w.c.Process.Root == "" { // the default: the processes are on this machine
 		pod.way = w.links.HostEnds(last.way, someone, len(pod.Network))
 	}
 }

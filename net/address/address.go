@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// unusable contains the flags of addresses that will be removed or are not ready yet. The flag for temporary addresses is checked
-// separately, because the same bit means secondary in IPv4.
+// unusable contains the flags of addresses that will be removed or are not ready yet. The flag for temporary IPv6 addresses is not
+// included, because the same bit marks secondary addresses in IPv4. It is checked separately.
 const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. previous contains the addresses that the previous call returned. Find
-// prefers a previous address to others of the same rank. It ignores the interfaces in except.
+// Find returns at most one address of each family, IPv4 first. The parameter previous contains the result of the last call. If several
+// addresses have the same rank, Find prefers the one of the last call. It ignores the interfaces in the parameter except.
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -54,9 +54,9 @@ const (
 	rankOtherLinkSecondary        // a secondary address on another link
 )
 
-// choose returns the best candidate. If several candidates have the best rank, choose prefers one in previous, then the lowest address,
-// so the result does not depend on the kernel's order. Without a default route, it returns an address in previous, whatever the rank of
-// that address.
+// choose returns the best candidate. If several candidates have the best rank, an address of the last call has priority (the parameter
+// previous), and then the lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an
+// address of the last call has priority over all others.
 func choose(list []candidate, previous []netip.Addr) netip.Addr {
 	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
@@ -113,8 +113,8 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 	return out, nil
 }
 
-// defaultRoute returns the link index and the preferred source address of the default route that the kernel uses. The index is 0 if there
-// is no default route. The address is invalid if the route has no preferred source.
+// defaultRoute finds the default route that the kernel uses. It returns the preferred source address and the link index of that route. If
+// there is no default route, the index is 0. If the route has no preferred source, the address is invalid.
 func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, err error) {
 	routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {

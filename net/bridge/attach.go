@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Port is a pod's connection to a bridge.
+// A Port describes a pod's connection to a bridge: a veth pair.
 type Port struct {
 	Bridge    Link
 	Host      string // name of the veth end on the node
 	Interface string // name of the veth end in the pod
 	MAC       net.HardwareAddr
 	MTU       int
-	Hairpin   bool // the bridge may send a frame back to this port
+	Hairpin   bool // the bridge may send a frame back to the port from which it came
 	Isolated  bool // the bridge forwards no frames between two isolated ports
 	DAD       bool // enable duplicate address detection for IPv6
 	Addresses []netip.Prefix
@@ -87,7 +87,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 	return w.waitUsable(p.Addresses)
 }
 
-// ip6 returns the sysctls that enable or disable IPv6 on the pod's interface.
+// ip6 returns the sysctls that enable IPv6 on the pod's interface, or disable it.
 func (p Port) ip6() []netns.Sysctl {
 	const at = "ipv6/conf/default/"
 	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
@@ -101,9 +101,9 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults sets the sysctls for new interfaces, calls create to create one interface in the namespace, and restores the sysctls. It
-// is much faster than setting disable_ipv6 of an existing interface: the kernel restarts that system call while other network changes
-// hold the kernel's lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
+// withDefaults sets the sysctls for new interfaces, calls the function create to create one interface in the namespace, and restores the
+// sysctls. This is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another
+// network change holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -117,7 +117,7 @@ const addrGenNone = 1
 
 // attachToBridge makes the veth end on the node a port of the bridge.
 func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
-	// The bridge has the node's addresses. Its ports have none.
+	// The node's addresses are on the bridge. Its ports need no addresses.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("disable automatic IPv6 addresses of %s: %w", p.Host, err)
 	}
@@ -137,7 +137,7 @@ func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	return nil
 }
 
-// configure configures the pod's interface and loopback interface.
+// configure sets up the pod's interface and the loopback interface.
 func configure(h *netlink.Handle, p Port) error {
 	if err := loopbackUp(h); err != nil {
 		return err
@@ -192,8 +192,8 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-// Detach removes a veth pair, given the name of one end. A missing pair is not an error: the kernel removes it together with the pod's
-// namespace.
+// Detach removes a veth pair, given the name of one end. A missing pair is not an error, because the kernel may have removed it together
+// with the pod's namespace.
 func Detach(ns netns.NS, name string) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -263,8 +263,8 @@ func IsAttached(host, pod netns.NS, p Port) (bool, error) {
 	return true, nil
 }
 
-// Ports returns the names of the veths that are ports of the bridge, and of veths that are ports of no bridge. A crash between creating a
-// veth and attaching it leaves a veth without a bridge.
+// Ports returns the names of the veths that are ports of the bridge. It also returns veths that are ports of no bridge, because a crash
+// after the creation of a veth can leave it without a bridge.
 func Ports(host netns.NS, bridge string) ([]string, error) {
 	h, err := host.Netlink()
 	if err != nil {

@@ -22,18 +22,19 @@ type Config struct {
 	Addresses []netip.Prefix // the node's addresses, with the prefix length of the pod network
 	MTU       int            // 0 means the kernel's default
 	Promisc   bool
-	// Foreign reports whether Ensure has to remove an address that is not in Addresses. A nil Foreign removes none. Ensure never removes
-	// link-local addresses.
+	// The function Foreign reports whether Ensure must remove an address that is not in Addresses. If it is nil, Ensure removes no address.
+	// Ensure never removes link-local addresses.
 	Foreign func(netip.Prefix) bool
-	// Exclusive makes Ensure fail if another interface has an address in the pod network, because pods would be unreachable.
+	// If Exclusive is true, Ensure fails if another interface has an address in the pod network. The pods would be unreachable in that
+	// case.
 	Exclusive bool
-	// Routes makes Ensure check the routes that the kernel created for Addresses. Only other programs remove them. The duration of the
-	// check grows with the number of routes.
+	// If Routes is true, Ensure also checks the routes that the kernel has created for Addresses. They are missing only if another program
+	// has removed them. The duration of the check grows with the number of routes.
 	Routes bool
 }
 
-// Ensure creates the bridge or changes it to match the Config, and returns its link. If the bridge is already correct, Ensure is cheap.
-// On failure it removes a bridge that it created.
+// Ensure creates the bridge, or changes it to match the Config, and returns its link. If the bridge is already correct, Ensure is cheap.
+// After a failure, it removes a bridge that it has created.
 func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -73,8 +74,9 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	return link, nil
 }
 
-// addLoopback6Route adds a route to ::1 through the bridge, which host ports at ::1 need. With the route, the node accepts replies to ::1
-// from the bridge. route_localnet has this effect in IPv4. If bridge-nf-call-ip6tables is on, the kernel still drops these replies.
+// addLoopback6Route adds a route to ::1 through the bridge, which host ports at ::1 need. Because of this route, the node accepts replies
+// to ::1 that arrive at the bridge. In IPv4, route_localnet has the same effect. If bridge-nf-call-ip6tables is on, the kernel still drops
+// these replies.
 func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 	err := h.RouteAdd(loopback6Route(link))
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -93,10 +95,10 @@ func loopback6Route(link netlink.Link) *netlink.Route {
 func findOrCreate(h *netlink.Handle, c Config) (link netlink.Link, created bool, err error) {
 	link, err = h.LinkByName(c.Name)
 	if notFound(err) {
-		snooping := false // snooping needs a querier, timers and memory, and has no use among veths
+		snooping := false // multicast snooping costs timers and memory, and is useless among veths
 		br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
 		br.Name, br.MTU, br.Flags = c.Name, c.MTU, net.FlagUp
-		if len(c.Addresses) > 0 { // otherwise the bridge's MAC address changes with its ports
+		if len(c.Addresses) > 0 { // without a fixed MAC address, it would change with the ports of the bridge
 			br.HardwareAddr = MAC(c.Addresses[0].Addr())
 		}
 		err := h.LinkAdd(br)
@@ -131,8 +133,8 @@ func Find(ns netns.NS, name string) (Link, error) {
 	return link, nil
 }
 
-// sysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet together with the rule that
-// protects it.
+// sysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet, together with the firewall rule
+// that makes it safe.
 func (c Config) sysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{
@@ -147,8 +149,8 @@ func (c Config) sysctls() []netns.Sysctl {
 	return values
 }
 
-// setAddresses adds the missing addresses. It removes other addresses for which Foreign returns
-// true, except link-local ones.
+// setAddresses adds the missing addresses of the bridge. It removes other addresses for which Foreign returns true, except link-local
+// addresses.
 func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error {
 	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
@@ -220,9 +222,9 @@ func notABridge(link netlink.Link) error {
 	return fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
 }
 
-// checkFree returns an error if another interface has the address. The kernel accepts the same address on both interfaces, and then the
-// pods behind both are unreachable. If exclusive is set, checkFree also returns an error if another interface has an address in the same
-// network.
+// checkFree returns an error if another interface has the address of the bridge. The kernel would permit this, but the pods of both
+// interfaces would be unreachable. If the parameter exclusive is true, checkFree also returns an error if another interface has an address
+// in the same network.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -262,7 +264,8 @@ func addAddress(h *netlink.Handle, link netlink.Link, p netip.Prefix, dad bool) 
 	return nil
 }
 
-// MAC derives a hardware address from an IP address. Neighbour entries therefore stay valid when another pod gets the address.
+// MAC derives a hardware address from an IP address. If another pod later gets the IP address, neighbour entries of other hosts therefore
+// stay valid.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	b := addr.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)

@@ -22,7 +22,7 @@ const (
 	FaultPort    = "port"
 )
 
-// A Fault is a difference from the configuration that Ensure and Forward make.
+// A Fault is an object that is missing or changed, compared with the configuration that Ensure and Forward make.
 type Fault struct {
 	Kind string
 	Name string // the name of the link, address, route or sysctl
@@ -38,7 +38,7 @@ func FindDamage(ns netns.NS, c Config) ([]Fault, error) {
 	link, err := h.LinkByName(c.Name)
 	switch {
 	case notFound(err):
-		return []Fault{{FaultBridge, c.Name}}, nil // without the bridge, its addresses and routes are missing too
+		return []Fault{{FaultBridge, c.Name}}, nil // the repair of the bridge also restores its addresses and routes
 	case err != nil:
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	case link.Type() != "bridge":
@@ -137,8 +137,8 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 	return out, nil
 }
 
-// hasRoute reports whether the list has a route with the purpose of r. The kernel puts the local route of an IPv6 address on the loopback
-// interface.
+// hasRoute reports whether the list contains a route that serves the same purpose as r. The interface may differ: the kernel puts the local
+// route of an IPv6 address on the loopback interface.
 func hasRoute(list []netlink.Route, r *netlink.Route) bool {
 	for _, existing := range list {
 		own := existing.LinkIndex == r.LinkIndex
@@ -166,7 +166,7 @@ func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// MissingPorts returns those of the given interfaces that are missing, down, or not ports of the bridge.
+// MissingPorts returns the given interfaces that are missing, that are down, or that are not ports of the bridge.
 func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil
@@ -198,8 +198,8 @@ func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// ReattachPort makes the veth end on the node a port of its bridge again and sets it up. The error wraps fs.ErrNotExist if the pair is
-// gone, or if its peer is not in the pod's namespace.
+// ReattachPort makes the veth end on the node a port of its bridge again and sets it up. If the pair is missing, or its peer is not in the
+// pod's namespace, the error wraps fs.ErrNotExist.
 func ReattachPort(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()
 	if err != nil {

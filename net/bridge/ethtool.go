@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethtoolLink queries the state of a link by ETHTOOL_GLINK. Before it answers this query, and no other one, the kernel processes pending
-// carrier changes.
+// ethtoolLink queries the state of a link with ETHTOOL_GLINK. The purpose is a side effect: before the kernel answers this query, it
+// processes pending carrier changes. It does this for no other query.
 func ethtoolLink(fd int, name string) error {
 	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
 	var request struct { // struct ifreq

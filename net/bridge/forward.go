@@ -34,7 +34,7 @@ func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 		for _, i := range interfaces {
 			file := conf + i.Name() + "/accept_ra"
 			if value, err := os.ReadFile(file); err != nil || string(value) != "1\n" {
-				continue // the interface is gone, or the administrator has set another value
+				continue // the interface no longer exists, or an administrator has set another value
 			}
 			if err := os.WriteFile(file, []byte("2"), 0); err != nil && !os.IsNotExist(err) {
 				return fmt.Errorf("set accept_ra of %s: %w", i.Name(), err)

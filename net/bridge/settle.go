@@ -15,11 +15,11 @@ import (
 // After addressTime, the pod starts anyway.
 const addressTime = time.Second
 
-// A watch waits for IPv6 addresses to become usable. The kernel only records a new address. A kernel worker later enables reception and
-// neighbour discovery for it, and finally sends a netlink message about the local route to the address.
+// A watch waits until new IPv6 addresses are usable. At first, the kernel only records a new address. Later, a kernel worker enables
+// reception and neighbour discovery for the address. At the end it sends a netlink message about the local route to the address.
 type watch struct{ socket *nl.NetlinkSocket }
 
-// watchFor returns a watch for the addresses. Call it before adding the addresses. If none of them is an IPv6 address, wait returns
+// watchFor returns a watch for the addresses. Call it before adding the addresses. If they contain no IPv6 address, waitUsable returns
 // immediately.
 func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
 	for _, a := range addrs {

@@ -15,7 +15,7 @@ type Interface struct {
 	Kind      string // bridge, vxlan, dummy, veth ...
 	Addresses []netip.Prefix
 	Users     int  // the number of its ports and child interfaces
-	Port      bool // whether the interface is a port of another one
+	Port      bool // true if the interface is a port of another interface
 }
 
 // ListInterfaces lists the interfaces of a namespace. It changes nothing.
@@ -61,8 +61,8 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that ListInterfaces returned. It returns an error if name and index no longer match, or if the
-// interface is in use: it has ports or child interfaces, or is a port.
+// RemoveUnused removes an interface that ListInterfaces has returned. It returns an error if name and index no longer match. It also
+// returns an error if the interface is in use: it has ports or child interfaces, or it is a port itself.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {

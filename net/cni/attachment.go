@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// attachment is the CNI request that added a sandbox to a network.
+// attachment is the stored CNI request (ADD) that added a sandbox to a network. The request DEL needs the same values.
 type attachment struct {
 	ID           string            `json:"id"`
 	NetNS        string            `json:"netns"`
@@ -49,8 +49,7 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 	return a, err
 }
 
-// capabilities returns the capability arguments. libcni passes each to the plugins that declare the
-// capability.
+// capabilities returns the capability arguments by capability. libcni passes an argument to the plugins that declare its capability.
 func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	args := map[string]any{}
 	if ports := mappings(cfg); len(ports) > 0 {
@@ -108,7 +107,7 @@ func (a *attachment) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: a.ID, NetNS: a.NetNS, IfName: Interface, Args: a.Args, CapabilityArgs: a.Capabilities}
 }
 
-// attachments stores a file for each sandbox whose ADD was started.
+// attachments stores a file for each sandbox for which the command ADD was started.
 type attachments struct{ dir string }
 
 func (s attachments) file(id string) string { return filepath.Join(s.dir, id+".json") }

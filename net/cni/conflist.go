@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// pluginTime is the timeout of one command. All plugins of a list share it.
+	// pluginTime is the timeout of one command, for all plugins of a list together.
 	pluginTime = 2 * time.Minute
 	// maxAddresses is the maximum number of addresses in a result.
 	maxAddresses = 16
 )
 
-// plugins sets up sandboxes with the CNI plugins of the active configuration.
+// This type sets up the network of sandboxes with the CNI plugins of the active configuration.
 type plugins struct {
 	confs       confs
 	cni         *libcni.CNIConfig
@@ -50,8 +50,8 @@ func newPlugins(cfg Config) *plugins {
 	return p
 }
 
-// setup adds a sandbox to the network. It stores the request first, so that teardown can undo it
-// after a crash or after a change of the configuration.
+// setup adds a sandbox to the network. It stores the request first. After a crash or a change of the configuration, teardown can therefore
+// still remove the sandbox.
 func (p *plugins) setup(
 	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
 ) (addrs []netip.Addr, err error) {
@@ -91,8 +91,8 @@ func (p *plugins) setup(
 	return addresses(result)
 }
 
-// teardown removes a sandbox from the network. It uses the configuration that setup used for this sandbox. It succeeds
-// if the sandbox was never set up.
+// teardown removes a sandbox from the network, with the same configuration that setup has used for this sandbox. It succeeds if the sandbox
+// was never set up.
 func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
@@ -115,8 +115,8 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	return p.attachments.remove(id)
 }
 
-// reconcile removes the sandboxes that are not live. It also runs the command GC of plugins that
-// support it (CNI 1.1.0 and later).
+// reconcile removes all sandboxes that no longer exist. The parameter live contains the existing ones. reconcile also runs the command GC
+// of plugins that support it (CNI 1.1.0 and later).
 func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
 	ids, err := p.attachments.ids()
@@ -176,7 +176,7 @@ func atLeast11(list *libcni.NetworkConfigList) bool {
 	return ok && err == nil
 }
 
-// recoverPanic converts a panic, caused by a configuration or the result of a plugin, to an error.
+// recoverPanic converts a panic to an error. A configuration or the result of a plugin may cause a panic in the library.
 func recoverPanic(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("CNI: panic: %v\n%s", r, debug.Stack())

@@ -37,10 +37,10 @@ type confs struct {
 	skipUnusable bool                                  // skip files that cannot be used, see Network.fallsBack
 
 	mu     sync.Mutex
-	seen   []stamp                   // the files at the last check
+	seen   []stamp                   // the files that the last check has found
 	list   *libcni.NetworkConfigList // the active configuration, or nil before the first one
 	path   string                    // the file of list
-	err    error                     // the reason why the current file is not active
+	err    error                     // the reason why the file in the directory is not active
 	others map[stamp]bool            // the result of OfAnother for each file version
 }
 
@@ -51,9 +51,8 @@ type stamp struct {
 	time time.Time
 }
 
-// current returns the active configuration, or nil before the first one. It returns an error if the files in the directory cannot be
-// used, also while an earlier configuration is active. If the first file cannot be used, the next file is used only if c.skipUnusable is
-// set.
+// current returns the active configuration, or nil if there was none yet. If the files in the directory cannot be used, it also returns an
+// error, even while an earlier configuration is active. An unusable file is skipped only if c.skipUnusable is set.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
@@ -64,7 +63,7 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return c.list, fmt.Errorf("CNI configuration: %w", err)
 	}
-	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // the timestamps of a file system may be coarse
+	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // such a file may change again without a new timestamp
 	if slices.Equal(now, c.seen) && c.err == nil && !slices.ContainsFunc(now, fresh) {
 		return c.list, nil
 	}
@@ -92,8 +91,8 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// choose returns the configuration of the first file, or the error of that file. If c.skipUnusable is set, choose skips files that cannot
-// be used and also returns their errors. It never skips the file of the active configuration. The caller holds mu.
+// choose selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set, choose
+// skips unusable files and also returns their errors. It never skips the file of the active configuration. The caller holds mu.
 func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
@@ -125,8 +124,8 @@ func equalLists(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the first configuration file, or every configuration file if c.skipUnusable is set. It ignores files of other programs
-// unless c.useOthers is set. The caller holds mu.
+// files returns the configuration files that choose may select: only the first one, or all of them if c.skipUnusable is set. It ignores
+// files of other programs unless c.useOthers is set. The caller holds mu.
 func (c *confs) files() (candidates []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
@@ -171,8 +170,8 @@ func load(path string) (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// parse parses a list, or the configuration of a single plugin. dir is the directory with
-// additional plugin files of lists.
+// parse parses a list, or the configuration of a single plugin. The parameter dir is the directory in which lists have additional plugin
+// files.
 func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
 	if err := weight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err
@@ -206,8 +205,8 @@ func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, err
 	return list, nil
 }
 
-// morePlugins reads the .conf files in the directory of a list, sorted by name. A missing directory is not an error. The size limit
-// applies to the sum of the files.
+// morePlugins reads the additional plugin files of a list, which are the .conf files in a directory, sorted by name. A missing directory is
+// not an error. All files together may have maxConf bytes.
 func morePlugins(dir string) (plugins []*libcni.PluginConfig, err error) {
 	files, err := filesIn(dir, ".conf")
 	if err != nil {

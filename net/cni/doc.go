@@ -6,19 +6,20 @@
 //	                                          others executed), if the directory has one
 //
 // The built-in network is installed on first use: Setup creates the bridge, the nftables table and the sysctls for the first pod. When a
-// conflist appears and its plugins exist, the node uses that configuration from then on: the conflist takes over. Sandboxes on the
-// built-in network are then stale, and the plan replaces them. The new network's bridge may have the same addresses. Therefore no pod
-// starts on the new network until the last stale sandbox is gone, or 30 s have passed:
+// conflist appears and its plugins exist, the conflist takes over: from then on, the node uses its network for new pods. Sandboxes on the
+// built-in network are then stale, and the plan (package agent/pod/plan) replaces them. The new network's bridge may have the same
+// addresses. Therefore no pod starts on the new network until the last stale sandbox is gone, or 30 s have passed:
 //
 //	not installed --first pod--> installed --conflist--> pods leave --last, or 30 s--> conflist
 //	   '----------------------conflist--------------------------------------------------^
 //
 // If a conflist is removed or becomes invalid, its last valid version stays active. islet never removes objects that an add-on created.
 //
-// The sandbox ID identifies a sandbox everywhere. It owns the leases, the host ports and the CNI attachment, and the veth's name is
-// derived from it. Every step can therefore be repeated, and Reconcile can find objects that belong to no live sandbox.
+// All objects of a sandbox are identified by the sandbox ID: the leases, the host ports, the CNI attachment and the name of the veth. Every
+// step can therefore be repeated, and Reconcile can find objects whose sandbox no longer exists.
 //
-// Setup takes the lease first and Teardown releases it last. An address is therefore not assigned again while an interface has it.
+// Setup leases an address before it creates an interface, and Teardown releases the address last. An address is therefore never assigned
+// while an interface still has it.
 //
 // # The built-in network
 //
@@ -35,19 +36,21 @@
 // the veth pair of a sandbox is gone, the sandbox gets a new pair with the same addresses. If the namespace of a sandbox is gone, the
 // sandbox is stale and the plan replaces it. Without notices from the kernel, Run checks nothing.
 //
-// An item that another program removes repeatedly is repaired at growing intervals (contest), which prevents a busy loop. A postponed
-// repair runs when its pause ends. Checks of other parts do not delay it. If the check of a part fails, the check is repeated.
+// If another program removes an item repeatedly, the pauses between the repairs grow (type contest), which prevents a busy loop. A
+// postponed repair runs when its pause ends. Checks of other parts do not delay this repair. If the check of a part fails, the check is
+// repeated.
 //
 // islet does not repair changes that a pod with CAP_NET_ADMIN makes in its own namespace, as long as the pod's interface exists.
 //
-// A host port at 127.0.0.1 needs route_localnet of the bridge, which is set only while such a port is open. A rule drops packets from
-// pods to the node's own 127.0.0.1. The rule is added before route_localnet is set, and removed after route_localnet is cleared (package
-// portmap). route_localnet is cleared while the table is damaged and its repair is postponed.
+// A host port at 127.0.0.1 needs route_localnet of the bridge, which is set only while such a port is open. A rule drops packets from pods
+// to the node's own 127.0.0.1. The rule is added before route_localnet is set, and removed after route_localnet is cleared (package
+// portmap). If the table is damaged and its repair is postponed, route_localnet is cleared until the repair.
 //
 // # Firewalls
 //
-// The node forwards packets (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). If the policy of a firewall chain on nftables, including
-// iptables-nft, is to drop forwarded packets, islet inserts rules that accept the packets of pods (nft.AllowForwarding). If a rule drops
-// them, as in firewalld, an administrator must make the bridge trusted (firewall-cmd --permanent --zone=trusted --add-interface=islet0).
-// iptables-legacy with the policy drop requires iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
+// The node forwards packets (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). A firewall that uses nftables (also through iptables-nft)
+// may have a chain with the policy to drop forwarded packets. Then islet inserts rules that accept the packets of pods
+// (nft.AllowForwarding). If a rule of the firewall drops the packets, as in firewalld, an administrator must make the bridge trusted
+// (firewall-cmd --permanent --zone=trusted --add-interface=islet0). With iptables-legacy and the policy drop, an administrator must add
+// rules: iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
 package cni

@@ -18,12 +18,12 @@ type foundation struct {
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start, because the duration of its checks grows with the number
-// of pods.
+// ensureFresh is the minimum time between two calls of ensure while pods start. The limit saves time, because each call takes longer the
+// more pods the node has.
 const ensureFresh = 5 * time.Second
 
-// Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing.
-// Afterwards it compares the sysctls whose changes the kernel does not report, and retries failed repairs. If no listener receives the
+// Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing. After
+// the installation, it checks the sysctls whose changes the kernel does not report, and retries failed repairs. If no listener receives the
 // kernel's notices, Ready checks and repairs every part.
 func (n *Network) Ready() error {
 	n.operations.RLock()
@@ -52,7 +52,7 @@ func (n *Network) Ready() error {
 	return err
 }
 
-// hasUnusedAddress reports whether the bridge has an address in a former pod CIDR that no pod uses any more.
+// hasUnusedAddress reports whether the bridge still has an address in a former pod CIDR although no pod uses that CIDR any more.
 func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,7 +76,7 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 // ensure creates or repairs the objects that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith does the work of ensure. If routes is set, it also compares the bridge's routes.
+// ensureWith does the work of ensure. If the parameter routes is true, it also checks the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +116,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns an error if an existing interface of the node conflicts with the bridge. ensure would return the same error.
+// obstacle returns the error that ensure would return if an existing interface of the node conflicts with the bridge. It changes nothing.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()

@@ -14,8 +14,8 @@ import (
 // IsPlugin reports whether a program name is the name of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.IsBuiltIn(name) }
 
-// Main runs a built-in plugin as an executable, and returns the exit code. The program's name is the plugin type, and the request is in
-// CNI_ variables and on stdin. args are the process's arguments, including the name.
+// Main runs a built-in plugin as an executable, and returns the exit code. The parameter name is the name of the program, which is the
+// plugin type. The request is in CNI_ variables and on stdin. The parameter args contains the process's arguments, including the name.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
 		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins read CNI_COMMAND and stdin\n", name)
@@ -23,7 +23,7 @@ func Main(name string, args []string) int {
 	return plugin.Main(name)
 }
 
-// HasPlugin reports whether a plugin of the given type is built in or in one of the directories.
+// HasPlugin reports whether a plugin of the given type exists: built in, or as a file in one of the directories.
 func HasPlugin(binDirs []string, kind string) bool {
 	if plugin.IsBuiltIn(kind) {
 		return true
@@ -34,7 +34,7 @@ func HasPlugin(binDirs []string, kind string) bool {
 	})
 }
 
-// linksDir returns the directory of the links that Install creates. It is the last directory of CNI_PATH.
+// linksDir returns the directory in which Install creates links. It is the last directory of CNI_PATH.
 func linksDir(dataDir string) string { return filepath.Join(dataDir, "bin") }
 
 // Install creates links to the binary for the built-in plugin types. Their directory is on the CNI_PATH of all plugins, so third-party

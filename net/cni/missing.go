@@ -18,16 +18,16 @@ const (
 	maxMissing    = 16              // maximum number of missing files; a further file replaces the oldest
 	maxPathLength = 1 << 10         // maximum length of the path of a missing file, in bytes
 	maxErrorText  = 16 << 10        // maximum length of an error text that is searched, in bytes
-	missingTime   = 2 * time.Minute // time after which a file is forgotten if no plugin names it again
+	missingTime   = 2 * time.Minute // time after which a file is forgotten if no plugin has reported it again
 	wakePause     = time.Second     // minimum time between two calls of appeared
 )
 
-// missingPattern matches the error text of a plugin that needs a file of another program, such as flannel's "open
+// missingPattern matches the error text of a plugin that needs a missing file of another program. An example is flannel's "open
 // /run/flannel/subnet.env: no such file or directory".
 var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?no such file or directory`)
 
-// missingFiles uses inotify to wait for files that CNI plugins name as missing. Without such files it uses no inotify instance and no
-// timer.
+// missingFiles waits for files that CNI plugins have reported as missing. It uses inotify. While no file is missing, it uses no inotify
+// instance and no timer.
 //
 //	Setup fails --note(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
 type missingFiles struct {
@@ -44,9 +44,9 @@ type missingFile struct {
 
 func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
 
-// note adds the file that a plugin's error names as missing. It ignores existing files: the kernel also reports "no such file" for a
-// program whose interpreter is missing, and a plugin may see other files than the agent. Waiting for an existing file would retry the pod
-// in a busy loop.
+// note adds the file that a plugin's error reports as missing. It ignores a file that exists, because waiting for it would retry the pod in
+// a busy loop. The error can name such a file in two cases: the kernel also reports "no such file" for a program whose interpreter is
+// missing, and a plugin may see other files than the agent.
 func (m *missingFiles) note(err error) {
 	text := err.Error()
 	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
@@ -78,7 +78,7 @@ func (m *missingFiles) removeAppeared() (appeared int, waiting []missingFile) {
 	paths := slices.Clone(m.paths)
 	m.mu.Unlock()
 	exists := map[string]bool{}
-	for _, f := range paths { // without the lock, because a file system may hang
+	for _, f := range paths { // without holding mu, because a file system may hang
 		if _, err := os.Lstat(f.path); err == nil {
 			exists[f.path] = true
 		}
@@ -109,7 +109,7 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 	}
 }
 
-// await watches until no file is missing any more. It checks at most once per settleTime, to limit the cost of a directory with many
+// await watches until no file is missing any more. It checks the files at most once per settleTime, because a directory may have many
 // changes.
 func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 	watcher, err := fsnotify.NewWatcher()
@@ -146,7 +146,7 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 				continue
 			}
 		}
-		if !pending { // also after a new watch, because the file may have been created just before
+		if !pending { // after a new watch, check once more, because the file may have been created just before
 			check.Reset(wait)
 			pending = true
 		}

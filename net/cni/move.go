@@ -19,9 +19,9 @@ type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program; without one, the built-in network
-	BuiltInOnly Mode = "built-in" // CNI configurations are ignored
-	CNIOnly     Mode = "cni"      // without a CNI configuration, pods get no network
+	Auto        Mode = "auto"     // use the first CNI configuration that no other program owns, or else the built-in network
+	BuiltInOnly Mode = "built-in" // ignore CNI configurations
+	CNIOnly     Mode = "cni"      // use a CNI configuration; without one, pods get no network
 )
 
 // moveTime is the maximum time that pods may stay on the built-in network after another network has taken over. After moveTime, the
@@ -29,10 +29,10 @@ const (
 // may have the same addresses.
 const moveTime = 30 * time.Second
 
-// errNotInitialized has the text of containerd's error, because tools and people search for it.
+// errNotInitialized has the same text as containerd's error, because tools and people search for this text.
 var errNotInitialized = errors.New("cni plugin not initialized")
 
-// activeList returns the list that is used for pods, or nil for the built-in network.
+// activeList returns the list that the mode selects for pods, or nil for the built-in network.
 func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
 	switch {
 	case list != nil:
@@ -45,8 +45,8 @@ func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni
 	return nil, err
 }
 
-// checkDirectory reads the CNI directory and records whether its network has taken over. It returns the active list, and an error if pods
-// cannot use that list now.
+// checkDirectory reads the CNI directory. If its network can be used, checkDirectory records that it has taken over. It returns the active
+// list, and an error if pods cannot use the list now.
 func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.current()
 	n.report(list, err)
@@ -68,7 +68,8 @@ func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// report logs an error of the CNI directory once while the directory's last valid configuration, or the built-in network, is in use.
+// report logs, once, that the CNI directory has an error while pods still get a network: by the last valid configuration, or by the
+// built-in network.
 func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	switch {
 	case n.fallsBack(err) && list == nil:
@@ -100,7 +101,7 @@ func (n *Network) poke() {
 	}
 }
 
-// IsStale reports whether a sandbox needs to be replaced, because its connection cannot be repaired or because a CNI configuration has
+// IsStale reports whether a sandbox must be replaced. This is the case if its connection cannot be repaired, or if a CNI configuration has
 // taken over from the built-in network.
 func (n *Network) IsStale(id string) bool {
 	if n.tracker.isLost(id) {
@@ -112,8 +113,8 @@ func (n *Network) IsStale(id string) bool {
 	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone is no proof: after a loss of the lease store, an address
-// may be leased to a sandbox that is on another network.
+// isBuiltIn reports whether a sandbox is on the built-in network. It checks more than the lease, because after a loss of the lease store an
+// address may be leased to a sandbox that is on another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.HasAddress(id) {
 		return false
@@ -122,8 +123,8 @@ func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	return a == nil && err == nil
 }
 
-// CheckPodNetwork returns the reason why no pod can get a network now, or nil. Its result differs from Ready only while pods move from the
-// built-in network to another one.
+// CheckPodNetwork returns the reason why no pod can get a network now, or nil. In contrast to Ready, it also returns an error while pods
+// move from the built-in network to another one.
 func (n *Network) CheckPodNetwork() error {
 	list, err := n.checkDirectory()
 	if err == nil && list != nil && n.currentPhase().isMoving() {
@@ -135,7 +136,7 @@ func (n *Network) CheckPodNetwork() error {
 // A phase describes the move of the node from the built-in network to another one.
 type phase struct {
 	installed bool // the built-in network is installed on the node
-	moved     bool // a CNI configuration has taken over, permanently
+	moved     bool // a CNI configuration has taken over; this never becomes false again
 }
 
 func (p phase) isMoving() bool { return p.installed && p.moved }
@@ -153,8 +154,8 @@ func (n *Network) setInstalled(yes bool) {
 	n.tracker.poke()
 }
 
-// finishMove removes the built-in network if another one has taken over and no pod is left on the built-in network. With force, it does
-// not wait for the pods. It reports whether the built-in network is gone.
+// finishMove removes the built-in network after another one has taken over and the last pod has left. If the parameter force is true, it
+// does not wait for the pods. It reports whether the built-in network is removed.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().isMoving() {
 		return false
@@ -169,8 +170,9 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network and returns the number of sandboxes that were on it. Without force, it removes nothing if there
-// are such sandboxes. Their leases stay until the sandboxes are torn down, so the sandboxes still count as stale.
+// withdraw removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes the
+// network only if the parameter force is true. The leases of these sandboxes stay until they are torn down, so IsStale still returns true
+// for them.
 func (n *Network) withdraw(force bool) (left int, err error) {
 	n.operations.Lock()
 	defer n.operations.Unlock()
@@ -193,8 +195,8 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	return left, nil
 }
 
-// remove removes all objects of the built-in network. It removes the bridge last. If the removal is interrupted, the bridge still exists
-// and the next call continues.
+// remove removes all objects of the built-in network, the bridge last. If the removal is interrupted, the bridge still exists, which shows
+// that another call is needed.
 func (n *Network) remove() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}

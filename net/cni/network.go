@@ -35,7 +35,7 @@ const undoTime = 10 * time.Second
 // Config is the configuration of a Network.
 type Config struct {
 	Mode       Mode           // default Auto
-	Standalone bool           // the node belongs to no cluster; in mode Auto, configurations that cannot be used are skipped
+	Standalone bool           // the node has no cluster; configurations that cannot be used are then skipped in mode Auto
 	ConfDir    string         // directory of CNI configurations
 	BinDirs    []string       // directories of CNI plugins
 	PodCIDRs   []netip.Prefix // at most one for each IP family; the default is 10.42.0.0/24
@@ -45,22 +45,21 @@ type Config struct {
 	Leases     ipam.Store
 	Log        *slog.Logger
 	Host       netns.NS // the node's network namespace; the default is the process's own
-	// Run calls Changed when sandboxes may be stale, or when waiting pods may be able to get a network. Changed may be nil, and must not
+	// Changed is called when sandboxes may have become stale, or when waiting pods may now get a network. It may be nil, and must not
 	// block.
 	Changed func()
 	// RecordEvent is called for each event about the node. OnRepair is called with the kind of each repaired item. Both may be
 	// nil, and must not block.
 	RecordEvent func(warning bool, reason, message string)
-	// Hold disables the repair of sandboxes' ports. It is set during the trial of a new version of the agent, because an agent in a wrong
-	// network namespace would move the veths of pods there.
+	// If Hold is true, the ports of sandboxes are not repaired. Hold is set during the trial of a new version of the agent. If that agent
+	// ran in a wrong network namespace by mistake, a repair would move the veths of pods there.
 	Hold     bool
 	OnRepair func(kind string)
-	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process created. It is nil if there are no
-	// such sandboxes.
+	// Sandbox returns the network namespace of a sandbox that an earlier process created, and the name of its pod. It may be nil.
 	Sandbox func(id string) (path, pod string)
 }
 
-// Network sets up and tears down sandboxes' networks. Its methods are safe for concurrent use.
+// Network sets up and tears down the network of each sandbox. Its methods are safe for concurrent use.
 type Network struct {
 	cfg     Config
 	ports   *portmap.Table
@@ -73,7 +72,7 @@ type Network struct {
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
 	cidrs     []netip.Prefix
-	former    []netip.Prefix // the node's addresses in former pod CIDRs that pods still use
+	former    []netip.Prefix // the node's addresses in former pod CIDRs in which pods still have addresses
 	problem   error          // the error of the CNI directory while an earlier configuration is active
 	phase
 	found   foundation
@@ -124,8 +123,8 @@ func New(cfg Config) (*Network, error) {
 	}, nil
 }
 
-// Setup connects the namespace of a sandbox and returns its addresses in the order of the pod
-// CIDRs. Repeated calls succeed with the same addresses. On failure it undoes its changes.
+// Setup connects the namespace of a sandbox to the network. It returns the addresses of the sandbox, in the order of the pod CIDRs. A
+// repeated call succeeds and returns the same addresses. After a failure, Setup undoes its changes.
 func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -143,8 +142,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return addrs, nil
 }
 
-// setup uses the CNI configuration if there is one. A sandbox with an address of the built-in network stays on the built-in network until
-// a CNI configuration has taken over.
+// setup uses the CNI configuration if there is one. But a sandbox that is already on the built-in network stays there until a CNI
+// configuration has taken over.
 func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	addresses, err := n.leases(ctx)
 	if err != nil {
@@ -201,7 +200,7 @@ func (n *Network) setupBuiltIn(
 	return addrs, nil
 }
 
-// attach calls bridge.Attach. It can be repeated: attach keeps a correct connection, and replaces a connection that is incomplete or
+// attach calls bridge.Attach. If the sandbox already has a connection, attach keeps a correct one, and replaces one that is incomplete or
 // belongs to another namespace.
 func attach(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
@@ -271,7 +270,7 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs sets the networks from which new pods get their addresses. Existing pods keep their addresses.
+// SetPodCIDRs sets the pod CIDRs, from which new pods get their addresses. Existing pods keep their addresses.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.operations.Lock()
 	defer n.operations.Unlock()

@@ -14,8 +14,9 @@ import (
 // configure only a loopback interface.
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
-// OfAnother returns the name of the program that uses a configuration file for its own containers, or "". networkPlugin auto ignores such
-// files. OfAnother recognizes files by their names, and user-named networks of podman and nerdctl by the content of their files.
+// OfAnother returns the name of another program that uses a configuration file for its own containers, or "" for other files. With
+// networkPlugin auto, islet ignores the files of such programs. OfAnother recognizes a file by its name. For networks that users have
+// named, it looks for podman or nerdctl in the content of the file.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {
@@ -50,13 +51,13 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// CheckFile returns the error of an invalid configuration file, or nil if the file is valid. It does not check whether the plugins exist;
-// use HasPlugin for that.
+// CheckFile returns nil if a configuration file is valid, or the error. It does not check whether the plugins exist; use HasPlugin for
+// that.
 func CheckFile(path string) error {
 	_, err := load(path)
 	return err
 }
 
-// fallsBack reports whether the node uses the built-in network because the configuration fails with err. In a cluster it returns false,
-// because the control plane expects the node on the configured network.
+// fallsBack reports whether the node uses the built-in network because the CNI configuration has an error. In a cluster it returns false,
+// because the other nodes expect the pods on the configured network.
 func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skipUnusable && err != nil }

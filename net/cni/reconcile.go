@@ -47,15 +47,15 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	n.adoptWires(addresses, live)
 	errs = append(errs, n.plugins.reconcile(ctx, alive))
 	err = n.restore(addresses)
-	n.poke() // so that Run checks whether pods have to move
+	n.poke() // makes Run check whether pods have to move to another network
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
 	}
 	return nil
 }
 
-// restore repairs the built-in network if sandboxes are on it. If another network has taken over, it removes the remaining objects of the
-// built-in network. The caller holds operations.
+// restore repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of the
+// built-in network. The caller holds the lock operations.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {
@@ -73,7 +73,7 @@ func (n *Network) restore(addresses *ipam.Allocator) error {
 	case installed:
 		return n.remove()
 	}
-	return n.ports.Clean() // for the case that another program removed only the bridge
+	return n.ports.Clean() // needed if another program has removed only the bridge
 }
 
 func (n *Network) restoreBuiltIn() error {

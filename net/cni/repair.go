@@ -31,15 +31,15 @@ const maxNamed = 3
 type repairPass struct {
 	n     *Network
 	now   time.Time
-	retry bool      // retry failed repairs before the end of their pause
-	wake  time.Time // the due time of the next postponed item; zero without one
+	retry bool      // failed repairs are retried at once, without their pause
+	wake  time.Time // the earliest time at which a postponed item is due; zero if no item is postponed
 	again partSet   // the parts that contain postponed items
 	fixed []item
 }
 
-// repair checks the given parts and repairs them. It returns the time of the next call, the parts to pass to that call, and the reason
-// why the network does not work now, or nil. If retry is set, repair does not wait for the pause of failed repairs. It does nothing while
-// the built-in network is not installed.
+// repair checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error is the
+// reason why the network does not work now. If the parameter retry is true, failed repairs are retried at once, without their pause. repair
+// does nothing while the built-in network is not installed.
 func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.repairMu.Lock()
@@ -87,7 +87,7 @@ func (k *tracker) failedParts() (parts partSet) {
 	return parts
 }
 
-// isHeld reports whether the repair of an item must wait. If so, it schedules the repair of the part.
+// isHeld reports whether the repair of an item must wait. If it must wait, isHeld schedules a later check of the part.
 func (p *repairPass) isHeld(i item, part partSet) bool {
 	until, held := p.n.tracker.contest.isHeld(i, p.now)
 	if held && p.retry && p.n.tracker.contest.failures(i) > 0 {
@@ -106,7 +106,7 @@ func (p *repairPass) schedule(at time.Time, part partSet) {
 	}
 }
 
-// retryUnchecked schedules another check of a part whose check failed. The kernel does not repeat its notice.
+// retryUnchecked schedules another check of a part whose check has failed. This is needed because the kernel does not repeat its notice.
 func (p *repairPass) retryUnchecked(part partSet) {
 	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
@@ -117,7 +117,7 @@ func (p *repairPass) retryUnchecked(part partSet) {
 	p.schedule(p.now.Add(pause(k.failed[part])), part)
 }
 
-// note records the result of a repair: success if err is nil, or else a failure.
+// note records that an item was repaired, or that the repair has failed with an error.
 func (p *repairPass) note(i item, part partSet, err error) {
 	k := p.n.tracker
 	tell := k.contest.repaired(i, err != nil, p.now)
@@ -166,8 +166,8 @@ func (n *Network) recordEvent(reason, message string) {
 	}
 }
 
-// table checks the nftables table and route_localnet. It runs before the other checks, because it restores the rule that drops packets
-// from pods to the node's loopback addresses.
+// table checks and repairs the nftables table and route_localnet. It runs before the other checks, because the table contains a rule that
+// drops packets from pods to the node's loopback addresses.
 func (p *repairPass) table(partSet) error {
 	n := p.n
 	n.operations.RLock()
@@ -192,7 +192,7 @@ func (p *repairPass) table(partSet) error {
 	return err
 }
 
-// bridge checks the bridge, its addresses, routes and sysctls.
+// bridge checks and repairs the bridge, its addresses, routes and sysctls.
 func (p *repairPass) bridge(what partSet) error {
 	n := p.n
 	n.operations.RLock()
@@ -223,7 +223,7 @@ func (p *repairPass) bridge(what partSet) error {
 	return err
 }
 
-// ports checks the ports of all sandboxes.
+// ports checks and repairs the ports of all sandboxes.
 func (p *repairPass) ports(partSet) error {
 	n := p.n
 	if n.cfg.Hold {
@@ -260,8 +260,8 @@ func (p *repairPass) ports(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox to the bridge again, with the same addresses. It does nothing and returns done = false while the sandbox is
-// being set up or torn down.
+// replug connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn down, it does nothing
+// and returns false.
 func (n *Network) replug(w wire) (done bool, err error) {
 	n.busy.Lock(w.id)
 	defer n.busy.Unlock(w.id)
@@ -296,8 +296,8 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	return true, err
 }
 
-// sortByCIDR returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines
-// the hardware address.
+// sortByCIDR sorts addresses in the order of their pod CIDRs, which is also the order in Setup. The order matters because the first address
+// determines the hardware address.
 func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
@@ -339,7 +339,7 @@ func (n *Network) markLost(w wire, why error) {
 	}
 }
 
-// firewall adds missing rules to firewalls that drop forwarded packets.
+// firewall adds missing rules for pods to firewalls that drop forwarded packets.
 func (p *repairPass) firewall(partSet) error {
 	for _, chain := range p.n.tracker.admittedChains() {
 		if p.isHeld(item{itemFirewall, chain}, partFirewall) {
@@ -353,8 +353,8 @@ func (p *repairPass) firewall(partSet) error {
 	return err
 }
 
-// admit adds rules to firewalls that drop forwarded packets. It returns the chains that already had rules, which another program has
-// removed.
+// admit adds rules for pods to firewalls that drop forwarded packets. It returns the chains in which the rules had been added before,
+// because another program must have removed them.
 func (n *Network) admit() (again []string, err error) {
 	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {
@@ -367,7 +367,7 @@ func (n *Network) admit() (again []string, err error) {
 	return again, err
 }
 
-// sysctlsRight compares the sysctls whose changes the kernel does not report.
+// sysctlsRight reports whether the sysctls whose changes the kernel does not report have the right values.
 func (n *Network) sysctlsRight() (bool, error) {
 	n.mu.Lock()
 	c, _, _ := n.bridge()

@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// freeRepairs is the number of immediate repairs before an item counts as contested.
+	// freeRepairs is the number of repairs without a pause. After that, an item counts as contested.
 	freeRepairs = 5
 	// firstPause and longestPause are the minimum and maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
@@ -36,13 +36,13 @@ const (
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. If another program removes an item repeatedly, growing pauses delay the repairs and
-// prevent a busy loop:
+// contest decides when an item may be repaired. If another program removes an item repeatedly, the repairs are delayed by growing pauses,
+// which prevents a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'
 //
-// Every failed repair is followed by a pause, also the first one. A contest is not safe for concurrent use.
+// After a failed repair there is always a pause. A contest is not safe for concurrent use.
 type contest struct{ items map[item]*round }
 
 type round struct {
@@ -51,7 +51,7 @@ type round struct {
 	reported      bool // an event has reported that the item is contested or cannot be repaired
 }
 
-// isHeld reports whether the repair of an item must wait, and until when.
+// isHeld reports whether the repair of an item must wait, and returns the end of the wait.
 func (c *contest) isHeld(i item, now time.Time) (until time.Time, held bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
@@ -60,7 +60,7 @@ func (c *contest) isHeld(i item, now time.Time) (until time.Time, held bool) {
 	return r.next, true
 }
 
-// repaired records a repair, and whether it failed. It reports whether an event about the item is due.
+// repaired records a successful or failed repair. It returns true if an event about the item must be recorded.
 func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 	if c.items == nil {
 		c.items = map[item]*round{}
@@ -104,8 +104,7 @@ func (c *contest) forget(now time.Time) {
 	}
 }
 
-// pausedItems returns the items that are repaired only after a pause. The value is the end of the time in which the item counts as
-// contested.
+// pausedItems returns the items that are contested or cannot be repaired. The value is the time until which the item counts as contested.
 func (c *contest) pausedItems() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {

@@ -11,10 +11,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errExist is wrapped by the error for an interface that already exists.
+// errExist means that an interface already exists.
 var errExist = fs.ErrExist
 
-// idPattern is CNI's pattern of container IDs. A matching ID is also a valid file name.
+// idPattern matches container IDs that the CNI specification allows. Such an ID is also a valid file name.
 var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
 func validID(id string) error {
@@ -47,7 +47,7 @@ func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
 	return out
 }
 
-// podName returns the pod of a sandbox as namespace/name, or "" if it has none.
+// podName returns the pod of a sandbox as namespace/name, or "" if the configuration does not contain the pod.
 func podName(cfg *api.PodSandboxConfig) string {
 	if m := cfg.GetMetadata(); m.GetName() != "" {
 		return m.GetNamespace() + "/" + m.GetName()

@@ -10,7 +10,7 @@ import (
 const (
 	// statusTime is the timeout of the STATUS command.
 	statusTime = 10 * time.Second
-	// statusFresh is how long a successful status is cached. Each STATUS command executes plugins.
+	// statusFresh is the time for which a successful status is cached, because each STATUS command executes plugins.
 	statusFresh = 30 * time.Second
 )
 

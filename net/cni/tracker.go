@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// gatherTime is the time between the first notice and the repair. One command causes several notices.
+	// gatherTime is the time between the first notice and the repair. One command of another program often causes several notices.
 	gatherTime = 20 * time.Millisecond
 	// repairInterval is the minimum time between two repairs. checkInterval is the minimum time between two checks if all notices were
 	// about objects of other programs.
 	repairInterval, checkInterval = 200 * time.Millisecond, time.Second
-	// pauseRatio is the pause after a check, divided by the duration of the check. The pause is at most checkInterval. Listing the tables
-	// of other programs takes long if these programs have thousands of chains and change them constantly.
+	// pauseRatio limits the CPU time for checks. The pause after a check is pauseRatio times the duration of the check, but at most
+	// checkInterval. A check takes long if other programs have thousands of nftables chains.
 	pauseRatio = 20
 	// reopenPause is the pause before the tracker listens to the kernel again after an error.
 	reopenPause = time.Second
@@ -40,7 +40,7 @@ const (
 	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall
 )
 
-// A wire is the veth pair between a sandbox and the bridge.
+// A wire identifies the veth pair between a sandbox and the bridge.
 type wire struct{ id, path, pod string }
 
 // title returns a description for events and logs.
@@ -51,13 +51,13 @@ func (w wire) title() string {
 	return fmt.Sprintf("of pod %s (%s)", w.pod, vethName(w.id))
 }
 
-// A tracker records which parts of the built-in network have to be checked, and counts repairs.
+// A tracker records which parts of the built-in network must be checked, and counts the repairs.
 //
 //	kernel --notice--> handleNotice --parts--> repairLoop --> repair
 //	                                                Ready -----^
 type tracker struct {
 	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed
-	listens atomic.Bool   // whether listen receives notices
+	listens atomic.Bool   // listen receives notices
 	index   atomic.Int64  // the interface index of the bridge
 
 	mu        sync.Mutex
@@ -90,7 +90,7 @@ type Repairs struct {
 	Contested []string // items that another program removes again and again
 }
 
-// Repairs returns the number of repaired items, the last one, and the contested ones.
+// Repairs returns the number of repaired items, the last repaired item, and the contested items.
 func (n *Network) Repairs() Repairs {
 	k := n.tracker
 	k.mu.Lock()
@@ -158,8 +158,8 @@ func (k *tracker) copyWires() map[string]wire {
 	return maps.Clone(k.wires)
 }
 
-// admit records a chain, and reports whether the chain is new. The number of recorded chains is
-// limited, because a firewall may keep creating chains with new names.
+// admit records a firewall chain. It returns true if the chain was not recorded yet. The number of recorded chains is limited, because a
+// firewall may create chains with new names again and again.
 func (k *tracker) admit(chain string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,8 +211,8 @@ func (k *tracker) poke() {
 // handleNotice marks the parts that a notice affects. It does not block.
 func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts(m)) }
 
-// affectedParts returns the parts that a notice may affect. For a notice that affects no part, it returns partSysctls. The kernel sends
-// no notice of changes of these sysctls, so they are compared from time to time.
+// affectedParts returns the parts that a notice may affect. For all other notices it returns partSysctls. The kernel sends no notices about
+// these sysctls, so any other notice is used as an occasion to check them.
 func (n *Network) affectedParts(m notice.Notice) partSet {
 	index := int(n.tracker.index.Load())
 	switch m.Kind {
@@ -281,7 +281,7 @@ func (n *Network) repairLoop(ctx context.Context) {
 	}
 }
 
-// listen receives the kernel's notices while the built-in network is installed.
+// listen receives the kernel's notices and repairs the built-in network, while it is installed.
 func (n *Network) listen(ctx context.Context) error {
 	l, err := notice.Open(n.cfg.Host)
 	if err != nil {
@@ -300,15 +300,15 @@ func (n *Network) listen(ctx context.Context) error {
 	return n.follow(ctx, ended)
 }
 
-// follow calls repair after notices. Further notices do not postpone the call.
+// follow calls repair soon after a notice. Further notices do not postpone the call.
 func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()
 	again.Stop()
 	var last, at time.Time // end of the last repair; time of the next repair, or zero if none is due
 	var took time.Duration // duration of the last repair
-	var held partSet       // parts that timer again will check; checks of other parts do not stop the timer
-	var until time.Time    // time when timer again fires
+	var held partSet       // parts to check when the timer again fires; checks of other parts do not stop this timer
+	var until time.Time    // time at which the timer again fires
 	for {
 		select {
 		case <-ctx.Done():

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// settleTime is the delay after a change of the directory. Add-ons write their configuration in several steps.
+	// settleTime is the delay between a change of the directory and its check. Add-ons write their configuration in several steps.
 	settleTime = 100 * time.Millisecond
 	// maxSettle is the maximum delay after the first change, even if changes continue.
 	maxSettle = 2 * time.Second
 )
 
-// A dirWatch uses inotify to watch a directory. While the directory does not exist, it watches the nearest existing parent. Without
-// inotify it reports nothing.
+// A dirWatch watches a directory with inotify. While the directory does not exist, it watches the nearest existing parent. If inotify is
+// not available, it reports no events.
 type dirWatch struct {
 	dir string
 	at  string // the watched directory
@@ -38,8 +38,8 @@ func watchDir(dir string) (*dirWatch, error) {
 	return w, w.follow()
 }
 
-// follow moves the watch to the directory or its nearest existing parent. It repeats the move until the watched directory stays the same,
-// because the creation of a directory just before the watch causes no event.
+// follow moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts, which
+// causes no event. follow therefore repeats the move until the watched directory stays the same.
 func (w *dirWatch) follow() error {
 	for {
 		near := nearestExisting(w.dir)
@@ -58,7 +58,7 @@ func (w *dirWatch) follow() error {
 	}
 }
 
-// nearestExisting returns the path, or the nearestExisting parent directory that exists.
+// nearestExisting returns the path if it is an existing directory, or else the nearest parent directory that exists.
 func nearestExisting(path string) string {
 	for path != "/" && path != "." {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -133,8 +133,8 @@ func (n *Network) followDir(ctx context.Context) error {
 	defer due.Stop()
 	defer cut.Stop()
 	cut.Stop()
-	last, lastWhy, why := n.currentPhase(), "", "" // why is the last logged reason for having no network
-	var late time.Time                             // the latest time of the next check; zero if nothing has changed
+	last, lastWhy, why := n.currentPhase(), "", "" // the last value, why: the current reason for having no network
+	var late time.Time                             // the latest time for the next check; zero if nothing has changed
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {

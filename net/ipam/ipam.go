@@ -14,20 +14,20 @@ import (
 // Store stores leases. Its methods commit durably before they return, and are safe for concurrent
 // use. ipamtest.Test checks an implementation.
 type Store interface {
-	// AddLease records that owner has addr. The error wraps fs.ErrExist if another owner has it. Adding a lease that the owner already
-	// has succeeds.
+	// AddLease leases an address to an owner. If another owner has the address, the error wraps fs.ErrExist. If the same owner already has
+	// the address, AddLease succeeds.
 	AddLease(ctx context.Context, addr netip.Addr, owner string) error
-	// ReleaseLeases removes all leases of owner. An owner without leases is not an error.
+	// ReleaseLeases removes all leases of an owner. If the owner has no leases, it succeeds.
 	ReleaseLeases(ctx context.Context, owner string) error
 	// Leases returns every leased address with its owner.
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// ErrExhausted is wrapped by errors of Allocate if a range has no free address.
+// ErrExhausted means that a range has no free address. Allocate returns errors that wrap it.
 var ErrExhausted = errors.New("no free address")
 
-// Allocator assigns one address per range. Its methods are safe for concurrent use, but calls for
-// the same owner must not be concurrent.
+// Allocator assigns one address of each range to an owner. Its methods are safe for concurrent use, but not for concurrent calls with the
+// same owner.
 type Allocator struct {
 	store Store
 
@@ -53,8 +53,8 @@ func New(ctx context.Context, store Store) (*Allocator, error) {
 	return a, nil
 }
 
-// SetRanges replaces the ranges for new addresses. There is at most one range per IP family. Leases outside the ranges stay until they
-// are released.
+// SetRanges replaces the ranges from which new addresses are assigned. There may be one range per IP family. Leases outside the new ranges
+// stay until they are released.
 func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	var ranges []*addrRange
 	for _, p := range prefixes {
@@ -84,8 +84,8 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Allocate leases one address of each range to owner and returns the addresses in the order of the ranges. If owner already has a lease
-// in a range, that address is returned.
+// Allocate leases one address of each range to an owner and returns the addresses in the order of the ranges. For a range in which the
+// owner already has a lease, it returns the leased address.
 func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, error) {
 	a.mu.Lock()
 	ranges := a.ranges
@@ -96,7 +96,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	}
 	addrs := make([]netip.Addr, len(ranges))
 	errs := make([]error, len(ranges))
-	var wg sync.WaitGroup // concurrent, so the store writes both families in one group commit
+	var wg sync.WaitGroup // the calls are concurrent, so that the store writes both families in one transaction
 	for i, r := range ranges {
 		if at := slices.IndexFunc(existing, r.contains); at >= 0 {
 			addrs[i] = existing[at]
@@ -107,7 +107,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		err = fmt.Errorf("allocate address: %w", err)
-		if len(existing) == 0 { // the store may contain a lease although its commit returned an error
+		if len(existing) == 0 { // after an error, the store may nevertheless contain the lease
 			err = errors.Join(err, a.Release(context.WithoutCancel(ctx), owner))
 		}
 		return nil, err
@@ -145,7 +145,7 @@ func (a *Allocator) leaseNext(ctx context.Context, r *addrRange, owner string) (
 	}
 }
 
-// Release removes all leases of owner.
+// Release removes all leases of an owner.
 func (a *Allocator) Release(ctx context.Context, owner string) error {
 	if err := a.store.ReleaseLeases(ctx, owner); err != nil {
 		return fmt.Errorf("release addresses of %s: %w", owner, err)
@@ -168,7 +168,7 @@ func (a *Allocator) Leases() map[string][]netip.Addr {
 	return out
 }
 
-// HasAddress reports whether owner has an address.
+// HasAddress reports whether an owner has an address.
 func (a *Allocator) HasAddress(owner string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 type addrRange struct {
 	prefix     netip.Prefix
 	first, end netip.Addr // inclusive
-	last       netip.Addr // the last assigned address; the search continues after it
+	last       netip.Addr // the last assigned address; the search for a free address starts after it
 }
 
 func newRange(p netip.Prefix) (*addrRange, error) {
@@ -29,7 +29,7 @@ func newRange(p netip.Prefix) (*addrRange, error) {
 	return r, nil
 }
 
-// Gateway returns the node's address in a pod network, which is the first one.
+// Gateway returns the node's address in a pod network, which is the first address of the network.
 func Gateway(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
 func lastOf(p netip.Prefix) netip.Addr {
@@ -66,8 +66,8 @@ func (r *addrRange) after(addr netip.Addr) netip.Addr {
 	return addr.Next()
 }
 
-// size returns the number of addresses of a range. It may loop over the range, because it is called only for a full range, which is
-// small.
+// size returns the number of addresses of a range. It counts them in a loop, because it is called only for a range without free addresses,
+// which is small.
 func (r *addrRange) size() int {
 	n := 1
 	for addr := r.first; addr.Less(r.end); addr = addr.Next() {

@@ -3,6 +3,6 @@
 //	caller --> NS.Do(f) --> goroutine on an OS thread of its own: setns, f, setns back
 //	caller --> NS.Netlink() --> a handle whose socket lives there; used from anywhere
 //
-// The node's side of every network is an NS too. In the agent it is the process's own namespace (the zero NS). In a test it is a separate
-// namespace, so that no test changes the host.
+// The node's network namespace is also passed as an NS. In the agent it is the process's own namespace (the zero NS). In a test it is a
+// separate namespace, so that no test changes the host.
 package netns

@@ -37,8 +37,8 @@ func (n NS) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Do runs f on a thread in the namespace and returns its error. f must not start goroutines that need the namespace. Processes that f
-// starts run in the namespace.
+// Do calls the function f on a thread in the namespace and returns its error. Processes that the function starts also run in the namespace,
+// but goroutines do not.
 func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
@@ -60,13 +60,13 @@ func (n NS) Do(f func() error) error {
 	}()
 	<-done
 	if panicked != nil {
-		panic(panicked) // panic in the goroutine of the caller, which may recover
+		panic(panicked) // panic in the caller's goroutine, so that the caller can recover
 	}
 	return result
 }
 
-// onThread moves the current thread to the target namespace, runs f, and moves the thread back. If it cannot move the thread back, the
-// thread stays locked to the goroutine and ends with it. No other goroutine runs on that thread.
+// onThread moves the current thread to the target namespace, calls the function f, and moves the thread back. If it cannot move the thread
+// back, the thread stays locked to the goroutine and ends together with it. No other goroutine can then run on that thread.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(ownPath)
@@ -105,21 +105,21 @@ func (n NS) handle(family int) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// A Sysctl is a file below /proc/sys/net and its value. If Optional is set, a missing file is not an error.
+// A Sysctl is the name of a file below /proc/sys/net, and its value. If Optional is true, a missing file is not an error.
 type Sysctl struct {
 	Name, Value string
 	Optional    bool
 }
 
-// Set writes the sysctls whose current values differ. It writes on a thread in the namespace, because the content of /proc/sys/net
-// depends on the thread that opens it.
+// Set writes the sysctls whose current values differ. It does so on a thread in the namespace, because the kernel shows each thread the
+// /proc/sys/net of its own namespace.
 func (n NS) Set(values ...Sysctl) error {
 	_, err := n.Swap(values...)
 	return err
 }
 
-// Swap does the same as Set, and returns the changed sysctls with their previous values for a later restore. After an error, it returns
-// the sysctls that it had changed before.
+// Swap does the same as Set. It returns the changed sysctls with their previous values, so that the caller can restore them. After an
+// error, it returns the sysctls that it has already changed.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// admitted is the comment of the rules that AllowForwarding adds.
+// admitted is the comment that identifies the rules of AllowForwarding.
 const admitted = "islet pod network"
 
-// AllowForwarding makes firewalls accept packets of a bridge's pods. It handles chains of the forward hook whose policy is drop, and
-// inserts two rules at the beginning of each chain unless they exist. One rule accepts packets from the bridge. The other rule accepts
-// packets to the bridge that are replies or were sent to a host port. Other packets to a pod's address remain subject to the firewall.
-// AllowForwarding returns the chains that it changed.
+// AllowForwarding makes firewalls accept packets of the pods on a bridge. It changes chains of the forward hook whose policy is drop: it
+// inserts two rules at the beginning of each chain, unless they exist. One rule accepts packets from the bridge. The other rule accepts
+// packets to the bridge that are replies or were sent to a host port. The firewall still decides about other packets to pods.
+// AllowForwarding returns the chains that it has changed.
 //
-// An accept in one table does not override a drop in another one, so the rules must be in the firewall's own chain. The rules have no
-// effect in a chain that drops packets by a rule (firewalld). There the bridge must be in a trusted zone. AllowForwarding does not change
-// iptables-legacy, which is not a part of nftables.
+// The rules must be in the firewall's own chain, because a packet that one table accepts can still be dropped by another table. The rules
+// have no effect in a chain that drops packets by a rule, as in firewalld. In this case the bridge must be in a trusted zone.
+// AllowForwarding does not change iptables-legacy, which is not a part of nftables.
 func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -99,7 +99,7 @@ func RemoveForwarding(ns netns.NS) error {
 
 func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
 
-// admitRules returns those rules of a chain that AllowForwarding added.
+// admitRules returns the rules that AllowForwarding has added to a chain.
 func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(chain.Table, chain)
 	if err != nil {
@@ -124,8 +124,8 @@ func device(key expr.MetaKey, name string) []expr.Any {
 	}
 }
 
-// matchReplies matches packets of connections that are established, related, or to a host port. Each of these connections has one of the
-// tested bits in its conntrack status.
+// matchReplies matches packets of three kinds of connections: established, related, or to a host port. Each of these connections has one of
+// the tested bits in its conntrack status.
 func matchReplies() []expr.Any {
 	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
 	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)
@@ -136,8 +136,8 @@ func matchReplies() []expr.Any {
 	}
 }
 
-// matchRepliesIPTables matches the same packets with the expressions of iptables' --ctstate RELATED,ESTABLISHED,DNAT. iptables rejects a
-// table with rules of another form.
+// matchRepliesIPTables matches the same packets, in the form in which iptables encodes --ctstate RELATED,ESTABLISHED,DNAT. iptables cannot
+// read a table that contains rules in another form.
 func matchRepliesIPTables() []expr.Any {
 	const matchState, established, related, dnat = 1 << 0, 1 << 1, 1 << 2, 1 << 7
 	info := &xt.ConntrackMtinfo3{}

@@ -18,19 +18,19 @@ import (
 // uses the same bit.
 const hostPortMark = 0x2000
 
-// A set key of several fields occupies one 32-bit register for each 4 bytes, starting at keyRegister. The value of a map element is
-// loaded into the registers that start at valueRegister.
+// These are the first registers of keys, values and marks. The key of a set occupies one 32-bit register for each 4 bytes, starting at
+// keyRegister. The value of a map element is loaded into the registers from valueRegister on.
 const (
 	keyRegister   = unix.NFT_REG32_00
 	valueRegister = unix.NFT_REG32_08
 	markRegister  = unix.NFT_REG32_14
 )
 
-// elementsPerMessage is the maximum number of elements in a message. It keeps the list below 64 KiB, the maximum size of a netlink
-// attribute.
+// elementsPerMessage is the maximum number of set elements in a message. With this number, the list is smaller than 64 KiB, the maximum
+// size of a netlink attribute.
 const elementsPerMessage = 256
 
-// family contains the differences between the tables for IPv4 and IPv6.
+// family contains the values in which the tables for IPv4 and IPv6 differ.
 type family struct {
 	nft          nftables.TableFamily
 	proto        uint32 // NFPROTO
@@ -54,14 +54,14 @@ var (
 
 func (f family) contains(a netip.Addr) bool { return a.Is4() == (f.words == 1) && a.IsValid() }
 
-// builder adds one family's table to a batch.
+// builder adds the messages for the table of one IP family to a batch.
 type builder struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
 	family family
 }
 
-// sets contains the sets of a table. The chains and rules do not depend on the content of the sets.
+// sets contains the sets and maps of a table. All variable data of a table are in its sets, so chains and rules never change.
 type sets struct{ masquerade, local, byAddress, byPort *nftables.Set }
 
 func (b builder) sets() sets {
@@ -76,8 +76,7 @@ func (b builder) sets() sets {
 		byPort: &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
 	}
 	for i, set := range s.list() {
-		// Assign the IDs here, because the library's counter is not safe for concurrent batches. An ID must be unique only within its
-		// batch.
+		// Assign the IDs here, because the library's counter is not safe for concurrent use. An ID must be unique only within its batch.
 		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
 	}
 	return s
@@ -87,9 +86,9 @@ func (s sets) list() []*nftables.Set {
 	return []*nftables.Set{s.masquerade, s.local, s.byAddress, s.byPort}
 }
 
-// rebuild replaces the table.
+// rebuild deletes the table and creates it with new content.
 func (b builder) rebuild(t Table) error {
-	b.conn.AddTable(b.table) // DelTable fails if the table does not exist
+	b.conn.AddTable(b.table) // needed because DelTable fails if the table does not exist
 	b.conn.DelTable(b.table)
 	b.conn.AddTable(b.table)
 	s := b.sets()
@@ -122,7 +121,7 @@ func (b builder) change(from, to Table) error {
 	return nil
 }
 
-// subtract returns the elements of a that are not in b.
+// subtract returns the elements of list a that are not in list b.
 func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	key := func(e nftables.SetElement) string {
 		return fmt.Sprintf("%x %x %t %s", e.Key, e.Val, e.IntervalEnd, e.Comment)
@@ -134,7 +133,7 @@ func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return inB[key(e)] })
 }
 
-// inChunks passes the elements to do in chunks of at most elementsPerMessage.
+// inChunks splits the elements into chunks of at most elementsPerMessage, and calls the function do for each chunk.
 func (b builder) inChunks(
 	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
 ) error {
@@ -193,8 +192,8 @@ func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements of a set of prefixes. Elements of a set must not overlap, so prefixes omits a prefix that another one
-// contains. Load reads the comments of the elements.
+// prefixes returns the elements for a set of prefixes. Elements of a set must not overlap, so a prefix inside another prefix is omitted.
+// The comment of an element contains the prefix and its owner, for Load.
 func prefixes(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
@@ -226,8 +225,8 @@ func addressAfter(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// elements returns the elements of the two maps of host ports: ports on one address of the node, and ports on all addresses. If several
-// elements have the same key, the first one is kept.
+// elements returns the elements for the two maps of host ports: ports on one address of the node, and ports on all addresses. If several
+// ports have the same key, only the first one gets an element.
 func elements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
@@ -251,12 +250,12 @@ func elements(ports []Port) (addressed, others []nftables.SetElement) {
 func word8(v uint8) []byte   { return []byte{v, 0, 0, 0} }
 func word16(v uint16) []byte { return []byte{byte(v >> 8), byte(v), 0, 0} }
 
-// address loads the source or destination address.
+// address returns an expression that loads the source or destination address of a packet.
 func (b builder) address(offset, register uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * b.family.words}}
 }
 
-// portKey loads the protocol and the destination port.
+// portKey returns expressions that load the protocol and the destination port of a packet.
 func (b builder) portKey(register uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
@@ -271,7 +270,7 @@ func (b builder) dnat() []expr.Any {
 	}}
 }
 
-// comparePrefix compares an address with a prefix.
+// comparePrefix returns expressions that compare an address of a packet with a prefix.
 func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	n := 4 * b.family.words
 	mask := make([]byte, n)
@@ -283,7 +282,8 @@ func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []e
 		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
 }
 
-// lookup matches if the key is in the set. If value is set, it also loads the element's value.
+// lookup returns an expression that matches if the key is in the set. If the parameter value is true, the expression also loads the value
+// of the element.
 func lookup(s *nftables.Set, value bool) []expr.Any {
 	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
 	if value {

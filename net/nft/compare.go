@@ -11,13 +11,12 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Print is a fingerprint of the kernel's tables with one name: of their chains and rules. Two prints are equal only
-// if no rule or chain was added, replaced or removed in between, and no table was made dormant. The zero value matches
-// no table that has rules.
+// A Print is a fingerprint of the chains and rules in the kernel's tables with one name. It changes if a rule or chain is added, replaced
+// or removed, or if a table is made dormant. The zero value is the fingerprint of no table with rules.
 type Print string
 
-// PrintOf returns the print of the tables. The kernel numbers rules in the order of their creation,
-// so a rule that was removed and added again has another number.
+// PrintOf returns the fingerprint of the tables. It contains the kernel's numbers of the rules. A rule that was removed and added again has
+// another number.
 func PrintOf(ns netns.NS, name string) (Print, error) {
 	c, done, err := conn(ns)
 	if err != nil {

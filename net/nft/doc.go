@@ -4,9 +4,9 @@
 //	Table{Masquerade, Local, Ports} --Replace, UpdateTables--> one batch --> table ip <name>, table ip6 <name>
 //	                                 <------Load-------- the kernel (owners are in comments)
 //
-// A table is replaced in one transaction, so each packet is processed either by the complete old table or by the complete new one. Tables
-// differ only in the elements of their sets, so a change of a table changes only a few elements. Existing connections keep their
-// translation, which is stored in the connection tracking table.
+// A table is replaced in one transaction, so each packet is processed either by the complete old table or by the complete new one. All
+// variable data are elements of sets, so most changes add and remove only a few elements. Existing connections keep their translation,
+// which is stored in the connection tracking table.
 //
 // The chains of a table (IPv6 likewise, without guard):
 //
@@ -21,5 +21,5 @@
 //	                              has to come back through the node;
 //	                              from masquerade, to neither local nor multicast: masquerade
 //
-// A table cannot override the drop of a firewall; see AllowForwarding.
+// A table cannot accept packets that the table of a firewall drops; see AllowForwarding.
 package nft

@@ -12,7 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Table is the content of the tables of one name, for both families.
+// Table is the content of the two tables with one name, for IPv4 and IPv6.
 type Table struct {
 	Name       string
 	Masquerade []Source       // prefixes whose connections to other networks are masqueraded
@@ -20,7 +20,7 @@ type Table struct {
 	Ports      []Port
 }
 
-// Source is a prefix to masquerade.
+// Source is a prefix whose connections to other networks are masqueraded, with its owner.
 type Source struct {
 	Owner  string
 	Prefix netip.Prefix
@@ -38,21 +38,21 @@ type Port struct {
 // anyAddress reports whether the port is open on all addresses of the node.
 func (p Port) anyAddress() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
-// inFamily reports whether the port belongs to the family. A port belongs to the family of its pod address, unless HostIP is of the other
-// family.
+// inFamily reports whether the table of a family contains the port. The pod's address must be of that family. If a HostIP is set, it must
+// be of that family, too.
 func (p Port) inFamily(f family) bool {
 	return f.contains(p.To.Addr()) && (p.anyAddress() || f.contains(p.HostIP))
 }
 
-// conn opens a connection to nf_tables in the namespace, for one batch.
+// conn opens a netlink connection to nf_tables in the namespace, for one batch of messages.
 func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	f, err := ns.Open()
 	if err != nil {
 		return nil, nil, err
 	}
 	buffers := func(c *netlink.Conn) error {
-		// The kernel acknowledges every message, so the buffers need room for many replies. An error is ignored: the default size is
-		// used.
+		// The kernel acknowledges every message, so the buffers need room for many replies. After an error, the buffers keep their default
+		// size.
 		_ = c.SetReadBuffer(1 << 20)
 		_ = c.SetWriteBuffer(1 << 20)
 		return nil
@@ -65,8 +65,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace replaces the tables named t.Name with the content of t, in one transaction. It removes the table of a family for which t has no
-// content.
+// Replace replaces the tables with the given content, in one transaction. If there is no content for an IP family, it removes the table of
+// that family.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
@@ -84,8 +84,8 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// UpdateTables changes the content of existing tables. from must be the current content. UpdateTables writes only the difference, in one
-// transaction, which is a hundred times faster than Replace. If the write fails, UpdateTables calls Replace.
+// UpdateTables changes the content of existing tables. The parameter from must be their current content. UpdateTables writes only the
+// difference, in one transaction, which is a hundred times faster than Replace. If the write fails, it calls Replace.
 func UpdateTables(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
@@ -102,7 +102,7 @@ func UpdateTables(ns netns.NS, from, to Table) error {
 	return Replace(ns, to)
 }
 
-// SwapPorts removes and adds ports of existing tables, in one transaction. It does not check the rest of the tables.
+// SwapPorts removes some ports from existing tables and adds others, in one transaction. It does not check the rest of the tables.
 func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
 	return write(ns, name, func(b builder) error {
 		from, to := Table{Ports: removed}.forFamily(b.family), Table{Ports: added}.forFamily(b.family)
@@ -113,7 +113,7 @@ func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
 	})
 }
 
-// write calls f for each family and sends the batch.
+// write sends one batch of messages. The function f adds the messages for an IP family to the batch.
 func write(ns netns.NS, name string, f func(builder) error) error {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -128,10 +128,10 @@ func write(ns netns.NS, name string, f func(builder) error) error {
 	return c.Flush()
 }
 
-// Remove deletes the tables.
+// Remove deletes the tables with the given name.
 func Remove(ns netns.NS, name string) error { return Replace(ns, Table{Name: name}) }
 
-// Exists reports whether the kernel has a table for each family that has content in t. It does not check the content.
+// Exists reports whether the kernel has the tables. A family without content needs no table. Exists does not check the content.
 func Exists(ns netns.NS, t Table) (bool, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -157,7 +157,7 @@ func exists(c *nftables.Conn, t *nftables.Table) (bool, error) {
 	return err == nil, err
 }
 
-// forFamily returns the part of t for a family.
+// forFamily returns the part of the content that belongs to an IP family.
 func (t Table) forFamily(f family) Table {
 	foreign := func(p netip.Prefix) bool { return !f.contains(p.Addr()) }
 	return Table{

@@ -5,6 +5,6 @@
 //	                             >-- Listen --Notice--> net/cni, which repairs its network
 //	kernel --nftables monitor---/
 //
-// A notice names the changed object. Its receiver decides whether the change matters. If a socket's buffer is full and the kernel drops
-// messages, the receiver gets one notice of kind NoticesLost.
+// A notice identifies the changed object. The receiver decides whether the change matters. If the kernel drops messages because the buffer
+// of a socket is full, the receiver gets one notice of kind NoticesLost.
 package notice

@@ -37,8 +37,8 @@ type Notice struct {
 	Name   string
 }
 
-// size is the size of the read buffer. The kernel sends links, addresses and routes in separate messages, and the ruleset in chunks of a
-// page.
+// size is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables ruleset
+// in chunks of one memory page.
 const size = 8 << 10
 
 // groups are the multicast groups of route netlink.
@@ -48,8 +48,8 @@ const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFA
 // A Listener receives the notices of one namespace. Open creates it.
 type Listener struct{ route, ruleset *os.File }
 
-// Open subscribes to the notices of a namespace. Run reports every change after Open. A kernel without nftables reports no changes of the
-// ruleset.
+// Open subscribes to the notices of a namespace. Run reports every change that occurs after Open. On a kernel without nftables, there are
+// no notices about the ruleset.
 func Open(ns netns.NS) (l *Listener, err error) {
 	l = &Listener{}
 	err = ns.Do(func() error {
@@ -90,7 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run passes each notice to tell until ctx ends. Then it closes the listener. tell must be safe for concurrent use and must not block.
+// Run calls the function tell for each notice until ctx ends, and then closes the listener. The function must be safe for concurrent use
+// and must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseRoute parses one route netlink message. ok is false for other kinds of messages and for truncated ones.
+// parseRoute parses one route netlink message. It returns false for other kinds of messages and for truncated messages.
 func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -79,7 +79,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	return n, true
 }
 
-// attributes calls f for each attribute of a message. It stops at a truncated attribute.
+// attributes calls the function f for each attribute of a message. It stops at a truncated attribute.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(nl.NativeEndian().Uint16(b))
@@ -96,7 +96,7 @@ func readString(b []byte) string {
 	return string(b)
 }
 
-// messages calls f for each netlink message in b.
+// messages calls the function f for each netlink message in a buffer.
 func messages(b []byte, f func(kind uint16, data []byte)) {
 	order := nl.NativeEndian()
 	for len(b) >= unix.SizeofNlMsghdr {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or closed. The end of a UDP flow is not
-// visible. While a peer continues to send, its packets would reach the old receiver. If the kernel does not support the deletion, the
-// flows time out.
+// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or closed. Without the deletion, the packets
+// of a peer would reach the old receiver as long as the peer continues to send. If the kernel does not support the deletion, the entries
+// time out.
 func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	udp := udpPorts{}
 	families := map[netlink.InetFamily]bool{}
@@ -50,7 +50,7 @@ func unsupported(err error) bool {
 		errors.Is(err, fs.ErrNotExist)
 }
 
-// udpPorts matches UDP flows to any of these ports of the node.
+// udpPorts is a filter that matches UDP flows to these ports of the node.
 type udpPorts map[uint16]bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

@@ -6,6 +6,6 @@
 // A port is open on every address of the node, including 127.0.0.1, or only on HostIP. It accepts connections from other hosts, from the
 // node and from all pods, including the pod that serves the port.
 //
-// If another program removes the table while the agent is down, the table is restored from the files. The files need no fsync, because no
-// pod survives a power loss.
+// If another program removes the table while the agent is down, the table is restored from the files. The files are written without fsync,
+// because no pod survives a power loss.
 package portmap

@@ -9,17 +9,17 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// NeedsLocalnet reports whether one of the ports is open at 127.0.0.1. Replies of the pod to such a port have the destination 127.0.0.1
-// and arrive at the pod's interface. The kernel accepts them only if route_localnet is set.
+// NeedsLocalnet reports whether one of the ports is open at 127.0.0.1. The pod's replies to a connection from 127.0.0.1 arrive at the
+// node's interface to the pod. The kernel accepts packets to 127.0.0.1 there only if route_localnet is set.
 func NeedsLocalnet(ports []nft.Port) bool {
 	return slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return p.To.Addr().Is4() && (!p.HostIP.IsValid() || p.HostIP.IsUnspecified() || p.HostIP.IsLoopback())
 	})
 }
 
-// SetLocalnet sets or clears route_localnet of an interface. If it is set, the interface's peers can reach every service at the node's
-// 127.0.0.1, unless the rule of the chain guard drops the packets. The caller must therefore set route_localnet only after that rule is
-// in the kernel, and clear it before removing the rule. A missing interface is not an error.
+// SetLocalnet sets or clears route_localnet of an interface. While it is set, hosts behind the interface could reach every service at the
+// node's 127.0.0.1. The rule of the chain guard drops such packets. The caller must therefore set route_localnet only after this rule is in
+// the kernel, and clear it before removing the rule. A missing interface is not an error.
 func SetLocalnet(ns netns.NS, through string, on bool) error {
 	err := ns.Set(localnet(through, on))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +46,7 @@ func (t *Table) needsLocalnet() bool {
 	return false
 }
 
-// Sysctl returns route_localnet of the interface with the value that the ports need.
+// Sysctl returns the sysctl route_localnet of the interface, with the value that the ports need.
 func (t *Table) Sysctl() netns.Sysctl {
 	t.mu.Lock()
 	defer t.mu.Unlock()

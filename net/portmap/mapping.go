@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping maps a port of the node to a port of the pod. Its JSON form is that of CNI's capability portMappings.
+// Mapping maps a port of the node to a port of the pod. Its JSON form is defined by the CNI capability portMappings.
 type Mapping struct {
 	HostPort      int    `json:"hostPort"`
 	ContainerPort int    `json:"containerPort"`
@@ -69,7 +69,7 @@ func (m Mapping) protocol() (uint8, error) {
 	return 0, fmt.Errorf("host port %d: protocol %q is none of TCP, UDP, SCTP", m.HostPort, m.Protocol)
 }
 
-// Conflict returns an error if one of the ports overlaps with one of the ports in others.
+// Conflict returns an error if one of the ports overlaps with one of the other ports.
 func Conflict(ports, others []nft.Port) error {
 	for _, p := range ports {
 		for _, o := range others {

@@ -23,8 +23,8 @@ type record struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Table owns an nftables table: the host ports of all pods and the masquerading of their networks.
-// Its methods are safe for concurrent use.
+// Table manages an nftables table, which contains the host ports of all pods and the masquerading of their networks. Its methods are safe
+// for concurrent use.
 type Table struct {
 	ns      netns.NS
 	name    string
@@ -36,15 +36,15 @@ type Table struct {
 	ports    map[string][]nft.Port
 	changed  uint64                // number of the last change
 	synced   map[string][]nft.Port // for each owner that changed since the last Sync: its ports in the kernel
-	rewrite  bool                  // the next Sync writes the complete table
+	rewrite  bool                  // the next Sync must write the complete table
 
 	flush   sync.Mutex
 	flushed uint64    // number of the last change that is in the kernel
-	print   nft.Print // the print after the last complete write
+	print   nft.Print // the fingerprint after the last complete write
 }
 
-// New returns a table whose files are in dir. through is the interface to the pods. The table sets route_localnet of that interface if
-// the ports need it. New reads and writes nothing.
+// New returns a table. The parameter dir is the directory of its files. The parameter through is the node's interface to the pods. The
+// table sets route_localnet of this interface while a port needs it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, through: through, dir: dir,
@@ -52,7 +52,8 @@ func New(ns netns.NS, name, through, dir string) *Table {
 	}
 }
 
-// Load reads the files of live owners and removes all other files. The caller must call Sync afterwards.
+// Load reads the files of the owners for which the function live returns true, and removes all other files. The caller must call Sync
+// afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -197,8 +198,8 @@ func (t *Table) write(owner string, r record) error {
 	return nil
 }
 
-// Sync writes all changes to the kernel. Concurrent callers share one write. The cost depends on the number of changes, not on the number
-// of ports.
+// Sync writes all changes to the kernel. Concurrent callers share one write. The duration depends on the number of changes, not on the
+// number of ports.
 func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
@@ -211,7 +212,7 @@ func (t *Table) Sync() error {
 	return t.sync()
 }
 
-// sync writes the changes that are not in the kernel yet. The caller holds flush.
+// sync writes the changes that are not in the kernel yet. The caller holds the mutex flush.
 func (t *Table) sync() error {
 	t.mu.Lock()
 	local := t.needsLocalnet()
@@ -240,14 +241,14 @@ func (t *Table) sync() error {
 	t.mu.Lock()
 	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
-	if local { // after a newer change, the Sync of that change sets route_localnet
+	if local { // if another change has been made since, the Sync of that change sets route_localnet
 		return SetLocalnet(t.ns, t.through, true)
 	}
 	return nil
 }
 
-// difference returns the changes since the last Sync: the ports to remove from the kernel and the ports to add. partial is false if the
-// complete table has to be written.
+// difference returns the changes since the last Sync: the ports to remove from the kernel, and the ports to add. The last result is false
+// if the complete table must be written instead.
 func (t *Table) difference() (number uint64, removed, added []nft.Port, partial bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,7 +279,7 @@ func (t *Table) takeContent() (nft.Table, uint64) {
 	return t.content(), t.changed
 }
 
-// content returns the wanted table. The caller holds mu.
+// content returns the content that the table must have. The caller holds mu.
 func (t *Table) content() nft.Table {
 	content := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
 	for _, n := range t.networks {
@@ -290,8 +291,8 @@ func (t *Table) content() nft.Table {
 	return content
 }
 
-// FindDamage reports whether another program has changed the table (a chain, a rule or the elements of a set) or route_localnet of the
-// interface. It changes nothing.
+// FindDamage reports whether another program has changed the table: a chain, a rule or the elements of a set. The second result reports
+// whether another program has changed route_localnet of the interface. FindDamage changes nothing.
 func (t *Table) FindDamage() (table, localnet bool, err error) {
 	t.flush.Lock()
 	defer t.flush.Unlock()
@@ -303,7 +304,7 @@ func (t *Table) damage() (table, local bool, err error) {
 	content, changing := t.content(), t.changed != t.flushed
 	want := localnet(t.through, t.needsLocalnet())
 	t.mu.Unlock()
-	if changing { // a pending Sync writes the missing parts, or is followed by another check
+	if changing { // no fault: a pending Sync writes the missing parts, and another check follows
 		return false, false, nil
 	}
 	current, err := nft.PrintOf(t.ns, t.name)
@@ -353,7 +354,7 @@ func (t *Table) Repair() error {
 	return ForgetFlows(t.ns, ports)
 }
 
-// DisableLocalnet clears route_localnet of the interface while the table is damaged, because the rule that protects it may be missing.
+// DisableLocalnet clears route_localnet of the interface while the table is damaged, because the rule of the chain guard may be missing.
 // The next Sync writes the complete table and sets route_localnet again.
 func (t *Table) DisableLocalnet() error {
 	t.flush.Lock()

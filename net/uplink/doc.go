@@ -3,5 +3,6 @@
 //
 //	kernel --netlink: links, routes--> Run --unless it is about pods--> Changed
 //
-// Interfaces and routes of pods are not relevant. Run ignores messages about the pods' bridge and about veths that are ports of a bridge.
+// Changes of the pods' interfaces and routes do not matter. Run therefore ignores messages about the pods' bridge, and about veths that are
+// ports of a bridge.
 package uplink

@@ -49,8 +49,8 @@ func New(cfg Config) *Uplink {
 // Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
-// Run listens to the kernel until ctx ends. After an error, it logs the error and listens again. It may miss changes in between. The
-// receivers of Changed therefore also poll.
+// Run listens to the kernel until ctx ends. It logs errors, and listens again after a pause. It may miss changes during the pause, so
+// receivers of Changed must also poll.
 func (u *Uplink) Run(ctx context.Context) error {
 	pause, logged := firstPause, ""
 	for {
@@ -59,7 +59,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > longestPause { // Run listened for some time before the error
+		if time.Since(began) > longestPause { // Run has listened for some time before the error
 			pause, logged = firstPause, ""
 		}
 		if err.Error() != logged {
@@ -193,7 +193,7 @@ func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
 	return !now.pods && now.running != before.running
 }
 
-// routeChanged reports whether a message is about a route that does not lead to a pod.
+// routeChanged reports whether a message is about a route that may belong to the machine's connection. It returns false for routes to pods.
 func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return false

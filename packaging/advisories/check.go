@@ -22,7 +22,7 @@ const scanner = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
 const reviewedFile = "reviewed.txt"
 
-// A finding is an advisory for a linked package.
+// A finding is an advisory that concerns a package of a program.
 type finding struct {
 	advisory, program, module, version, pkg, fixed string
 }
@@ -36,8 +36,8 @@ func (f finding) String() string {
 		f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
 }
 
-// check returns an error if a program links a package that has an advisory in the snapshot, if a part of the OCI runtime was not
-// reviewed, or if the snapshot is older than maxAge. A maxAge of 0 allows any age.
+// check returns an error in three cases: a program links a package that has an advisory in the snapshot; a part of the OCI runtime was not
+// reviewed; the snapshot is older than maxAge. A maxAge of 0 allows any age.
 func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
 	dir, err := os.MkdirTemp("", "advisories")
 	if err != nil {
@@ -106,7 +106,7 @@ func readReviewed(file string) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine passes the lines of a file to do, except empty lines and comments.
+// eachLine calls the function do for each line of a file, except empty lines and comments.
 func eachLine(file string, do func(line string) error) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -126,7 +126,8 @@ func eachLine(file string, do func(line string) error) error {
 	return lines.Err()
 }
 
-// A message has the used fields of govulncheck's JSON output, https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
+// A message is one object of govulncheck's JSON output, with the fields that scan needs. See
+// https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
 type message struct {
 	SBOM *struct {
 		Modules []struct {
@@ -144,8 +145,8 @@ type message struct {
 	} `json:"finding"`
 }
 
-// scan returns the advisories in dir for the packages that program links. It returns an error if the program links a module that is not
-// in the snapshot.
+// scan runs govulncheck with the advisories in a directory. It returns the advisories that concern packages of the program. It returns an
+// error if the program contains a module that the snapshot does not cover.
 func scan(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", scanner, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
 	var problems bytes.Buffer

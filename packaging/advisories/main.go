@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// A checker contains the paths of its input files.
+// A checker contains the paths of the input files of a check.
 type checker struct {
 	dir     string // folder of go.jsonl, reviewed.txt and oci.txt
 	sources string // list of the OCI runtime's source packages

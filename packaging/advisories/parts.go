@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// partsFile lists the advisories for the parts of the OCI runtime. There is no offline database for them, so they are reviewed manually,
-// for one version of each part.
+// partsFile lists the advisories for the parts of the OCI runtime. There is no offline database for these parts, so people review the
+// advisories for one version of each part.
 const partsFile = "oci.txt"
 
-// checkParts returns the number of reviewed advisories. It returns an error if a source package has a version that was not reviewed, or
-// if a patch is missing.
+// checkParts returns the number of reviewed advisories. It returns an error if a source package has a version that was not reviewed, or if
+// a patch is missing. A line of partsFile has one of these forms:
 //
 //	version NAME VERSION DATE            this version of NAME was reviewed on this day
 //	ID NAME patched FILE                 a patch of islet fixes it
@@ -51,7 +51,7 @@ func (c checker) checkParts() (int, error) {
 		if len(words) < 2 {
 			return errors.New("want a name and a version")
 		}
-		if words[0] == "glibc" { // part of the compiler, which the distribution updates
+		if words[0] == "glibc" { // glibc comes with the compiler, and the distribution updates it
 			return nil
 		}
 		if reviewed[words[0]] != words[1] {

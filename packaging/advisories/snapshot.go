@@ -22,12 +22,12 @@ import (
 // A header is the first line of a snapshot.
 type header struct {
 	Source  string   `json:"source"` // module and version of the advisories
-	Taken   string   `json:"taken"`  // day of that version, YYYY-MM-DD
+	Taken   string   `json:"taken"`  // day of this version, YYYY-MM-DD
 	License string   `json:"license"`
 	Modules []string `json:"modules"` // the modules that the advisories cover; "stdlib" is the standard library
 }
 
-// An advisory has the fields of an OSV entry that a check needs, https://ossf.github.io/osv-schema/.
+// An advisory is an OSV entry with only the fields that a check needs. See https://ossf.github.io/osv-schema/.
 type advisory struct {
 	ID        string          `json:"id"`
 	Modified  string          `json:"modified"`
@@ -42,7 +42,8 @@ const (
 	standard = "stdlib" // the name of the standard library in the database
 )
 
-// takeSnapshot writes go.jsonl. dir contains the OSV files of the module golang.org/x/vulndb in the given version.
+// takeSnapshot writes go.jsonl. The parameter dir is the directory with the OSV files of the module golang.org/x/vulndb, and the parameter
+// version is the version of this module.
 func (c checker) takeSnapshot(ctx context.Context, version, dir string) error {
 	taken, err := dayOf(version)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c checker) takeSnapshot(ctx context.Context, version, dir string) error {
 
 var pseudoVersion = regexp.MustCompile(`-(\d{8})\d{6}-[0-9a-f]{12}$`)
 
-// dayOf returns the day of a pseudo-version as YYYY-MM-DD.
+// dayOf returns the day in a pseudo-version of a Go module, as YYYY-MM-DD.
 func dayOf(version string) (string, error) {
 	m := pseudoVersion.FindStringSubmatch(version)
 	if m == nil {
@@ -118,7 +119,7 @@ func moduleGraph(ctx context.Context) ([]string, error) {
 	return slices.Compact(modules), nil
 }
 
-// readAdvisory returns the advisory in a file, or nil if it was withdrawn or concerns none of the modules.
+// readAdvisory returns the advisory in a file. It returns nil if the advisory was withdrawn, or concerns none of the modules.
 func readAdvisory(file string, modules []string) (*advisory, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

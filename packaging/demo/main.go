@@ -1,5 +1,5 @@
-// Command demo is the program of the demo pods. `demo web` serves a page with the names of the pod and the node, and the address of the
-// pod. `demo log` writes a line every few seconds. Both end on SIGTERM.
+// Command demo is the program in the demo pods. `demo web` serves a page with the name of the pod, the name of the node and the address of
+// the pod. `demo log` writes a line every few seconds. Both commands end on SIGTERM.
 package main
 
 import (

@@ -23,14 +23,15 @@ var legalName = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|pa
 // codeExtensions contains the extensions of source files. A source file is not a licence, even if its name matches legalName.
 var codeExtensions = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
 
-// A fileText is the content of one or more identical files.
+// A fileText is a licence text, with the names of all files that contain exactly this text.
 type fileText struct {
 	content string
-	files   []string // names of the files, as module and file
+	files   []string // names of the files, each with its module
 }
 
-// writeNotices writes the licences of the programs' modules and of Go's library. It writes each text once, with the names of the files
-// that contain it. It reads the linked versions of the modules. It returns an error if a module has no licence.
+// writeNotices writes the licences of all modules in the programs, and of Go's standard library. It writes each text once, with the names
+// of the files that contain the text. It reads the same versions of the modules that are in the programs. It returns an error if a module
+// has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -64,8 +65,8 @@ func writeNotices(out io.Writer, programs []string) error {
 	return nil
 }
 
-// directories returns the directories of the modules and of Go, by name and version. It downloads missing modules, and compares their
-// checksums with those of the build.
+// directories returns the source directories of the modules and of Go. The key is the name and the version. It downloads missing modules,
+// and compares their checksums with the checksums in the programs.
 func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -101,8 +102,8 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	return dirs, nil
 }
 
-// collect adds the licence texts of a module. Its top directory must contain one. Licence files in subdirectories are for third-party
-// code in the module. In Go's own tree, only the top directory is searched.
+// collect adds the licence texts of a module. The top directory of the module must contain a licence. Licence files in subdirectories apply
+// to third-party code in the module. In Go's own source, only the top directory is searched.
 func collect(texts map[string]*fileText, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -10,8 +10,8 @@ import (
 
 var sha256sum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// readParts reads the list of the OCI runtime's parts that packaging/oci/build.sh writes. Each line has the name, the
-// version, the SPDX licence, and the SHA-256 of the source or "-", separated by tabs.
+// readParts reads the list of the OCI runtime's parts, which packaging/oci/build.sh writes. Each line has four fields, separated by tabs:
+// the name, the version, the SPDX licence, and the SHA-256 of the source (or "-").
 func readParts(file string) ([]spdxPackage, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

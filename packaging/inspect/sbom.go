@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A document has the used fields of SPDX 2.3, https://spdx.github.io/spdx-spec/v2.3/.
+// A document is an SPDX 2.3 document, with the fields that writeSBOM sets. See https://spdx.github.io/spdx-spec/v2.3/.
 type document struct {
 	Version       string         `json:"spdxVersion"`
 	DataLicense   string         `json:"dataLicense"`
@@ -61,9 +61,9 @@ type relationship struct {
 
 const noAssertion = "NOASSERTION"
 
-// writeSBOM lists the main module in the given version, the linked modules, Go itself, and the parts of the OCI runtime that is shipped
-// with the program. The first part is the runtime. The other parts are linked into the runtime. The output is reproducible, because its
-// time is SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
+// writeSBOM writes the list of a program's components: the main module in the given version, the other modules, Go itself, and the parts of
+// the OCI runtime that is shipped with the program. The first of these parts is the runtime. The other parts are linked into the runtime.
+// The output is reproducible, because its time is SOURCE_DATE_EPOCH. See https://reproducible-builds.org/docs/source-date-epoch/.
 func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
@@ -106,7 +106,7 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 	return enc.Encode(d)
 }
 
-// describe returns the package of a module. Go's h1 sum is a SHA-256 of the checksums of the module's files,
+// describe returns the SPDX package for a Go module. Its checksum is Go's h1 sum: the SHA-256 of the checksums of the module's files. See
 // https://go.dev/ref/mod#go-sum-files.
 func describe(m *debug.Module) spdxPackage {
 	p := spdxPackage{
@@ -122,7 +122,7 @@ func describe(m *debug.Module) spdxPackage {
 	return p
 }
 
-// identifier converts a module's path to an identifier of letters, digits, dots and dashes.
+// identifier converts a module's path to an SPDX identifier, which has only letters, digits, dots and dashes.
 func identifier(path string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// writeSizes writes the size of functions and data in bytes by module, the largest first. The last line contains the tables that the
-// linker creates for all modules (functions, types, strings).
+// writeSizes writes the size of each module's functions and data in bytes, the largest first. The last line is the size of the tables that
+// the linker creates for all modules together (functions, types, strings).
 func writeSizes(out io.Writer, path string, info *debug.BuildInfo) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -47,12 +47,12 @@ func writeSizes(out io.Writer, path string, info *debug.BuildInfo) error {
 	return err
 }
 
-// inMemoryOnly reports whether a symbol takes no space in the file.
+// inMemoryOnly reports whether a symbol needs space only in memory and not in the file.
 func inMemoryOnly(f *elf.File, s elf.Symbol) bool {
 	return int(s.Section) < len(f.Sections) && f.Sections[s.Section].Type == elf.SHT_NOBITS
 }
 
-// moduleOf returns the module of a symbol, by the longest matching path.
+// moduleOf returns the module that contains a symbol. It is the module with the longest path that matches the name of the symbol.
 func moduleOf(symbol string, info *debug.BuildInfo) string {
 	name := strings.TrimPrefix(symbol, "type:")
 	for _, prefix := range []string{".eq.", ".hash.", "*", "go:itab.", "go:string."} {

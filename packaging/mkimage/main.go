@@ -66,14 +66,15 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
-	partial := out + ".partial" // rename the complete archive, so that an importer that watches the folder never reads an incomplete one
+	partial := out + ".partial" // renamed when complete, so that an importer that watches the folder never reads a part
 	if err := tarball.WriteToFile(partial, tag, img); err != nil {
 		return err
 	}
 	return os.Rename(partial, out)
 }
 
-// pack returns a layer with every file as an executable in the root directory, and the directories that programs expect.
+// pack returns an image layer. It contains every given file as an executable in the root directory, and the directories that programs
+// expect, such as /tmp.
 func pack(files []string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

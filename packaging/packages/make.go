@@ -18,18 +18,18 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
 )
 
-// A build contains the values of the command line.
+// A build contains the arguments of the command line.
 type build struct {
 	version, arch, from, to string
 	when                    time.Time
 }
 
-// A pack describes one package of either kind (deb or rpm).
+// A pack describes one package, for both kinds (deb and rpm).
 type pack struct {
 	name, summary, text string
-	depends             []string // the required packages, of the same version
-	takes               string   // the package that it replaces, with its version
-	licenses            string   // the licence of its content as an SPDX expression; empty for islet's own licence
+	depends             []string // names of the required packages, which must have the same version
+	takes               string   // the package that this package replaces, with its version
+	licenses            string   // the licence of the content as an SPDX expression; empty for islet's own licence
 }
 
 const (
@@ -94,7 +94,7 @@ func (b build) packages() error {
 	return nil
 }
 
-// info returns nfpm's description of one package.
+// info returns the description of one package in the form that nfpm needs.
 func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Info, error) {
 	info := &nfpm.Info{
 		Name: p.name, Arch: b.archOf(kind), Platform: "linux", Version: b.version, Release: release, Section: "admin", Priority: "optional",
@@ -148,8 +148,8 @@ func (b build) archOf(kind string) string {
 	return names[b.arch][0]
 }
 
-// linkTarget returns the target of a symbolic link. Between top-level directories, Debian requires absolute links and rpmlint relative
-// ones.
+// linkTarget returns the target of a symbolic link. For a link between two top-level directories, Debian requires an absolute target, and
+// rpmlint requires a relative target.
 func linkTarget(kind string, e Entry) (string, error) {
 	if path.Dir(e.Source) != path.Dir(e.Path) && kind != "rpm" {
 		return e.Source, nil
@@ -157,7 +157,7 @@ func linkTarget(kind string, e Entry) (string, error) {
 	return filepath.Rel(path.Dir(e.Path), e.Source)
 }
 
-// contents returns the files of a package. It writes generated files below stage.
+// contents returns the list of files in a package. It writes generated files to the directory that the parameter stage names.
 func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
 	add := func(typ, source, dest string, mode fs.FileMode) {
@@ -237,8 +237,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file contains the path of the program. A package installs the program at another path, so that path must
-// be replaced in the file.
+// namesProgram reports whether a file contains the path of the program. A package installs the program at another path than the archive, so
+// the path must be replaced in such a file.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }
@@ -281,7 +281,7 @@ func copyrightText(name string) string {
 	return copyright
 }
 
-// packed compresses data by gzip, without a time and a name.
+// packed compresses data with gzip. The header contains no time and no name, so the result is reproducible.
 func packed(data []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
@@ -290,7 +290,7 @@ func packed(data []byte) []byte {
 	return out.Bytes()
 }
 
-// write writes the file of a package.
+// write writes the package file of the given kind.
 func (b build) write(kind string, info *nfpm.Info) error {
 	packager, err := nfpm.Get(kind)
 	if err != nil {

@@ -15,10 +15,9 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// moments contains, for each kind of package, the shell conditions by which a maintainer script recognizes an installation, an upgrade or
-// a removal. The two kinds have different arguments:
-// https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
-// https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
+// moments contains the beginning of each maintainer script. This shell code recognizes an installation, an upgrade or a removal. It differs
+// between the two kinds of packages, because dpkg and rpm call the scripts with different arguments:
+// https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
 var moments = map[string]map[string]string{
 	"deb": {
 		"before": `[ "$1" = install ] || exit 0`,
@@ -34,12 +33,12 @@ var moments = map[string]map[string]string{
 	},
 }
 
-// placed is the directory in a deb that contains the settings. A script copies them to /etc. The settings are not conffiles, because dpkg
-// prompts for a conffile that already exists with another content, and fails if nobody answers.
+// A deb contains the settings in this directory, and a script copies them to /etc. They are not conffiles, because dpkg asks the user if a
+// conffile already exists with another content, and fails if nobody answers.
 const placed = "/usr/share/islet"
 
-// settings returns a shell variable with the package's settings and the SHA-256 of the shipped content. It returns "" for an rpm, because
-// rpm keeps existing settings without a prompt.
+// settings returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the shipped
+// content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
 func (b build) settings(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
@@ -55,7 +54,7 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. Between deb and rpm, only these conditions and the settings differ.
+// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in the code of moments and in the settings.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
 	if err != nil {
@@ -72,11 +71,11 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 		"before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
 		body, err := scriptFiles.ReadFile(path.Join("scripts", name+"."+when))
 		if err != nil || moments[kind][when] == "" {
-			continue // the package or kind has no script for this moment
+			continue // this package, or this kind of package, has no script for this moment
 		}
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
-		if when != "before" { // no file of the package exists before the installation
+		if when != "before" { // before the installation, no file of the package exists
 			text += settings + string(common) + "\n"
 		}
 		text += string(body)

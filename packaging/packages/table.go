@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// An Entry is one line of packaging/files with replaced placeholders. A line whose source is a pattern results in an Entry for each
-// matching file.
+// An Entry is one installed file. It comes from a line of packaging/files, whose placeholders were replaced. If the source in the line is a
+// pattern, there is one Entry for each matching file.
 type Entry struct {
 	Part   string
 	Type   string // file, man, doc, dir, link, config or init
@@ -20,7 +20,7 @@ type Entry struct {
 	Path   string // installation path
 }
 
-// places returns the values of the placeholders for a kind of package. The directory for zsh depends on the distribution.
+// places returns the values of the placeholders for a kind of package. Only the directory for zsh differs between the kinds.
 func places(kind string) map[string]string {
 	zsh := "/usr/share/zsh/vendor-completions"
 	if kind == "rpm" {
@@ -33,7 +33,7 @@ func places(kind string) map[string]string {
 	}
 }
 
-// readTable reads the table in an archive's directory for a kind of package.
+// readTable reads the table of files (packaging/files) for a kind of package. The parameter dir is the directory of an unpacked archive.
 func readTable(dir, kind string) ([]Entry, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "files"))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command sign creates the keys for signing islet's archives, and signs archives.
+// Command sign creates keys for signing islet's archives, and signs archives with them.
 //
 //	sign key FILE                          writes a new private key to FILE; prints the public key
 //	sign release VERSION ARCH ARCHIVE KEYFILE...

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A CA signs the certificates of a test.
+// A CA is a certificate authority for tests.
 type CA struct {
 	PEM  []byte
 	cert *x509.Certificate
@@ -42,7 +42,7 @@ func NewCA(t testing.TB) *CA {
 	return &CA{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Pool returns a pool with the CA.
+// Pool returns a certificate pool that contains only this CA.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -64,7 +64,7 @@ func (ca *CA) Sign(t testing.TB, template *x509.Certificate, public crypto.Publi
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Client creates a certificate and key of a client. The results are in PEM.
+// Client creates a client certificate and its key. The results are in PEM.
 func (ca *CA) Client(t testing.TB, name string, groups []string, from, until time.Time) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
@@ -75,7 +75,7 @@ func (ca *CA) Client(t testing.TB, name string, groups []string, from, until tim
 	return cert, keyPEM(t, k)
 }
 
-// Server creates a certificate of a server for IP addresses. It is valid for a year.
+// Server creates a server certificate for the given IP addresses. It is valid for a year.
 func (ca *CA) Server(t testing.TB, from time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
 	return ca.ServerUntil(t, from, from.AddDate(1, 0, 0), addresses...)

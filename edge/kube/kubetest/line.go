@@ -11,20 +11,21 @@ import (
 	"time"
 )
 
-// A Line is an in-memory network for a test. It simulates the defects of real networks, and works in a testing/synctest bubble. The zero
-// Line has no defects. A Line is also a net.Listener that accepts the connections of Dial.
+// A Line is an in-memory network between one client and one server for tests. It simulates the defects of real networks: low rate, delay
+// and loss. It works in a testing/synctest bubble. The zero Line has no defects. A Line is also a net.Listener that accepts the connections
+// of Dial.
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// A lost packet arrives late, by a round trip and a second. It counts twice for the rate, and delays the following data of its
-// connection, as in TCP.
+// A lost packet arrives later by a round trip and a second, because TCP sends it again. It counts twice for the rate. The following data of
+// its connection wait for it.
 type Line struct {
 	Rate  int           // bytes per second in each direction; 0 means unlimited
 	Delay time.Duration // one-way delay
 	Loss  float64       // fraction of lost packets
 	Seed  uint64        // seed of the random losses
 
-	Sent, Received atomic.Int64 // bytes that the dialing side sent and received, with headers
+	Sent, Received atomic.Int64 // bytes that the dialing side has sent and received, with headers
 
 	once   sync.Once
 	out    *direction
@@ -45,7 +46,7 @@ const (
 	maxPackets = 32   // maximum number of packets in flight on a connection
 )
 
-// A direction is one of the two directions of a Line.
+// A direction computes the arrival times of the packets that travel in one direction of a Line, for all connections.
 type direction struct {
 	line  *Line
 	count *atomic.Int64
@@ -83,10 +84,10 @@ func (w *direction) arrival(n int) time.Time {
 	return at
 }
 
-// Disconnect makes the line drop all data. Connections stay open until CloseConnections.
+// Disconnect makes the line drop all data. Connections stay open until CloseConnections is called.
 func (l *Line) Disconnect() { l.down.Store(true) }
 
-// Reconnect reverts Disconnect.
+// Reconnect makes the line transfer data again after Disconnect.
 func (l *Line) Reconnect() { l.down.Store(false) }
 
 // CloseConnections closes all connections.
@@ -137,7 +138,7 @@ type sentPacket struct {
 	at   time.Time
 }
 
-// carry copies bytes from one end of a connection to the other.
+// carry transfers data from one end of a connection to the other, with the defects of the line.
 func (l *Line) carry(to, from net.Conn, w *direction) {
 	under := make(chan sentPacket, maxPackets)
 	go func() {
@@ -164,7 +165,7 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	}
 	_ = to.Close()
 	_ = from.Close()
-	for range under { // lets the reader end
+	for range under { // drains the channel, so that the reading goroutine can end
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +173,7 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	delete(l.conns, to)
 }
 
-// waitUntil waits until the given time or the end of the line. It reports whether the line is still open.
+// waitUntil waits until the given time. It returns false if the line is closed before that.
 func (l *Line) waitUntil(at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
@@ -204,7 +205,7 @@ func (l *Line) Close() error {
 	return nil
 }
 
-// Addr returns an IP address, so that a certificate can be valid for it.
+// Addr returns an IP address and a port, so that a server certificate can contain the address.
 func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
 
 // TransferTime returns the time that the line needs to transfer the given number of bytes to the dialing side, over an idle open

@@ -27,10 +27,10 @@ type Server struct {
 	*httptest.Server
 	Mux *http.ServeMux // handlers, by "METHOD /path"
 	CA  *CA
-	// Authenticate, if set before the first request, reports whether to accept a request. A rejected
-	// request gets 401.
+	// Authenticate reports whether to accept a request. A rejected request gets 401. It must be set before the first request, and may be
+	// nil.
 	Authenticate func(*http.Request) bool
-	// Certificate, if set before the first connection, is the server's certificate.
+	// Certificate is the server's certificate. It must be set before the first connection. If it is nil, the CA signs one.
 	Certificate *tls.Certificate
 
 	line   *Line
@@ -44,7 +44,7 @@ func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 	return start(t, nil, register)
 }
 
-// NewOn is like New, but the server listens on a Line. RESTConfig returns a configuration that dials the Line.
+// NewOn is like New, but the server listens on a Line. The configuration that RESTConfig returns then dials the Line.
 func NewOn(t testing.TB, line *Line, register ...func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	return start(t, line, register)
@@ -76,7 +76,7 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.CA.Server(t, time.Now(), "127.0.0.1")},
-		// The handler checks the certificate, because an API server answers an invalid certificate with 401.
+		// The handler checks the certificate and not the TLS handshake, because an API server answers an invalid certificate with 401.
 		ClientAuth: tls.RequestClientCert,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if s.Certificate == nil {
@@ -110,7 +110,7 @@ func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj r
 	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
 }
 
-// AcceptedForm returns an object in the form that the request accepts: the whole object, or only its metadata.
+// AcceptedForm returns the whole object, or only its metadata, depending on the Accept header of the request.
 func AcceptedForm(r *http.Request, obj runtime.Object) runtime.Object {
 	o, ok := obj.(metav1.Object)
 	if !ok || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1") {
@@ -181,8 +181,8 @@ func (s *Server) wire(accept string) runtime.SerializerInfo {
 	return info
 }
 
-// Subject returns the name and groups of a request's client certificate. The CA must have signed the
-// certificate, and it must be valid at now.
+// Subject returns the name and groups of a request's client certificate. It returns false if the CA has not signed the certificate, or if
+// the certificate is not valid at the time now.
 func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "", nil, false

@@ -21,8 +21,8 @@ type File struct {
 	count int            // number of pages
 }
 
-// Open returns the content of a database file and its -wal. The page size is that in the header of the database, or that of the -wal if
-// this header is damaged, or size if both headers are damaged.
+// Open returns the content of a database file and its -wal. It takes the page size from the header of the database. If that header is
+// damaged, it takes the page size from the header of the -wal. If both are damaged, it uses the parameter size.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n
@@ -63,8 +63,8 @@ func walSize(wal []byte) int {
 	return 0
 }
 
-// replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the salts of the header, and a valid
-// checksum over the header and all frames up to it.
+// replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the same salts as the header. Its
+// checksum must be valid for the header and all frames up to this one.
 func (f *File) replay(wal []byte) {
 	if walSize(wal) != f.size {
 		return
@@ -111,8 +111,8 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// freePages returns the pages on the free list. It omits pages to which a page in use refers. A damaged list may contain any page, and
-// the rows of such a page would be lost.
+// freePages returns the pages on the free list. A damaged list may contain any page, whose rows would then be lost. freePages therefore
+// omits pages to which a page in use refers.
 func (f *File) freePages() map[int]bool {
 	free := f.freeList()
 	var used []int
@@ -121,7 +121,7 @@ func (f *File) freePages() map[int]bool {
 			used = append(used, f.children(n)...)
 		}
 	}
-	for len(used) > 0 { // ends because each round removes a page from free
+	for len(used) > 0 { // this loop ends, because each page is added only after its removal from free
 		n := used[len(used)-1]
 		used = used[:len(used)-1]
 		if free[n] {
@@ -152,8 +152,8 @@ func (f *File) freeList() map[int]bool {
 	return free
 }
 
-// markTrunk adds the pages in a trunk page of the free list, and returns the next trunk page. It ignores a page that cannot be a trunk
-// page.
+// markTrunk reads a trunk page, which is a part of the free list. It adds the pages that the trunk page lists, and returns the next trunk
+// page. It ignores a page that cannot be a trunk page.
 func (f *File) markTrunk(n int, free map[int]bool) (next int) {
 	p := f.pages[n]
 	if p == nil {

@@ -15,7 +15,7 @@ const (
 	leaf     = 10
 )
 
-// A Row is a row of any table.
+// A Row is a row of a table. The name of the table is not known.
 type Row struct {
 	Page   int
 	Values []any // nil, int64, float64, string or []byte, in the stored order, which begins with the key columns
@@ -42,7 +42,7 @@ func (f *File) Rows() iter.Seq[Row] {
 func (f *File) cells(n int) (list [][]byte) {
 	p, at := f.pages[n], 0
 	if n == 1 {
-		at = header // page 1 contains the schema, unless it is damaged; the schema is a table with row IDs
+		at = header // in an intact file, page 1 contains only the schema, which is a table with row IDs and is skipped
 	}
 	skip, content := 0, at+8
 	switch p[at] {
@@ -90,9 +90,9 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 	}
 	data = slices.Clone(data)
 	next := int(binary.BigEndian.Uint32(p[at:]))
-	for len(data) < total { // ends because each page adds data
+	for len(data) < total { // this loop ends, because each page adds data
 		q := f.pages[next]
-		if q == nil || isZero(q) { // blocks that a card has lost read as zeros
+		if q == nil || isZero(q) { // blocks that an SD card has lost contain only zeros
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
@@ -118,7 +118,7 @@ func (f *File) localSize(total int) int {
 	return least
 }
 
-// varint reads a number of up to nine bytes. n is its length, or 0 if the number is invalid.
+// varint reads a number of up to nine bytes. The second result is the length of the number in bytes, or 0 if the number is invalid.
 func varint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {
@@ -132,7 +132,7 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// record decodes the columns of a row. The columns must have exactly the length of the record.
+// record decodes the columns of a row. It returns false if the columns are shorter or longer than the record.
 func record(b []byte) (values []any, ok bool) {
 	size, n := varint(b)
 	if n == 0 || size < uint64(n) || size > uint64(len(b)) {
@@ -154,7 +154,7 @@ func record(b []byte) (values []any, ok bool) {
 	return values, len(body) == 0 && len(values) > 0
 }
 
-// column decodes a value of a serial type.
+// column decodes a value of the given serial type (a number that encodes type and length).
 func column(t uint64, b []byte) (v any, length int, ok bool) {
 	switch {
 	case t == 0:

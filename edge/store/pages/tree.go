@@ -41,8 +41,8 @@ func (f *File) children(n int) (list []int) {
 	return list
 }
 
-// root returns the first page of the table that a cell of the schema describes, which is the fourth column. It returns 0 if it cannot be
-// read.
+// root returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the column
+// cannot be read, root returns 0.
 func root(cell []byte) int {
 	_, size := varint(cell)
 	_, id := varint(cell[size:])

@@ -24,7 +24,7 @@ func bridgeActions() actions {
 	}
 }
 
-// bridgeConf has the configuration fields of the type bridge.
+// bridgeConf contains the configuration of the plugin type bridge.
 type bridgeConf struct {
 	Bridge           string `json:"bridge"`
 	IsGateway        bool   `json:"isGateway"`
@@ -76,7 +76,8 @@ func (c *call) bridge() (*bridgeConf, error) {
 	return b, nil
 }
 
-// veth returns the name of the veth end on the node. The name is derived from the request, so DEL needs no result.
+// veth returns the name of the veth end on the node. The name is derived from the request. The command DEL can therefore find it without
+// the result of ADD.
 func (c *call) veth() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]
@@ -131,7 +132,7 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 	return result, c.describe(result, port)
 }
 
-// route sets the gateways that the IPAM plugin left empty, and returns the addresses of the bridge.
+// route sets gateways that the IPAM plugin has not set, and returns the addresses that the bridge needs.
 func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.Prefix, error) {
 	var onBridge []netip.Prefix
 	gateway := map[bool]netip.Addr{} // by family; true is IPv4
@@ -177,8 +178,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure removes that address if
-// forceAddress is set. Otherwise it returns an error.
+// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure returns an error. With
+// forceAddress, it removes that address instead.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}
@@ -213,7 +214,7 @@ func (c *call) masquerade(t *nft.Table, addresses []netip.Prefix) {
 	}
 }
 
-// describe adds the interfaces to the result.
+// describe adds the bridge and both ends of the veth pair to the result.
 func (c *call) describe(result *current.Result, port bridge.Port) error {
 	h, err := c.Host.Netlink()
 	if err != nil {
@@ -262,7 +263,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if err := bridge.Detach(c.Host, c.veth()); err != nil {
 		return err
 	}
-	if c.Args.Netns != "" { // another implementation uses another name for the end on the node
+	if c.Args.Netns != "" { // if another implementation has created the pair, its end on the node has another name
 		if err := bridge.Detach(netns.At(c.Args.Netns), c.Args.IfName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -34,8 +34,7 @@ type Exec struct {
 	Host netns.NS
 }
 
-// FindInPath returns the path of a type for ExecPlugin. A built-in type has precedence over an
-// executable of the same name.
+// FindInPath returns the path of a plugin type, for ExecPlugin. A built-in type has precedence over an executable with the same name.
 func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	if IsBuiltIn(kind) {
 		return builtin + kind, nil
@@ -96,14 +95,14 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	case out.truncated:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
-	// The limit is needed because the library decodes the result several times, once for each CNI version.
+	// Limit the memory, because the library decodes the result several times, once for each CNI version.
 	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.kept, nil
 }
 
-// failure returns the error that a plugin wrote: the JSON error of the specification, or else the text of stderr.
+// failure returns the error of a plugin: the JSON object that the specification requires, or else the text of stderr.
 func failure(name string, err error, out []byte, stderr string) error {
 	var pluginErr types.Error
 	if json.Unmarshal(out, &pluginErr) == nil && pluginErr.Msg != "" {
@@ -115,7 +114,7 @@ func failure(name string, err error, out []byte, stderr string) error {
 	return fmt.Errorf("plugin %s: %w", name, err)
 }
 
-// bounded stores the first bytes that are written to it.
+// bounded is an io.Writer that stores only the first bytes, up to a maximum.
 type bounded struct {
 	kept      []byte
 	max       int
@@ -149,7 +148,7 @@ func Main(kind string) int {
 	return 0
 }
 
-// asTypes returns the CNI error that err wraps, because skel prints only CNI errors.
+// asTypes unwraps a CNI error, because package skel prints only CNI errors.
 func asTypes(err error) error {
 	var coded *types.Error
 	if errors.As(err, &coded) {

@@ -16,19 +16,19 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
 )
 
-// hostLocalDir is the default directory of the upstream host-local.
+// hostLocalDir is the default lease directory. The upstream plugin host-local has the same default.
 const hostLocalDir = "/var/lib/cni/networks"
 
 func hostLocalActions() actions {
-	// An IPAM plugin receives the configuration of its calling plugin, so every field is allowed.
+	// An IPAM plugin receives the whole configuration of the plugin that calls it, so every field is allowed.
 	return actions{
 		fields: "*", add: hostLocalAdd, del: hostLocalDel,
 		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
 	}
 }
 
-// withLeases locks the lease directory of the call's network and passes it to use. The directory has upstream's format: a file for each
-// address, and a file for each range with the last assigned address.
+// withLeases locks the lease directory of the network and calls the function use with it. The directory has the format of the upstream
+// plugin: a file for each leased address, and a file for each range set with the last assigned address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()
 	if err != nil {
@@ -87,7 +87,8 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 	return result, nil
 }
 
-// reserve reserves the requested address, or the next free address in cyclic order if none is requested. The caller holds the lock.
+// reserve reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller holds
+// the lock of the directory.
 func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)

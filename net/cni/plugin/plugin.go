@@ -30,9 +30,9 @@ type Request struct {
 	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// actions implements a plugin type. A nil function means that the command has no effect and succeeds.
+// actions contains the functions of a plugin type, one for each CNI command. If a function is nil, the command does nothing and succeeds.
 type actions struct {
-	fields string // the additional configuration fields of this type; * allows any
+	fields string // names of the configuration fields that only this type allows; * allows all fields
 	add    func(context.Context, *call) (*current.Result, error)
 	del    func(context.Context, *call) error
 	check  func(context.Context, *call) error
@@ -40,7 +40,7 @@ type actions struct {
 	status func(context.Context, *call) error
 }
 
-// call is a request with its common configuration fields.
+// call is a request, together with the decoded configuration fields that all types have.
 type call struct {
 	*Request
 	conf types.PluginConf
@@ -85,7 +85,7 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must work for a configuration that is no longer accepted
+	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must also work for a configuration that a newer version rejects
 		if err := unsupported(kind, does.fields, r.Args.StdinData); err != nil {
 			return nil, err
 		}
@@ -173,19 +173,20 @@ func (c *call) previousResult() (*current.Result, error) {
 	return result, nil
 }
 
-// label returns the name that marks the nftables entries of an attachment. The first part of the name identifies the network.
+// label returns the text that identifies an attachment in the comments of nftables entries. The first part of the text identifies the
+// network.
 func label(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])
 }
 
-// isOwn reports whether l is the label of this attachment.
+// isOwn reports whether the given label belongs to this attachment.
 func (c *call) isOwn(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// staleLabels returns a function that reports whether GC has to remove the entries with a label: the label belongs to this network, and its
-// attachment is not valid any more.
+// staleLabels returns a function that reports whether the command GC must remove the entries with a given label. These are the labels of
+// this network whose attachment is not valid any more.
 func (c *call) staleLabels() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {

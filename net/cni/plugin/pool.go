@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// pool is the resolved configuration of host-local.
+// pool is the configuration of host-local after defaults were applied and addresses were parsed.
 type pool struct {
 	network    string
 	dir        string
@@ -180,7 +180,7 @@ func lastUsable(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// request stores the addresses that the caller requests.
+// request records the addresses that the caller requests, which may be in three places of the request.
 func (p *pool) request(ips []string, cniArgs string) error {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if key, value, _ := strings.Cut(pair, "="); key == "IP" && value != "" {

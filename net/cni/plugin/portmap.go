@@ -39,7 +39,8 @@ func (c *call) mappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// ports returns the host ports for the mappings. The addresses are those of the result.
+// ports returns the host ports for the requested mappings. They lead to the pod's addresses, which are in the result of the previous
+// plugin.
 func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
 	mappings, err := c.mappings()
 	if err != nil || len(mappings) == 0 {
@@ -87,13 +88,13 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // after the rule that protects localnet has been added
+	if err := localnet(c.Host, ports); err != nil { // only after the rule of the chain guard is in the kernel
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
-// localnet makes the pods of the ports reachable from 127.0.0.1. It sets route_localnet on the pods' interfaces on the node.
+// localnet makes host ports usable at 127.0.0.1. For this purpose it sets route_localnet on the node's interfaces to the pods.
 func localnet(host netns.NS, ports []nft.Port) error {
 	names, err := interfaces(host, ports)
 	if err != nil {
@@ -107,7 +108,7 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet clears route_localnet on the node's interfaces to the pods of the removed ports. It skips interfaces that a remaining port
+// unlocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining port
 // needs.
 func unlocalnet(host netns.NS, removed, remaining []nft.Port) error {
 	names, err := interfaces(host, removed)
@@ -173,7 +174,7 @@ func portmapDel(ctx context.Context, c *call) error {
 		}
 		// Remove only the ports. DEL of the type bridge removes the other entries of this attachment.
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.isOwn(p.Owner) })
-		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule that protects localnet is removed
+		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule of the chain guard may be removed
 	})
 	if err := errors.Join(err, kept); err != nil {
 		return err

@@ -18,8 +18,8 @@ type Store interface {
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Test checks that a store fulfils the contract of ipam.Store. Calls of open with the same name
-// return stores with the same durable state.
+// Test checks that a store behaves as the comments of ipam.Store require. Two calls of the function open with the same name must return
+// stores with the same durable content.
 func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 	one, two := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("fd00:10:42::2")
 	ctx := t.Context()
@@ -102,8 +102,8 @@ type Memory struct {
 	mu     sync.Mutex
 	leases map[netip.Addr]string
 
-	// Fail, if it is not nil, is called before each change. An error of Fail is returned instead of making the change. If After is set,
-	// Memory makes the change nevertheless, as if only the reply had been lost.
+	// Fail is called before each change, and may be nil. If it returns an error, the change is not made, and the caller gets the error. If
+	// After is true, the change is made nevertheless, as if only the reply had been lost.
 	Fail  func(op string) error
 	After bool
 }

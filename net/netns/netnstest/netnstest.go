@@ -19,7 +19,7 @@ func New(t testing.TB) (netns.NS, string) {
 	return ns, path
 }
 
-// NewUntilEnd does the same as New without a cleanup at the end of the test. The namespace exists until the caller calls end.
+// NewUntilEnd is like New, but does not remove the namespace at the end of the test. The caller must call the returned function end.
 func NewUntilEnd(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
