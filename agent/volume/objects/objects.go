@@ -227,8 +227,9 @@ func (o *Objects) Retry() {
 	o.Certs.Retry()
 }
 
-// ForgetVersions makes all objects be listed again. It must be called when the control plane was restored or
-// replaced, because the stored resource versions are then no longer valid.
+// ForgetVersions discards the stored resource versions, so that all objects are listed again. It must be
+// called when the control plane was restored or replaced, because the resource versions are then no longer
+// valid.
 func (o *Objects) ForgetVersions(ctx context.Context) {
 	if err := o.API.DropVersions(ctx); err != nil {
 		o.c.Log.Error("cannot store that the resource versions of objects are void: the agent will use them after a restart",
@@ -240,7 +241,7 @@ func (o *Objects) ForgetVersions(ctx context.Context) {
 // annotation of the pod, has changed. It never blocks.
 func (o *Objects) MarkOutdated(uid types.UID) { o.dirty.Add(uid) }
 
-// Run keeps the objects current, and the volumes that contain their data, until ctx ends.
+// Run updates the objects, and the volumes that contain their data, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if o.API != nil {
