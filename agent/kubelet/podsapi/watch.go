@@ -44,7 +44,7 @@ type watch struct {
 	to       grpc.ServerStreamingServer[api.WatchPodsEvent]
 	known    map[types.UID]types.NamespacedName // the pods that were sent and not removed since
 	version  uint64                             // of the pods that were sent
-	late     *time.Timer                        // runs while an event is sent
+	late     *time.Timer                        // timeout of the event that is being sent
 	sendTime time.Duration
 }
 

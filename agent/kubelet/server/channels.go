@@ -20,9 +20,10 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// channelProtocols returns the supported WebSocket subprotocols. In each of them a message begins with its channel number.
-// Those with base64 are text, and terminals in browsers use them. The implementation in k8s.io/cri-streaming is not used,
-// because it does not support v5, does not detect that a client has disconnected, and buffers messages of up to 32 MiB.
+// channelProtocols returns the supported WebSocket subprotocols. In each of them a message begins with its
+// channel number. The subprotocols with base64 send text messages. Terminals in browsers use them. The
+// implementation in k8s.io/cri-streaming is not used, because it does not support v5, does not detect that a
+// client has disconnected, and buffers messages of up to 32 MiB.
 func channelProtocols() []string {
 	return []string{
 		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText,

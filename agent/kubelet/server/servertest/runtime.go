@@ -261,8 +261,8 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// OutputBytes is the number of bytes that a container writes to a client that attaches without standard input, and that PortGives
-// sends.
+// OutputBytes is the number of bytes that PortGives sends, and that a container writes to a client that
+// attaches without standard input.
 const OutputBytes = 512 << 10
 
 // Bytes returns the first n bytes of the output of give. n must be a multiple of 16.
