@@ -91,9 +91,9 @@ func (c *watchedConn) Close() (err error) {
 	return err
 }
 
-// Once Close has been called, Read returns no more data and waits for the end of the connection. Close itself
-// reads the data, so Read could return only fragments. The library would treat these as invalid, and would
-// end the session before the peer has read everything.
+// Read returns no more data once Close has been called. It then waits for the end of the connection. Close
+// itself reads the data, so Read could return only fragments. The library would treat these as invalid, and
+// would end the session before the peer has read everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.closing:

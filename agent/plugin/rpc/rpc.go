@@ -123,8 +123,8 @@ func newListener(l net.Listener, first net.Conn) *listener {
 	return out
 }
 
-// The first call of Accept returns the connection that has already been accepted. Later calls
-// wait until fewer than maxConnections connections are open, and then accept one.
+// Accept waits until fewer than maxConnections connections are open, and then accepts one. The
+// first call returns the connection that has already been accepted.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case l.places <- struct{}{}:

@@ -31,7 +31,8 @@ func TestSecurityMerge(t *testing.T) {
 		t.Errorf("%+v", sc)
 	}
 	ctr.SecurityContext = &v1.SecurityContext{Privileged: ptr(true), SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr("p.json")}}
-	if sc, _ = securityContext(p, ctr, aNode(), nil); !sc.Privileged || sc.MaskedPaths != nil || sc.Seccomp.LocalhostRef != "/k/seccomp/p.json" {
+	if sc, _ = securityContext(p, ctr, aNode(), nil); !sc.Privileged || sc.MaskedPaths != nil ||
+		sc.Seccomp.LocalhostRef != "/k/seccomp/p.json" {
 		t.Errorf("%+v", sc)
 	}
 	n := aNode()
@@ -39,7 +40,8 @@ func TestSecurityMerge(t *testing.T) {
 	if sc, _ = securityContext(aPod(), &v1.Container{}, n, &api.Image{Username: "app"}); sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.RunAsUsername != "app" || sc.RunAsUser != nil {
 		t.Errorf("%+v", sc)
 	}
-	if sc, _ = securityContext(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined || sc.NoNewPrivs {
+	if sc, _ = securityContext(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined ||
+		sc.NoNewPrivs {
 		t.Errorf("%+v", sc)
 	}
 }
