@@ -112,7 +112,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && mayChange(*old) { // take over only the reason, because the file of the message may be gone
+			if old := find(before, c.Id); old != nil && mayChange(*old) { // copy only the reason: the file of the message may be gone
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
