@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// The maximum numbers of connections to one port. maxSessions is for authorized sessions (exec, attach, port-forward). They
-// have a separate limit, because the sessions of all users come from the API server's address.
+// The maximum numbers of connections to one port. Authorized sessions (exec, attach, port-forward) have a
+// separate limit, maxSessions, because the sessions of all users come from the API server's address.
 const (
 	maxConns    = 256
 	maxSessions = 2048

@@ -68,9 +68,9 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 	}
 }
 
-// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume limit. The
-// pod's controller then creates another pod, which the scheduler places on a node with a free slot. reject does
-// nothing unless the CSIDriver object sets an update period for the limit.
+// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume
+// limit. The pod's controller then creates another pod, which the scheduler places on a node with a free
+// slot. It does nothing unless the CSIDriver object sets an update period for the limit.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {

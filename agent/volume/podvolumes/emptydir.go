@@ -44,7 +44,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		}
 		return dir, nil
 	case v1.StorageMediumMemory:
-		there, err := mounted(dir)
+		there, err := isMountPoint(dir)
 		if err != nil || there {
 			return dir, err
 		}
@@ -55,7 +55,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil {
 			return "", err
 		}
-		there, err := mounted(dir)
+		there, err := isMountPoint(dir)
 		if err != nil || there {
 			return dir, err
 		}

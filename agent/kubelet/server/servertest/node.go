@@ -64,7 +64,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	}
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
-	cfg := server.Config{IgnoredFields: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+	cfg := server.Config{IgnoredFields: ignoredFields, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode,
 		Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"),
@@ -212,8 +212,9 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// ignored returns the fields of a pod that have no effect on a node without limits of storage.
-func ignored(pod *v1.Pod) (fields, sentences []string) {
+// ignoredFields returns the fields of a pod that have no effect on a node without storage
+// limits.
+func ignoredFields(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, admit.Node{}) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
 	}

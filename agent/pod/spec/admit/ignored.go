@@ -41,7 +41,7 @@ func DescribeIgnored(list []IgnoredField) string {
 	return b.String()
 }
 
-// ignored is a row of the tables below.
+// An ignored is one row of the tables of ignored fields.
 type ignored struct {
 	there   bool
 	path    *field.Path
