@@ -26,8 +26,8 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// inUseTimeout is the maximum time to wait until the API server lists a volume as in use. After that the volume is
-// mounted anyway, because a server that cannot be reached cannot detach the volume either.
+// inUseTimeout is the maximum time to wait until the API server lists a volume as in use. After this time the
+// volume is mounted anyway: an API server that cannot be reached cannot cause a detach either.
 const inUseTimeout = 5 * time.Second
 
 // csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name from the volume

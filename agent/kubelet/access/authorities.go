@@ -21,8 +21,8 @@ import (
 // credentialID is the key of the user's extra field that contains the ID of the certificate.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// authorities has the CAs of client certificates. When a client presents a certificate, the file is read again if it has
-// changed. If it cannot be read or parsed, the previous CAs remain in use.
+// authorities contains the CAs of client certificates. When a client presents a certificate, the file is read
+// again if it has changed. If the file cannot be read or parsed, the previous CAs remain in use.
 type authorities struct {
 	path string
 	log  *slog.Logger
@@ -37,13 +37,13 @@ func newAuthorities(path string, log *slog.Logger) *authorities {
 	return &authorities{path: path, log: log}
 }
 
-// user verifies the client's certificate and returns its user. It returns nil if there is no certificate, or if the
-// certificate has no common name.
+// user verifies the client's certificate and returns the user that it names. The result is nil if there is no
+// certificate, or if the certificate has no common name.
 func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
 	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {
 		return nil, nil
 	}
-	pool := a.current()
+	pool := a.currentPool()
 	if pool == nil {
 		return nil, fmt.Errorf("verify a client certificate: no CAs could be read from %s", a.path)
 	}
@@ -60,12 +60,12 @@ func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserIn
 		return nil, nil
 	}
 	sum := sha256.Sum256(leaf.Raw)
-	return authenticated(&authn.UserInfo{Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization,
+	return addAuthenticatedGroup(&authn.UserInfo{Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization,
 		Extra: map[string]authn.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}), nil
 }
 
-// authenticated returns u with the group of all authenticated users.
-func authenticated(u *authn.UserInfo) *authn.UserInfo {
+// addAuthenticatedGroup returns a user with the group of all authenticated users added.
+func addAuthenticatedGroup(u *authn.UserInfo) *authn.UserInfo {
 	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticated) {
 		return u
 	}
@@ -74,9 +74,9 @@ func authenticated(u *authn.UserInfo) *authn.UserInfo {
 	return &known
 }
 
-// current returns the CAs. It first reads the file again if it has changed. The result is nil if the file could never be
-// read.
-func (a *authorities) current() *x509.CertPool {
+// currentPool returns the CAs. It first reads the file again if the file has changed. The result is nil if
+// the file could never be read.
+func (a *authorities) currentPool() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	info, err := os.Stat(a.path)

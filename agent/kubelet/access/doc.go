@@ -6,7 +6,6 @@
 //	        --> handler
 //
 // A client certificate is verified for each request, against a CA file that is read again when it changes.
-// A TokenAuthenticator verifies tokens, and an Authorizer decides about permissions. The rules are
-// those of
+// A TokenAuthenticator verifies tokens, and an Authorizer checks permissions. The rules are those of
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/
 package access

@@ -22,8 +22,8 @@ type TokenAuthenticator interface {
 
 // An Authorizer decides whether a user has a permission.
 type Authorizer interface {
-	// Authorize decides about spec.ResourceAttributes. The request is allowed only if status.Allowed is true. After an
-	// error there is no decision.
+	// Authorize checks whether the user has the permission in spec.ResourceAttributes. The request is allowed
+	// only if the field Allowed of the result is true. An error means that there is no decision.
 	Authorize(ctx context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error)
 }
 
@@ -108,9 +108,9 @@ func answer(w http.ResponseWriter, code int, text string) {
 
 var errUnknownToken = errors.New("invalid bearer token")
 
-// authenticate returns the user of a request. It returns nil if the request has no credentials and anonymous requests are
-// not allowed. It returns an error for invalid credentials, even if anonymous requests are allowed. If the certificate is
-// valid, the token is not verified.
+// authenticate returns the user of a request. It returns nil if the request has no credentials and anonymous
+// requests are not allowed. It returns an error for invalid credentials, even if anonymous requests are
+// allowed. It does not verify the token if the request has a valid client certificate.
 func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	user, certErr := g.authorities.user(r.TLS, g.Now())
 	if user != nil {
@@ -141,7 +141,7 @@ func (g *Filter) token(r *http.Request) (*authn.UserInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authenticate token: %w", err)
 	}
-	return authenticated(user), nil
+	return addAuthenticatedGroup(user), nil
 }
 
 // authorize decides whether the user may make the request. It returns the status code of the response, which is 200 if the

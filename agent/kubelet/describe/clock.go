@@ -5,7 +5,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A Clock returns the clock of a link in the type of the local API.
+// A Clock converts the state of a link's clock to the type of the local API.
 type Clock struct{ *link.Link }
 
 // Clock returns the state of the clock.

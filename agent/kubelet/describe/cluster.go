@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// cluster returns the state of the link to the control plane. Since is computed from now, because the link's own time is
-// wrong if the clock was set since.
+// cluster returns the state of the link to the control plane. The field Since is computed from the parameter
+// now and the elapsed time. The time that the link recorded is wrong if the clock was set after it.
 func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()

@@ -77,7 +77,7 @@ type Describer struct{ c Config }
 // New returns a Describer.
 func New(c Config) *Describer { return &Describer{c} }
 
-// Status adds to a status the parts that the Describer collects.
+// Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.explain(s.Troubles)
 	s.Sources = a.describeSources()

@@ -10,8 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// failedHooks returns a pod's failed postStart hooks, sorted by container. The status of the pod shows the failure only
-// until the container waits for its restart. The event never contains the reason of the failure, as with a kubelet.
+// failedHooks returns a pod's failed postStart hooks, sorted by container. The status of the pod shows the
+// failure only until the container waits for its restart. As with a kubelet, the event does not contain the
+// reason of the failure.
 func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	for k, f := range failed {
 		if k.Op == plan.PostStart {

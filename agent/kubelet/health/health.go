@@ -19,7 +19,7 @@ type Config struct {
 	StartsBlocked func() string        // returns why no more pods are started; empty if pods are started
 }
 
-// Health has the checks of the node's health. A check runs when it is called.
+// Health checks the node when a check is called. Nothing runs in the background.
 type Health struct{ c Config }
 
 // New returns a Health.

@@ -32,8 +32,9 @@ func newSet(path string) set {
 	return set{root: dir, sub: ".", dir: dir, base: base}
 }
 
-// rotated returns the names of the rotated files, without .gz and sorted by age. The oldest is first.
-func (s set) rotated() ([]string, error) {
+// rotatedNames returns the names of the rotated files, without .gz and sorted by age. The oldest is
+// first.
+func (s set) rotatedNames() ([]string, error) {
 	entries, err := list(s.root, s.sub)
 	if err != nil {
 		return nil, err
@@ -48,8 +49,8 @@ func (s set) rotated() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// list reads a directory. A single system call returns up to some hundred names. os.ReadDir needs several calls, and may
-// omit a file that is renamed between them.
+// list reads a directory. Its buffer is large enough to read some hundred names in one system call.
+// os.ReadDir needs several calls, and may omit a file that is renamed between them.
 func list(root, sub string) ([]string, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -83,7 +84,7 @@ type file struct {
 	size   int64  // size when it was opened; set only for the newest file
 	stem   string // last known name, without .gz
 	scan   *scanner
-	bad    error // the damage of the file, at which reading ended
+	bad    error // the error at which reading ended because the file is damaged
 }
 
 // open opens the file with the given name. If it does not exist, it opens the compressed file.
@@ -149,7 +150,8 @@ func (f *file) close() {
 	}
 }
 
-// next returns the next entry. At damage in a compressed file it returns io.EOF, so that newer files can still be read.
+// next returns the next entry. If a compressed file is damaged, it returns io.EOF, so that newer files can
+// still be read.
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
 	if err != nil && !f.plain {
@@ -195,9 +197,10 @@ func (f *file) seekUnfinished() error {
 	return err
 }
 
-// name returns the current name of a file and whether the file still exists. If it does not, the name is the last known
-// one. A hidden name counts as deleted, because NFS gives such a name to an open file that is deleted.
-func (s set) name(f *file) (name string, exists bool, err error) {
+// nameOf returns the current name of a file and whether the file still exists. If the file was deleted, the
+// name is its last known one. A file with a hidden name counts as deleted, because NFS gives such a name to
+// an open file that is deleted.
+func (s set) nameOf(f *file) (name string, exists bool, err error) {
 	if !f.plain {
 		return f.stem, true, nil
 	}
@@ -213,20 +216,20 @@ func (s set) name(f *file) (name string, exists bool, err error) {
 	return name, !deleted, nil
 }
 
-// openNewest opens the current log file, and lists the rotated files that are older, the oldest first. The file is nil if
-// there is no current log file. The list is read after the file is opened. Otherwise a file that is rotated in between
-// would be missing.
+// openNewest opens the current log file, and lists the older, rotated files, the oldest first. The returned
+// file is nil if there is no current log file. The directory is read after the file is opened. Otherwise a
+// file that is rotated in between would be missing.
 func (s set) openNewest() (*file, []string, error) {
 	f, err := s.open(s.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	names, err := s.rotated()
+	names, err := s.rotatedNames()
 	if err != nil || f == nil {
 		f.close()
 		return nil, names, err
 	}
-	own, _, err := s.name(f) // it may have been rotated after it was opened
+	own, _, err := s.nameOf(f) // it may have been rotated after it was opened
 	if err != nil {
 		f.close()
 		return nil, nil, err
@@ -237,8 +240,8 @@ func (s set) openNewest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// openFirst opens the oldest rotated file for which match returns true. If there is none, it opens the current log file. It
-// returns nil if that does not exist either.
+// openFirst opens the oldest rotated file for which the function match returns true. If there is no such
+// file, it opens the current log file. If there is no current log file either, it returns nil.
 func (s set) openFirst(match func(rotated string) bool) (*file, error) {
 	for {
 		newest, older, err := s.openNewest()
@@ -262,7 +265,7 @@ var errGone = errors.New("the log was removed")
 
 // openNext opens the next newer file than f. It returns nil if there is none yet, and errGone if the log was removed.
 func (s set) openNext(f *file) (*file, error) {
-	name, exists, err := s.name(f)
+	name, exists, err := s.nameOf(f)
 	if err != nil {
 		return nil, err
 	}

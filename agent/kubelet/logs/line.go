@@ -16,7 +16,7 @@ const (
 // is returned in pieces.
 const maxLine = 64 << 10
 
-// An entry is one raw line, or a piece of one.
+// An entry is one raw line of the log, or a piece of a long line.
 type entry struct {
 	time    time.Time
 	stderr  bool
@@ -69,7 +69,7 @@ func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, 
 // next returns the next entry. It skips lines that are not in CRI format, such as a block of zeros after a power loss.
 func (s *scanner) next() (entry, error) {
 	for {
-		line, complete, err := s.line()
+		line, complete, err := s.readLine()
 		if err != nil {
 			return entry{}, err
 		}
@@ -118,9 +118,9 @@ func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
 	return e, true
 }
 
-// line returns the content up to the next newline. If the buffer is full and has no newline, it returns the whole buffer,
-// and complete is false.
-func (s *scanner) line() (line []byte, complete bool, err error) {
+// readLine returns the content up to the next newline. If the buffer is full and contains no newline, it
+// returns the whole buffer, and false for complete.
+func (s *scanner) readLine() (line []byte, complete bool, err error) {
 	for searched := s.start; ; {
 		if i := bytes.IndexByte(s.buf[searched:s.end], '\n'); i >= 0 {
 			line = s.buf[s.start : searched+i]

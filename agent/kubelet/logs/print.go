@@ -36,8 +36,8 @@ func newPrinter(w io.Writer, o Options) *printer {
 	return &printer{w: w, o: o, left: o.LimitBytes}
 }
 
-// entry adds an entry. It returns errLimit when LimitBytes is reached.
-func (p *printer) entry(e entry) error {
+// addEntry adds an entry to the output. It returns errLimit when LimitBytes is reached.
+func (p *printer) addEntry(e entry) error {
 	if e.stderr && p.o.Stream == Stdout || !e.stderr && p.o.Stream == Stderr {
 		return nil
 	}

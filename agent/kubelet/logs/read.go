@@ -22,8 +22,9 @@ type Options struct {
 // A Flusher is implemented by a writer with a buffer.
 type Flusher interface{ Flush() error }
 
-// While following a log, Read calls ended after each interval settled. It also calls ended shortly after a writer has
-// closed a log file: after the time settling, because the runtime may notice the exit later than inotify.
+// While Read follows a log, it calls the function ended at the interval endCheckInterval. It also calls the
+// function when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
+// notice the exit later than inotify.
 const (
 	closeDelay       = 20 * time.Millisecond
 	endCheckInterval = 5 * time.Second
@@ -38,15 +39,16 @@ var (
 	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is not stored")
 )
 
-// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was opened. With
-// Follow, it waits for more output, and returns nil once ended has returned true and all output is written.
+// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was
+// opened. With Follow, it waits for more output. It returns nil when the function ended has returned true and
+// all output is written.
 //
 // Read never skips lines silently. It stops where lines are missing, and returns ErrMissed. If a compressed file is
 // damaged, it continues with the next file and returns the error in the end. The current file stays open, so only later
 // files can be removed before they are read.
 //
-// If w is a Flusher, Read flushes it whenever no more output is available, and at the end. It does not flush it after an
-// error, so that the caller can still send an error status if nothing was written.
+// If w is a Flusher, Read flushes it whenever no more output is available, and at the end. After an error
+// Read does not flush it, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
 	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
 	r.print = newPrinter(r.out, o)
@@ -145,7 +147,7 @@ func (r *reader) drain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.print.entry(e); err != nil {
+		if err := r.print.addEntry(e); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -168,14 +170,14 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	missed := r.missed(next)
+	missed := r.checkMissed(next)
 	if next == nil {
 		return false, missed
 	}
 	// The writer no longer uses the current file, but may have written to it after the last drain.
 	err = r.drain(ctx)
 	if e, ok := r.cur.scan.unfinishedEntry(); ok && err == nil {
-		err = r.print.entry(e)
+		err = r.print.addEntry(e)
 	}
 	r.bad = cmp.Or(r.bad, r.cur.bad)
 	r.cur.close()
@@ -183,23 +185,24 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, cmp.Or(err, missed)
 }
 
-// missed returns ErrMissed if a file between the current file and next was removed. If next is nil, it considers all files
-// after the current one. If the watch has lost events, missed reports lines as missing only if there is a next file and
-// the current one was removed. The oldest file is removed first, so no file after it is missing while it exists.
-func (r *reader) missed(next *file) error {
+// checkMissed returns ErrMissed if a file between the current file and the next one was removed. If the
+// parameter next is nil, it considers all files after the current one. If the watch has lost events, it
+// returns ErrMissed only if there is a next file and the current file was removed. The oldest file is always
+// removed first, so no later file is missing while the current one exists.
+func (r *reader) checkMissed(next *file) error {
 	if r.cur.stem == r.set.base {
 		return nil
 	}
 	known, name := r.watch.catchUp(), ""
 	if next != nil {
 		var err error
-		if name, _, err = r.set.name(next); err != nil {
+		if name, _, err = r.set.nameOf(next); err != nil {
 			return err
 		}
 	}
 	missed, sure := false, false
 	if known {
-		missed, sure = r.watch.missed(r.cur.stem, name, r.set.hasFile)
+		missed, sure = r.watch.hasMissed(r.cur.stem, name, r.set.hasFile)
 	}
 	if missed || !sure && next != nil && !r.set.hasFile(r.cur.stem) {
 		return ErrMissed
@@ -214,7 +217,7 @@ func (r *reader) finish() error {
 	}
 	r.bad = cmp.Or(r.bad, r.cur.bad)
 	if e, ok := r.cur.scan.unfinishedEntry(); ok {
-		if err := r.print.entry(e); err != nil {
+		if err := r.print.addEntry(e); err != nil {
 			return err
 		}
 	}

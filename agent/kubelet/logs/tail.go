@@ -8,8 +8,9 @@ import (
 	"os"
 )
 
-// tail opens the file that contains the first of the last n lines, at this line. It returns nil if there is no file. It
-// reads uncompressed files backwards, and only as far as necessary.
+// tail finds the last n lines of the log. It opens the file that contains the first of these lines, and moves
+// to this line. It returns nil if there is no file. It reads uncompressed files backwards, and only as far as
+// necessary.
 func (s set) tail(n int64, o Options) (*file, error) {
 	first, older, err := s.openNewest()
 	if err != nil {
@@ -64,7 +65,7 @@ func (f *file) seekTail(n int64, o Options) (int64, error) {
 		if err != nil {
 			break
 		}
-		if o.counts(e) {
+		if o.endsLine(e) {
 			lines++
 		}
 	}
@@ -76,20 +77,21 @@ func (f *file) seekTail(n int64, o Options) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if o.counts(e) {
+		if o.endsLine(e) {
 			skip--
 		}
 	}
 	return min(lines, n), nil
 }
 
-// counts reports whether e is the end of a line, of a stream that is printed.
-func (o Options) counts(e entry) bool {
+// endsLine reports whether an entry is the last one of its line, and the stream of the line is
+// printed.
+func (o Options) endsLine(e entry) bool {
 	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
 }
 
-// lastLines returns the offset and the number of the last lines of an uncompressed file, n at most. In the newest file an
-// unfinished last line counts as a line.
+// lastLines finds the last lines of an uncompressed file, at most n. It returns the offset of the first of
+// them and their number. In the newest file an unfinished last line counts as a line.
 func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int64, err error) {
 	if n == 0 {
 		return size, 0, nil
@@ -112,7 +114,7 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 		if ok {
 			met[e.stderr] = true
 		}
-		if ok && o.counts(e) {
+		if ok && o.endsLine(e) {
 			if lines == n {
 				return end, lines, nil
 			}
@@ -136,8 +138,8 @@ type backward struct {
 	floor int64 // lower bound of the search
 }
 
-// newlineBefore returns the offset of the last newline before pos. If there is none at the floor or later, it returns the
-// offset before the floor.
+// newlineBefore returns the offset of the last newline before pos. It searches down to the floor. If it finds
+// none, it returns floor-1.
 func (b *backward) newlineBefore(pos int64) (int64, error) {
 	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {

@@ -20,7 +20,7 @@ type watch struct {
 	removed []string // names without .gz
 	blind   bool     // events were lost, so removed is incomplete
 	closed  bool     // a writer closed a file
-	early   bool     // catchUp has read an event for which wait must not wait again
+	early   bool     // catchUp has already read an event, so the next waitForChange returns at once
 }
 
 // The inotify events of a watch. removals suffices if the log is not followed.
@@ -73,7 +73,7 @@ func (w *watch) waitForChange(ctx context.Context, d time.Duration) (closed bool
 	return closed, nil
 }
 
-// recordEvents records the events in b.
+// recordEvents decodes the inotify events in b and records them.
 func (w *watch) recordEvents(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(b[4:])
@@ -116,12 +116,13 @@ func (w *watch) catchUp() bool {
 	return true
 }
 
-// missed reports whether a file between name and next was removed, and does not exist in compressed form. next is empty if
-// there is no next file. missed deletes the recorded names that are older than next. sure is false if events were lost.
+// hasMissed reports whether a file between the files name and next was removed and does not exist in
+// compressed form. If there is no next file, the parameter next is empty. The result sure is false if events
+// were lost. hasMissed deletes the recorded names that are older than the next file.
 //
 // The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between
 // would count as missed.
-func (w *watch) missed(name, next string, there func(string) bool) (missed, sure bool) {
+func (w *watch) hasMissed(name, next string, there func(string) bool) (missed, sure bool) {
 	for _, gone := range w.removed {
 		missed = missed || isOlder(w.base, name, gone) && (next == "" || isOlder(w.base, gone, next)) && !there(gone)
 	}

@@ -12,7 +12,7 @@ const (
 	points   = 120
 )
 
-// A Reading is one measurement of the machine.
+// A Reading contains the resource use of the machine at one point in time.
 type Reading struct {
 	At         time.Time `json:"at"`
 	Cores      float64   `json:"cores"`  // average number of busy cores since the previous reading
@@ -24,7 +24,7 @@ type Reading struct {
 	SentBy     float64   `json:"out"`
 }
 
-// Machine measures the machine.
+// Machine returns the present resource use of the machine.
 type Machine interface {
 	Read(ctx context.Context) (Reading, error)
 }

@@ -26,7 +26,7 @@ const (
 	sendTime = 30 * time.Second
 )
 
-// Pods has the pods of this node and their statuses. *pods.Pods implements it.
+// Pods provides the pods of this node and their statuses. *pods.Pods implements it.
 type Pods interface {
 	Complete() bool
 	ChangedSince(than uint64) (changed []*v1.Pod, version uint64)
@@ -141,7 +141,7 @@ type watchers struct {
 	group  sync.WaitGroup
 }
 
-// enter adds a watcher. It returns an error for the client if there are too many.
+// enter adds a watcher. If there are too many watchers, it returns an error for the client.
 func (w *watchers) enter() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,7 +44,7 @@ type watch struct {
 	to       grpc.ServerStreamingServer[api.WatchPodsEvent]
 	known    map[types.UID]types.NamespacedName // the pods that were sent and not removed since
 	version  uint64                             // of the pods that were sent
-	late     *time.Timer                        // runs while an event is sent
+	late     *time.Timer                        // timeout of the event that is being sent
 	sendTime time.Duration
 }
 
@@ -94,7 +94,7 @@ func (w *watch) sendChanges() error {
 	return nil
 }
 
-// send sends an event. pod may be nil.
+// send sends an event. The parameter pod may be nil.
 func (w *watch) send(kind api.EventType, pod *v1.Pod) error {
 	e := &api.WatchPodsEvent{Type: kind}
 	if pod != nil {

@@ -134,8 +134,9 @@ func (a Config) accessFilter() *access.Filter {
 	return access.New(c)
 }
 
-// apiServer returns the API server's address, for which each port reserves connections. It returns none if the API server
-// is configured by a name. The ports then reserve connections for its address after its first authorized request.
+// apiServer returns the API server's address, for which each port reserves connections. If the API server is
+// configured by a name, it returns no address. The ports then reserve connections for the API server after
+// its first authorized request.
 func (a Config) apiServer() []netip.Addr {
 	if !a.Cluster {
 		return nil
@@ -171,8 +172,8 @@ func (a Config) tlsConfig() (*tls.Config, error) {
 		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. They are those of the CIS benchmark for Kubernetes.
-// Go's defaults include some without authenticated encryption.
+// strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. The list is that of the
+// CIS benchmark for Kubernetes. Go's default list includes suites without authenticated encryption.
 var strongCipherSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -182,8 +183,9 @@ var strongCipherSuites = []uint16{
 // hostLogs is the directory of the files below /logs/.
 const hostLogs = "/var/log"
 
-// Paths returns the part of the configuration that controls the paths on the kubelet's ports. setLevel changes the log
-// level at run time. It may be nil. allocated returns a pod with its allocated resources.
+// Paths returns the part of the configuration that controls the paths on the kubelet's ports. The function
+// setLevel changes the log level at run time, and may be nil. The function allocated returns a pod with its
+// allocated resources.
 func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) *v1.Pod) server.Kubelet {
 	k := &c.Kubelet
 	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}

@@ -17,10 +17,10 @@ import (
 // reachWithin is the timeout of CheckReachable.
 const reachWithin = 5 * time.Second
 
-// CheckReachable tests whether an API server could use the kubelet API, and returns an error if it could not. It makes a request to
-// the port at an address of the node, over TLS as Go's client supports it, with the node's own client certificate. The
-// same CA signs this certificate and that of the API server, so the port must accept it. If cert is nil, any response is a
-// success.
+// CheckReachable tests whether an API server could use the kubelet API, and returns an error if it could not.
+// It makes an HTTPS request to the port at an address of the node, with the node's own client certificate.
+// The port must accept this certificate, because the same CA signs the certificate of the API server. If cert
+// is nil, any response is a success.
 func (o *Ports) CheckReachable(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
 	for _, p := range o.all {
 		if p.field != "port" {

@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// accept ends the pods on hold, which the control plane does not have. With this request a user at the device confirms
-// that they are to end.
+// accept ends the pods on hold. These are pods that run on the node but that the control plane does not have.
+// With this request a user at the device confirms that the pods are to end.
 func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	if s.Accept == nil {
 		return api.Accepted{}, nil
@@ -15,8 +15,8 @@ func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	return s.Accept(r.Context())
 }
 
-// takeOver assigns the node's name to this machine. With this request a user at the device confirms that the machine
-// replaces the other one with this name, or that there is no other.
+// takeOver assigns the node's name to this machine. With this request a user at the device confirms that this
+// machine replaces the other machine with the same name, or that there is no other machine.
 func (s *Server) takeOver(r *http.Request) (api.TakenOver, error) {
 	done, err := s.TakeOver(r.Context(), r.URL.Query().Has("force"))
 	if err != nil {

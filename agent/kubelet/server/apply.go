@@ -17,7 +17,7 @@ import (
 // maxManifest is the maximum size of a manifest.
 const maxManifest = 8 << 20
 
-// maxIgnored is how much more of a manifest that is too large is read and discarded.
+// If a manifest is too large, up to maxIgnored bytes after maxManifest are read and discarded.
 const maxIgnored = 64 << 20
 
 // manifest returns the manifest in the body of a request.
@@ -71,8 +71,8 @@ func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	return done, nil
 }
 
-// wouldApply returns the changes that applying the pods would make. It returns an error if a pod of another source has the
-// same name.
+// wouldApply returns the changes that applying the pods would make. It returns an error if one of the pods
+// has the same name as a pod of another source.
 func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 	known := s.Pods.List()
 	done := make([]api.Applied, 0, len(pods))

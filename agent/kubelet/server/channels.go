@@ -20,9 +20,10 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// channelProtocols returns the supported WebSocket subprotocols. In each of them a message begins with its channel number.
-// Those with base64 are text, and terminals in browsers use them. The implementation in k8s.io/cri-streaming is not used,
-// because it does not support v5, does not detect that a client has disconnected, and buffers messages of up to 32 MiB.
+// channelProtocols returns the supported WebSocket subprotocols. In each of them a message begins with its
+// channel number. The subprotocols with base64 send text messages. Terminals in browsers use them. The
+// implementation in k8s.io/cri-streaming is not used, because it does not support v5, does not detect that a
+// client has disconnected, and buffers messages of up to 32 MiB.
 func channelProtocols() []string {
 	return []string{
 		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText,
@@ -230,9 +231,9 @@ func (c *channels) greet(wants remotecommand.Options) {
 	c.write(number, nil) // an error means that the client has disconnected
 }
 
-// finish sends the result of the session and a close message. It then waits until hungUp is closed or ctx has ended, and
-// closes the connection. hungUp is closed when the client has answered the close message or disconnected, and has thus
-// read everything, or after the idle timeout.
+// finish sends the result of the session and a close message. It then waits until the channel hungUp is
+// closed or ctx has ended, and closes the connection. The channel is closed when the client has answered the
+// close message or disconnected, and thus has read everything. It is also closed after the idle timeout.
 //
 // finish must not close the connection first. An API server between the client and the node closes both of its connections
 // when one of them ends, so output that the client has not read would be lost as soon as the client sends something.

@@ -14,7 +14,7 @@ type Configurer interface {
 	Show() api.Configuration
 	// Apply starts a trial of the configuration in the documents. Its error lists the invalid fields.
 	Apply(documents []byte, from string, o api.ConfigurationOptions) (api.ConfigurationRef, error)
-	// Revert returns to the good configuration before the current one.
+	// Revert returns to the last good configuration before the current one.
 	Revert() (api.ConfigurationRef, error)
 }
 

@@ -43,7 +43,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := s.stream(w, "text/plain; charset=utf-8")
-	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.ended(ctx, id) }, out)
+	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.hasExited(ctx, id) }, out)
 	switch {
 	case err == nil:
 	case out.begun:
@@ -135,7 +135,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
-// whyWaiting returns the text that a kubelet has for the reason of a waiting container.
+// whyWaiting returns a kubelet's text for the reason of a waiting container.
 func whyWaiting(reason string) string {
 	switch reason {
 	case "ErrImagePull":
@@ -146,8 +146,8 @@ func whyWaiting(reason string) string {
 	return reason
 }
 
-// statusOf returns the status of a container, which may be of any kind. It is empty if the pod's status does not contain
-// the container yet.
+// statusOf returns the status of an init, main or ephemeral container. The status is empty if the pod's
+// status does not contain the container yet.
 func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	for st := range podspec.Statuses(&pod.Status) {
 		if st.Name == name {
@@ -182,8 +182,8 @@ func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string,
 	return filepath.Join(s.LogsDir, dir, container, fmt.Sprintf("%d.log", attempt)), nil
 }
 
-// ended reports whether the container's log is complete.
-func (s *Server) ended(ctx context.Context, id string) bool {
+// hasExited reports whether a container has exited or was removed, so that its log is complete.
+func (s *Server) hasExited(ctx context.Context, id string) bool {
 	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return errdefs.IsNotFound(err)

@@ -3,13 +3,14 @@
 //
 //	islet <command> --unix socket, peer checked--> local mux ---+--> pods, logs, streams
 //	API server -----TLS, access.Filter--> 10250 --> kubelet mux -+       |       |
-//	anybody ---------------------------> 10255 --> what only reports   Pods   cri.Runtime
+//	anybody ---------------------------> 10255 --> read-only paths     Pods   cri.Runtime
 //	anybody on this host --------------> 10248 --> healthz
 //
-// Port 10250 is opened only if a request can be admitted. On a node without a control plane this requires a client CA or
-// anonymous access, and also the authorization mode AlwaysAllow. Without these settings a kubelet would not even start.
-// The port of healthz is always open. If another process uses a port, the agent does not start, and its error contains the
-// name of the setting. An address that the host does not have yet is not an error.
+// Port 10250 is opened only if a request can be admitted. On a node without a control plane this requires a
+// client CA or anonymous access, and also the authorization mode AlwaysAllow. Without these settings a
+// kubelet would not even start. The port of healthz is always open. If another process uses a port, the agent
+// does not start, and the error message contains the name of the setting. It is not an error if the host does
+// not have the configured address yet.
 //
 // The size and the duration of requests are limited, and so is the number of connections to a port. Unauthenticated
 // connections are closed. A stream ends when its client disconnects, when nothing was transferred for StreamIdleTimeout, or

@@ -68,5 +68,5 @@ type eventKey struct {
 	first                                            time.Time
 }
 
-// byAge compares events for display, where the latest one is last.
+// byAge compares events so that the latest one is sorted last.
 func byAge(a, b api.Event) int { return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Pod, b.Pod)) }

@@ -29,7 +29,7 @@ func (s *Server) routeHealthz(m mux) {
 		m.HandleFunc("GET /healthz/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 			defer cancel()
-			if err := s.checked(ctx, c); err != nil {
+			if err := s.runCheck(ctx, c); err != nil {
 				fail(w, fmt.Errorf("internal server error: %w", err))
 				return
 			}
@@ -53,7 +53,7 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	for _, c := range checks {
 		if without[c.Name] {
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
-		} else if err := s.checked(ctx, c); err != nil {
+		} else if err := s.runCheck(ctx, c); err != nil {
 			s.Log.Warn("not healthy", "check", c.Name, "error", err)
 			failed = true
 			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
@@ -71,8 +71,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	}
 }
 
-// checked runs a check and counts its result.
-func (s *Server) checked(ctx context.Context, c Check) error {
+// runCheck runs a check and counts its result.
+func (s *Server) runCheck(ctx context.Context, c Check) error {
 	err := c.Check(ctx)
 	s.slis.note(c.Name, err)
 	return err

@@ -113,8 +113,8 @@ func (p *progress) sendProgress(i cri.ImportProgress) {
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
-// keepAlive sends an empty line periodically until done is called, so that the client can distinguish a slow operation from an
-// agent that hangs.
+// keepAlive sends an empty line periodically until the returned function is called, so that the client can
+// distinguish a slow operation from an agent that hangs.
 func (p *progress) keepAlive() (done func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -140,7 +140,7 @@ func (p *progress) keepAlive() (done func()) {
 	}
 }
 
-// tellOnce sends a line without a limit of the rate.
+// tellOnce sends a line at once, without the rate limit.
 func (p *progress) tellOnce(line api.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,16 +15,17 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// The maximum numbers of connections to one port. maxSessions is for authorized sessions (exec, attach, port-forward). They
-// have a separate limit, because the sessions of all users come from the API server's address.
+// The maximum numbers of connections to one port. Authorized sessions (exec, attach, port-forward) have a
+// separate limit, maxSessions, because the sessions of all users come from the API server's address.
 const (
 	maxConns    = 256
 	maxSessions = 2048
 )
 
-// Listen opens a TCP port. what describes its purpose in messages, such as "the kubelet API", and field is the name of the
-// setting for the port. The host need not have the address yet, because the agent may start before the network. friends
-// are addresses for which connections are reserved.
+// Listen opens a TCP port. The parameter what describes the purpose of the port in messages, such as "the
+// kubelet API". The parameter field is the name of the setting for the port. The host need not have the
+// address yet, because the agent may start before the network. Some connections are reserved for the
+// addresses in friends.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
 	friends ...netip.Addr) (*door.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))

@@ -20,8 +20,9 @@ func (s *Server) warnings(pod *v1.Pod) (out []string) {
 	return out
 }
 
-// ignored returns the pods that have fields without effect, except pods that have ended or are being deleted.
-func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
+// podsWithIgnored returns the pods that have fields without effect. It omits pods that have ended or are
+// being deleted.
+func (s *Server) podsWithIgnored(pods []*v1.Pod) (list []api.Ignored) {
 	if s.IgnoredFields == nil {
 		return nil
 	}
@@ -40,8 +41,9 @@ func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	return list[:min(len(list), mostTrouble)]
 }
 
-// evictablePods returns the pods that the control plane deletes when the node has been unreachable for some time. Pods of
-// DaemonSets tolerate the taint of such a node for ever. Pods of other sources than the API server cannot be deleted there.
+// evictablePods returns the pods that the control plane deletes when the node has been unreachable for some
+// time. Pods of DaemonSets are not among them, because they tolerate the taint of such a node for ever. The
+// control plane cannot delete pods of other sources than the API server.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 func evictablePods(pods []*v1.Pod) (names []string) {
 	for _, p := range pods {

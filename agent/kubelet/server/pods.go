@@ -60,8 +60,8 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is being
-// replaced, two pods have the same name. find then returns the one with containers.
+// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is
+// being replaced, two pods have the same name. In this case find returns the pod that has containers.
 func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, p := range s.Pods.List() {
@@ -84,8 +84,8 @@ func (s *Server) details(r *http.Request) (d api.Details, err error) {
 	return d, nil
 }
 
-// relook is the interval at which a watch looks for changes even if it was not notified. It is also the maximum time until
-// it detects that the client has disconnected.
+// relook is the interval at which a watch looks for changes even without a notification. It is also the
+// maximum time until the watch detects that the client has disconnected.
 const relook = 10 * time.Second
 
 // watchPods sends all pods, and then each change of a pod until the client disconnects.

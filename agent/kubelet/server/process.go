@@ -28,14 +28,15 @@ type process struct {
 // clients treat the end of the connection as a success.
 var errStopping = errors.New("the agent is stopping; the command was ended")
 
-// idleError returns the cause of a session's context after the idle timeout. It is sent to the client, too.
+// idleError returns the cause of a session's context after the idle timeout. This error is also sent to the
+// client.
 func idleError(timeout time.Duration) error {
 	return fmt.Errorf("the session was closed because nothing was sent or received for %v (streamingConnectionIdleTimeout)", timeout)
 }
 
-// run connects the streams until the process or ctx has ended. ctx ends when the client disconnects, after the idle
-// timeout, and when the agent stops. In the last two cases run returns the cause. For attach, it ignores the exit code of
-// the container's own process.
+// run connects the streams until the process or ctx has ended. ctx ends when the client disconnects, after
+// the idle timeout, and when the agent stops. In the last two cases run returns the cause. For attach, run
+// ignores the exit code of the container's own process.
 func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
 	o.Command, o.TTY = p.command, p.wants.TTY
 	err := p.Stream(ctx, p.id, o)

@@ -34,7 +34,8 @@ type Pods interface {
 // Local is the source of pods for islet apply and delete.
 type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
-	// Delete ends a pod. grace is the grace period in seconds. If it is nil, the pod's own is used.
+	// Delete ends a pod. The parameter grace is the grace period in seconds. If it is nil, the
+	// pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
@@ -55,16 +56,16 @@ type Usage interface {
 type Garbage interface {
 	// Prune removes all unused images. If dry is true, it only lists them.
 	Prune(ctx context.Context, dry bool) api.Pruned
-	// ImageUser returns a description of a user of the image with the given ID, such as a pod. It is empty if the image is
-	// unused.
+	// ImageUser describes a user of the image with the given ID, such as a pod. The description is empty if
+	// the image is unused.
 	ImageUser(ctx context.Context, id string) (string, error)
 }
 
 // Objects are the ConfigMaps, Secrets and claims of the node's manifests.
 type Objects interface {
 	List() []api.Object
-	// Apply creates or updates objects that a user applied. After an error none of them is changed. If dry is true,
-	// Apply only reports the changes.
+	// Apply creates or updates objects that a user applied. If it fails, it changes no object. If dry is
+	// true, Apply only reports the changes.
 	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
 	// Delete removes an object that a user applied. If data is true, it also deletes the files of a claim.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
@@ -72,7 +73,8 @@ type Objects interface {
 
 // Shutdown ends all pods in the order of a shutdown of the machine.
 type Shutdown interface {
-	// Begin ends the pods and returns once all have ended. configured is false if no grace period is configured.
+	// Begin ends the pods and returns when all have ended. The result configured is false if no grace period
+	// is configured.
 	Begin(ctx context.Context) (configured bool, err error)
 	// Cancel starts the pods again.
 	Cancel(ctx context.Context) error
@@ -222,13 +224,14 @@ func (s *Server) Handler() http.Handler { return s.local }
 // MaxLocal is the maximum number of connections to the local socket.
 const MaxLocal = 64
 
-// Run serves the listener of the local socket (socket.Sockets.ListenLocal) until ctx ends. It then ends all requests and
-// waits for them.
+// Run serves the local socket until ctx ends. The listener must come from socket.Sockets.ListenLocal. At the
+// end Run cancels all requests and waits for them.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250 over TLS. guard wraps the handler and rejects requests that it does not admit.
+// RunAPI serves a kubelet's port 10250 over TLS. The function guard wraps the handler in order to reject
+// unauthorized requests.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
 }
@@ -308,7 +311,8 @@ type handlers struct {
 	active sync.WaitGroup
 }
 
-// enter reports whether a new handler may start. If it may, the handler must call leave when it returns.
+// enter reports whether a new handler may start. If it returns true, removeHandler must be called when
+// the handler returns.
 func (h *handlers) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -41,7 +41,7 @@ func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Chec
 	var now, ever []exposition.Sample
 	for _, c := range checks {
 		ok := 1.0
-		if s.checked(ctx, c) != nil {
+		if s.runCheck(ctx, c) != nil {
 			ok = 0
 		}
 		now = append(now, exposition.Sample{Name: "kubernetes_healthcheck", Help: "1 if the health check passed, otherwise 0",

@@ -23,7 +23,7 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
-	st.Ignored = s.ignored(pods)
+	st.Ignored = s.podsWithIgnored(pods)
 	if st.Cluster != nil {
 		st.Evictable = evictablePods(pods)
 	}

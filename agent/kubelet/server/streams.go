@@ -41,12 +41,12 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise it is a
-// proxy for the URL that ask requests from the runtime.
+// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly.
+// Otherwise it forwards the request to a URL of the runtime, which the function ask returns.
 func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
-	id, err := s.running(r)
+	id, err := s.findRunning(r)
 	if err != nil {
 		fail(w, err)
 		return
@@ -80,8 +80,9 @@ func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string
 	}
 }
 
-// running returns the ID of the running container in the request's path.
-func (s *Server) running(r *http.Request) (string, error) {
+// findRunning returns the ID of the container in the request's path. It returns an error if the
+// container is not running.
+func (s *Server) findRunning(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
@@ -110,7 +111,7 @@ func stateText(st v1.ContainerState) string {
 // run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
-	id, err := s.running(r)
+	id, err := s.findRunning(r)
 	if err != nil {
 		fail(w, err)
 		return

@@ -16,7 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy forwards the request to the URL that ask requests from a runtime in another process.
+// proxy forwards the request to a URL of a runtime in another process. The function ask
+// requests this URL from the runtime.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
@@ -33,10 +34,11 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
-// takeover prepares a request for a library that will hijack its connection. The context of the returned request ends when
-// the client disconnects. The connection is closed after the context has ended and the time later has passed, even if the
-// client does not read. The library does neither. When the library closes the connection, all written data is first
-// delivered, however slow the client is. moved is called each time data is read or written. It may be nil.
+// takeover prepares a request for a library that will hijack its connection, and adds two functions that the
+// library lacks. First, the context of the returned request ends when the client disconnects. Second, the
+// connection is closed after the context has ended and the time later has passed, even if the client does not
+// read. When the library closes the connection, all written data is first delivered, however slow the client
+// is. The function moved is called each time data is read or written. It may be nil.
 func takeover(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
@@ -89,9 +91,9 @@ func (c *watchedConn) Close() (err error) {
 	return err
 }
 
-// Read waits for the end of the connection once Close has been called, and does not return data any more. Close reads the
-// data itself, so the library would get only fragments. It would treat them as invalid and end the session before the peer
-// has read everything.
+// Read returns no more data once Close has been called. It then waits for the end of the connection. Close
+// itself reads the data, so Read could return only fragments. The library would treat these as invalid, and
+// would end the session before the peer has read everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.closing:

@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A pod counts as stuck if its start or its end takes longer than this.
+// A pod counts as stuck if its start takes longer than stuckPending, or its end longer than
+// stuckEnding.
 const (
 	stuckPending = 5 * time.Minute
 	stuckEnding  = time.Minute // in addition to its grace period
@@ -22,8 +23,8 @@ const (
 // mostTrouble is the maximum number of troubled pods in a status.
 const mostTrouble = 50
 
-// findTroubles returns the pods that need attention. These are failed pods, and pods that are stuck because they cannot start
-// or do not end. stuck is the number of pods that are stuck.
+// findTroubles returns the pods that need attention. These are failed pods, and stuck pods that cannot start
+// or do not end. The result stuck is the number of stuck pods.
 func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)

@@ -55,8 +55,8 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	return gone, nil
 }
 
-// PodNeeding returns a pod that needs an image. It is empty if no pod does. Clients of the CRI must not remove an image that
-// a pod needs, and the CRI does not tell them which pods there are.
+// PodNeeding returns a pod that needs an image, or an empty text if no pod needs it. Clients of the CRI must
+// not remove an image that a pod needs, but the CRI does not provide the pods.
 func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
 	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 	if err != nil || st.Image == nil {
@@ -84,8 +84,8 @@ func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool)
 	return "", nil
 }
 
-// neededBy describes a user of an image, such as a pod. If onlyName is true, it considers only users of the given name. It
-// returns an empty text if there is no user.
+// neededBy describes a user of an image, such as a pod. If onlyName is true, it considers only pods that use
+// the image by the given name. It returns an empty text if there is no user.
 func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	pod, err := s.podNeeding(ctx, id, name, onlyName)
 	if err != nil || pod != "" || onlyName {

@@ -17,7 +17,7 @@ import (
 const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting " +
 	"compatibility guarantees and is for debugging purposes only.\n"
 
-// routeZPages adds the paths of the pages about this process and its flags.
+// routeZPages adds /statusz and /flagz, the pages about this process and its flags.
 func (s *Server) routeZPages(m mux) {
 	m.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
 		if setPlainText(w, r) {
@@ -72,8 +72,8 @@ func setPlainText(w http.ResponseWriter, r *http.Request) bool {
 // longestLevel is the maximum length of a log level in the body of a request.
 const longestLevel = 16
 
-// setLevel sets the log level to the number in the body of a PUT request. Its scale is klog's, as in every Kubernetes
-// component.
+// setLevel sets the log level to the number in the body of a PUT request. The scale is klog's, as in every
+// Kubernetes component.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		http.Error(w, "unsupported http method", http.StatusNotAcceptable)

@@ -23,14 +23,15 @@ const (
 	buffer     = 4 << 10
 	// idleTimeout is the time after which an unused connection is closed.
 	idleTimeout = 10 * time.Second
-	// handshake is the timeout of the HTTP/2 handshake. It is the same as in a kubelet. The handshake may be slow if
-	// the socket belongs to a proxy or the machine is busy.
+	// handshake is the timeout of the HTTP/2 handshake, as in a kubelet. The handshake may be slow if the
+	// socket belongs to a proxy or the machine is busy.
 	handshake = 20 * time.Second
 )
 
-// Dial returns a connection to the socket at a path. It connects at the first call, and again after the plugin has
-// restarted. It closes the connection when it is idle. The size of one message, and of all current messages of
-// plugins together, is limited. The context of a call limits its duration.
+// Dial returns a gRPC connection to the socket at a path. The connection is established at the first call,
+// and again after the plugin has restarted. It is closed after idleTimeout without calls. The size of one
+// message, and the total size of the current messages of all plugins, are limited. The context of a call
+// limits the duration of the call.
 func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { // without a proxy
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)

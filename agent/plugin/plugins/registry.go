@@ -41,16 +41,16 @@ const dirName = "plugins_registry"
 // A Plugin contains the information that a plugin reports.
 type Plugin struct {
 	Name string // the name of a CSI or DRA driver, or the resource of a device plugin
-	// Endpoint is the absolute path of the socket at which the plugin serves. It was checked only during the
-	// registration that it is a socket.
+	// Endpoint is the absolute path of the socket at which the plugin serves. Only the registration checks
+	// that a socket exists there.
 	Endpoint string
 	Versions []string // supported versions of its API, at least one
 	Socket   string   // the socket at which the plugin has registered
 }
 
-// A Handler handles the plugins of one type. Its methods are called on any goroutine, but never concurrently for one
-// socket. A new version of a plugin may register under the same name at another socket before the old socket is
-// removed. Deregister applies only to the plugin's Socket.
+// A Handler handles the plugins of one type. Its methods are called from several goroutines, but never
+// concurrently for the same socket. A new version of a plugin may register under the same name at another
+// socket before the old socket is removed. Deregister applies only to the plugin's Socket.
 type Handler interface {
 	// Validate returns an error for a plugin that cannot be used. The error is sent to the plugin.
 	Validate(Plugin) error
@@ -99,8 +99,8 @@ func New(c Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run registers plugins until ctx ends. Without inotify it only registers the existing ones. If the directory cannot
-// be created or watched, Run retries with backoff.
+// Run registers plugins until ctx ends. Without inotify it only registers the plugins that are already
+// running. If the directory cannot be created or watched, Run retries with backoff.
 func (r *Registry) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.all.Wait()
@@ -145,8 +145,8 @@ func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Ev
 	}
 }
 
-// openDirectory creates the directory if it is missing, watches it, and registers the sockets in it. After a failure Run calls
-// it again.
+// openDirectory creates the directory if it is missing, watches it, and registers the sockets in it. After a
+// failure Run retries openDirectory.
 func (r *Registry) openDirectory(ctx context.Context, w *fsnotify.Watcher) {
 	err := r.watch(ctx, w)
 	if err == nil {
@@ -191,8 +191,8 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.openDirectory(ctx, w)
 }
 
-// checkFile handles the file at a path. anew means that the file was just created. In that case a known socket at the path
-// has been replaced.
+// checkFile handles the file at a path. The parameter anew is true if the file was just created. A known
+// socket at this path has then been replaced.
 func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return

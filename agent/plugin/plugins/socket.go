@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. They are the same as in a kubelet, except that of
-// GetInfo, which takes more than a second on slow machines.
+// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow
+// machines, so infoWithin is longer than in a kubelet. The others are the same as in a kubelet.
 const (
 	connectWithin = 10 * time.Second
 	infoWithin    = 5 * time.Second
@@ -103,8 +103,8 @@ func (r *Registry) deregister(s *socket, has *registered) {
 	s.has = nil
 }
 
-// register registers a plugin. It retries until it succeeds, or until step or ctx ends. ctx is the context of the
-// agent.
+// register registers a plugin. It retries until it succeeds or one of the contexts ends. The context step
+// belongs to this step of the socket, and ctx to the agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""
@@ -144,8 +144,8 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	}
 }
 
-// registerOnce registers a plugin once, and sends the result to it. If only the sending fails, registerOnce returns both the registered
-// plugin and an error.
+// registerOnce makes one attempt to register a plugin, and sends the result to the plugin. If only sending
+// the result fails, it returns both the registered plugin and an error.
 func (r *Registry) registerOnce(ctx context.Context, path string) (*registered, error) {
 	conn, err := Dial(path)
 	if err != nil {

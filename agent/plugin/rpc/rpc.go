@@ -54,7 +54,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves the services that register adds, until ctx ends.
+// Run serves gRPC services until ctx ends. The function register adds these services to the
+// server.
 func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()
@@ -91,7 +92,7 @@ func limitCalls(limit *rate.Limiter) grpc.UnaryServerInterceptor {
 	}
 }
 
-// limitStreams is limitCalls for calls that stream.
+// limitStreams is like limitCalls, but for streaming calls.
 func limitStreams(limit *rate.Limiter) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if !limit.Allow() {
@@ -122,7 +123,8 @@ func newListener(l net.Listener, first net.Conn) *listener {
 	return out
 }
 
-// Later calls wait until fewer than maxConnections are open, and then accept a connection.
+// Accept waits until fewer than maxConnections connections are open, and then accepts one. The
+// first call returns the connection that has already been accepted.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case l.places <- struct{}{}:
@@ -148,7 +150,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// A placed connection counts as open until it is closed.
+// A placed connection occupies one of the places of the listener until it is closed.
 type placed struct {
 	net.Conn
 	free func()

@@ -48,7 +48,8 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	name = name[:min(len(name), longestLink)] + linkSuffix
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The name is recorded before the link is created. If the link cannot be created, remove skips its name.
+	// The name is recorded before the link is created. Names without a link are skipped when the links are
+	// removed.
 	if uid := l.owner(log); l.byPod != nil && !slices.Contains(l.byPod[uid], name) {
 		l.byPod[uid] = append(l.byPod[uid], name)
 	}
@@ -75,7 +76,8 @@ func (l *Links) Release(_ context.Context, uid types.UID) error {
 	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
 }
 
-// Sweep removes links whose log no longer exists, and links of pods for which keep returns false.
+// Sweep removes links whose log no longer exists, and links of pods for which the function keep
+// returns false.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +144,8 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes the links of a pod for whose target unwanted returns true. The caller holds mu.
+// remove removes the pod's links for whose target the function unwanted returns true. The caller
+// holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Admissions counts the decisions whether pods may run on the node.
+// Admissions counts admitted, rejected and preempted pods.
 type Admissions struct {
 	rejected  *prometheus.CounterVec
 	leveled   *prometheus.CounterVec // admitted pods
@@ -38,7 +38,7 @@ func (a *Admissions) Admitted(pod *v1.Pod) {
 	a.leveled.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
 }
 
-// CountRejection counts a refused pod.
+// CountRejection counts a pod that was not admitted, by the reason.
 func (a *Admissions) CountRejection(reason string) {
 	a.rejected.WithLabelValues(rejection(reason)).Inc()
 }
@@ -46,7 +46,8 @@ func (a *Admissions) CountRejection(reason string) {
 // CountPreemption counts a pod that was preempted by a critical pod.
 func (a *Admissions) CountPreemption(signal string) { a.preempted.WithLabelValues(signal).Inc() }
 
-// levelOf returns where the resources of a pod are specified. It is empty if nowhere.
+// levelOf returns the level at which the resources of a pod are specified: the pod, its
+// containers, or both. The result is empty if no resources are specified.
 func levelOf(spec *v1.PodSpec) string {
 	has := func(list []v1.Container) bool {
 		for i := range list {
@@ -68,8 +69,8 @@ func levelOf(spec *v1.PodSpec) string {
 	return ""
 }
 
-// rejection returns the value of the label for a reason. It is a kubelet's, which has one value for all extended
-// resources and one for all reasons that it does not know, so that a pod cannot create any number of metrics.
+// rejection returns the value of the metric's label for a reason, as in a kubelet. All extended resources
+// share one value, and so do all unknown reasons. Otherwise pods could create an unlimited number of metrics.
 func rejection(reason string) string {
 	switch reason {
 	case "AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu",

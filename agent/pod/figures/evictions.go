@@ -38,7 +38,7 @@ func (e *Evictions) collectors() []prometheus.Collector {
 // Evicted counts the eviction of a pod, by the eviction signal or the exceeded limit.
 func (e *Evictions) Evicted(signal string) { e.evicted.WithLabelValues(signal).Inc() }
 
-// Age records how old the usage figures were for which a pod was evicted.
+// Age records the age of the usage figures that caused an eviction.
 func (e *Evictions) Age(signal string, age time.Duration) {
 	e.age.WithLabelValues(signal).Observe(age.Seconds())
 }

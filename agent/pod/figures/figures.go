@@ -35,11 +35,12 @@ type Figures struct {
 // Operations counts calls to the runtime. *operations.Operations implements it.
 type Operations interface {
 	Collectors() []prometheus.Collector
-	// Pulling returns how long images were pulled for the pod since it was created.
+	// Pulling returns the time that image pulls for the pod have taken since the given time of
+	// its creation.
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New returns Figures that start at zero. unified means cgroup v2. began is when the agent started.
+// New returns Figures that start at zero. The parameter unified is true on cgroup v2. began is when the agent started.
 func New(o Operations, unified bool, began time.Time) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
@@ -157,7 +158,7 @@ func containerType(pod *v1.Pod, name string) string {
 	return "init_container"
 }
 
-// reason returns a kubelet's reason for a container that was not started.
+// reason returns a kubelet's reason for a container that could not be started.
 func reason(err error) string {
 	var p *worker.Problem
 	if errors.As(err, &p) {
@@ -166,8 +167,8 @@ func reason(err error) string {
 	return "Unknown"
 }
 
-// RecordStatus is called with each new status of a pod. It counts the containers that have ended, and records the start times
-// of a pod when all its containers run for the first time.
+// RecordStatus is called with each new status of a pod. It counts the containers that have ended. When all
+// containers of the pod run for the first time, it records how long the start has taken.
 func (f *Figures) RecordStatus(in plan.Input, before, now *v1.PodStatus) {
 	f.containers.compare(before, now)
 	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }

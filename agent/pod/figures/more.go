@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Watches measures how long the node takes to list the runtime's state, to change the cgroups of pods, and for requests to
-// the API server.
+// Watches measures the duration of listing the runtime's state, of changes to the cgroups of pods, and of
+// requests to the API server.
 type Watches struct {
 	relists, intervals prometheus.Histogram
 	seen               prometheus.Gauge
@@ -51,7 +51,8 @@ func (w *Watches) collectors() []prometheus.Collector {
 	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod, w.least, w.low, w.rotated}
 }
 
-// ObserveRelist records a list of the runtime's state. before is the time of the previous one.
+// ObserveRelist records that the runtime's state was listed. The parameter before is the time
+// of the previous list.
 func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
@@ -75,7 +76,8 @@ func (w *Watches) Protected(guaranteed, burstable int64) {
 // Rotated records that a serving certificate was replaced, and the age of the former one.
 func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
 
-// RequestObserver returns a function that records a request to the API server. host returns the server's name.
+// RequestObserver returns a function that records a request to the API server. The function host returns the
+// server's name.
 func (w *Watches) RequestObserver(host func() string) func(method string, took time.Duration) {
 	return func(method string, took time.Duration) {
 		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())

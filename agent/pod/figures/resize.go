@@ -14,7 +14,8 @@ type Resizes struct {
 	took, deferred                  *prometheus.HistogramVec
 }
 
-// Resizing returns the number of pods with a pending resize, by reason and priority bucket, and with a resize in progress.
+// Resizing returns the number of pods with a pending resize, by reason and priority bucket, and the number of
+// pods with a resize in progress.
 type Resizing func() (pending map[[2]string]int, inProgress int)
 
 func newResizes() *Resizes {
@@ -49,7 +50,8 @@ func (r *Resizes) CountInfeasible(detail string) { r.infeasible.WithLabelValues(
 // CountAccepted counts a deferred resize that was then accepted.
 func (r *Resizes) CountAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
-// ObserveResolved records for how long a resize was deferred. resolution is how that ended: accepted, reverted or terminated.
+// ObserveResolved records for how long a resize was deferred. The parameter resolution is the outcome:
+// accepted, reverted or terminated.
 func (r *Resizes) ObserveResolved(resolution, priority string, after time.Duration) {
 	r.deferred.WithLabelValues(resolution, priority).Observe(after.Seconds())
 }

@@ -29,32 +29,33 @@ type ContainerHook interface {
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container, out *api.ContainerConfig) error
 }
 
-// A Starter is called before each start of a container, after Prepare. If it returns an error, the container does not
-// start. Like Prepare, it may wait. There is no hook that undoes its effect.
+// A Starter is called before each start of a container, after Prepare. If it returns an error, the container
+// does not start. Like Prepare, it may wait. No other hook undoes the effect of Start.
 type Starter interface {
 	Start(ctx context.Context, pod *v1.Pod, c *v1.Container) error
 }
 
-// An Updater applies an in-place change of a pod's spec: an image, resources, an ephemeral container (KEP-1287,
-// KEP-277). It is called while the pod has a sandbox: once for each version of the spec, and once more after each
-// restart of the agent. So a repeated call must be cheap and succeed.
+// An Updater applies an in-place change of a pod's spec: an image, resources, an ephemeral container
+// (KEP-1287, KEP-277). Update is called while the pod has a sandbox, once for each version of the spec. After
+// a restart of the agent it may be called again, so a repeated call must be cheap and succeed.
 type Updater interface {
 	Update(ctx context.Context, pod *v1.Pod) error
 }
 
-// A Sizer applies the resource limits of a pod as a whole. When the limits change while the pod runs (KEP-1287), Grow
-// is called before the containers are resized. It raises limits, so that those of the containers can be raised.
-// Shrink is called afterwards. It lowers limits, after those of the containers were lowered. A repeated call must be
-// cheap and succeed.
+// A Sizer applies the resource limits of a pod as a whole. When the limits change while the pod runs
+// (KEP-1287), Grow is called before the containers are resized. Grow raises the limits of the pod, so that
+// the limits of the containers can be raised. Shrink is called after the containers are resized, and lowers
+// the limits of the pod. A repeated call must be cheap and succeed.
 type Sizer interface {
 	Grow(ctx context.Context, pod *v1.Pod) error
 	Shrink(ctx context.Context, pod *v1.Pod) error
 }
 
-// An Ender releases the resources that a pod needs only while it runs: devices, volumes, CPUs. It is called for a pod
-// that has ended but is still desired, after all its containers and sandboxes have stopped. The pod may have
-// completed, or it was evicted, rejected, or active for too long. It is called again after a restart of the agent. It
-// is not called for a pod that is deleted while it runs. If the pod must run again, Prepare is called again.
+// An Ender releases the resources that a pod needs only while it runs: devices, volumes, CPUs. Ended is
+// called for a pod that is not running but is still desired, after all its containers and sandboxes have
+// stopped. Such a pod has completed, or it was evicted, rejected, or active for too long. It is called again
+// after a restart of the agent. It is not called for a pod that is deleted while it runs. If the pod must run
+// again, Prepare is called again.
 type Ender interface {
 	Ended(ctx context.Context, pod *v1.Pod) error
 }

@@ -1,4 +1,4 @@
-// Package life is a floor of package pod: it brings pods to their wanted state.
+// Package life contains the packages that bring pods to their wanted state.
 //
 //	pods      the wanted pods, the decisions about them, and their statuses
 //	worker    one goroutine for each pod, which carries out the plan

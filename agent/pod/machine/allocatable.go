@@ -63,7 +63,8 @@ func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 	return f, err
 }
 
-// nearestExisting returns dir if it exists, otherwise its nearest parent directory that exists.
+// nearestExisting returns the given directory if it exists, otherwise its nearest parent
+// directory that exists.
 func nearestExisting(dir string) string {
 	for dir != "/" {
 		if _, err := os.Stat(dir); err == nil {

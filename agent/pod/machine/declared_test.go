@@ -17,7 +17,7 @@ func TestDeclared(t *testing.T) {
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "UserNamespacesHostNetworkSupport", "DRANodeAllocatableResources",
 		"DRAOptionalNodeOperations",
 	}
-	all := declared(true)
+	all := declaredFeatures(true)
 	var known []string
 	for _, f := range features.AllFeatures {
 		known = append(known, f.Name())
@@ -33,7 +33,7 @@ func TestDeclared(t *testing.T) {
 	if !slices.IsSorted(all) {
 		t.Errorf("not sorted: %q", all)
 	}
-	if slices.Contains(declared(false), config.GateBindOptions) {
+	if slices.Contains(declaredFeatures(false), config.GateBindOptions) {
 		t.Error("declared without the gate")
 	}
 }
@@ -45,12 +45,12 @@ func TestBindOptions(t *testing.T) {
 		cfg := &config.Config{}
 		cfg.Kubelet.FeatureGates = map[string]bool{config.GateBindOptions: on}
 		n := &Machine{cfg: cfg}
-		if got := slices.Contains(n.alpha(), config.GateBindOptions); got != on {
+		if got := slices.Contains(n.alphaGates(), config.GateBindOptions); got != on {
 			t.Errorf("gate %v, runtime unknown: %v", on, got)
 		}
 		for _, can := range []bool{false, true} {
 			n.setPlainBinds(!(&cri.RuntimeFeatures{MountOptions: can}).GetMountOptions())
-			if got := slices.Contains(n.alpha(), config.GateBindOptions); got != (on && can) {
+			if got := slices.Contains(n.alphaGates(), config.GateBindOptions); got != (on && can) {
 				t.Errorf("gate %v, runtime %v: %v", on, can, got)
 			}
 		}

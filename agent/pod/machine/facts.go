@@ -90,7 +90,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: declared(rt.bindOptions && a.c.Machine.cfg.GateEnabled(config.GateBindOptions)),
+		Declared: declaredFeatures(rt.bindOptions && a.c.Machine.cfg.GateEnabled(config.GateBindOptions)),
 	}
 	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
 	f.Capacity, f.Allocatable = a.c.Machine.resources()
@@ -109,9 +109,9 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
-// declared returns the features that the Node declares, sorted. A pod that requires one of them is scheduled to this
-// node, or resized, only if the Node lists it (KEP-5328).
-func declared(bindOptions bool) []string {
+// declaredFeatures returns the features that the Node declares, sorted. A pod that requires one of them is
+// scheduled to this node, or resized, only if the Node lists it (KEP-5328).
+func declaredFeatures(bindOptions bool) []string {
 	all := []string{
 		webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		"RestartAllContainersOnContainerExits",

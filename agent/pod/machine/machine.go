@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// nodeFresh is the time for which the node's addresses and resolv.conf are cached. They are read when a pod starts,
-// not at an interval.
+// nodeFresh is the time for which the node's addresses and resolv.conf are cached. They are read on use and
+// not periodically.
 const nodeFresh = 10 * time.Second
 
 // A Machine provides the facts about the machine that pods need.
@@ -73,7 +73,8 @@ func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
 // SetDevices must be called before any other method.
 func (n *Machine) SetDevices(d Devices) { n.devices = d }
 
-// SetPressures must be called before any other method. now returns the current pressure conditions.
+// SetPressures sets a function that returns the current pressure conditions. It must be called
+// before any other method.
 func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
 
 // Pressures returns the current pressure conditions.
@@ -84,8 +85,8 @@ func (n *Machine) Pressures() []v1.NodeConditionType {
 	return n.pressures()
 }
 
-// New inspects the machine. appArmor and seLinux are the reasons why AppArmor profiles and SELinux labels have no
-// effect. They are nil if profiles and labels do have an effect.
+// New inspects the machine. The errors appArmor and seLinux are the reasons why AppArmor profiles and SELinux
+// labels have no effect. They are nil if profiles and labels have an effect.
 func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
 	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
 		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
@@ -246,11 +247,11 @@ func (n *Machine) Admit() admit.Node {
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
-		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alpha()}
+		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alphaGates()}
 }
 
-// alpha returns the feature gates of alpha fields of pods that have an effect on this node.
-func (n *Machine) alpha() (on []string) {
+// alphaGates returns the feature gates of the alpha fields that have an effect on this node.
+func (n *Machine) alphaGates() (on []string) {
 	for _, gate := range []string{config.GateEmptyDirMode, config.GateFileOwners} {
 		if n.cfg.GateEnabled(gate) {
 			on = append(on, gate)

@@ -33,9 +33,9 @@ const (
 	PullSettle = 2 * time.Second
 )
 
-// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no delay.
-// The delay of the second restart is 10 s, and it doubles with each further one, up to the value of most. If most is
-// 0, the maximum is 5 min.
+// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no
+// delay. The delay of the second restart is 10 s, and doubles with each further restart. The parameter most
+// is the maximum delay; 0 means 5 min.
 func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
@@ -43,20 +43,22 @@ func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	return min(backoffMin<<min(streak-1, 5), cmp.Or(most, backoffMax))
 }
 
-// RetryDelay returns the delay after n consecutive failures of an operation other than a pull.
+// RetryDelay returns the delay after the given number of consecutive failures of an operation.
+// Pulls have their own delays.
 func RetryDelay(n int) time.Duration { return doubling(retryMin, retryMax, n) }
 
-// SandboxRetryDelay returns how long to wait after n consecutive failures of the runtime to run a sandbox. The cause
-// is usually a network that another pod of the node brings up, so the wait is short.
+// SandboxRetryDelay returns the delay after the given number of consecutive failures to run a sandbox. The
+// usual cause is that the pod network is missing until another pod of the node has set it up, so the delay is
+// short.
 func SandboxRetryDelay(n int) time.Duration { return doubling(retryMin, sandboxRetryMax, n) }
 
 func doubling(first, most time.Duration, n int) time.Duration {
 	return min(first<<min(max(n-1, 0), 6), most)
 }
 
-// isFuture reports whether the time at is in the future. The caller has computed at by adding delay to a time that
-// the runtime reported. If at is more than twice the delay in the future, the clock was set back, and isFuture
-// returns false.
+// isFuture reports whether a time is in the future. The caller has computed this time by adding the delay to
+// a time that the runtime reported. If the time is more than twice the delay in the future, the clock was set
+// back, and isFuture returns false.
 func (p *planner) isFuture(at time.Time, delay time.Duration) bool {
 	wait := at.Sub(p.Now)
 	return wait > 0 && wait <= 2*delay
@@ -93,9 +95,9 @@ func nextStreak(c Container) uint32 {
 	return c.Streak + 1
 }
 
-// NextStart returns the time at which a container that has ended may start again, and the delay since its end. most
-// is Input.CrashMax. A container that ended with its shim is delayed by a second, because it may have caused the
-// shim's end.
+// NextStart returns the time at which a container that has ended may start again, and the delay since its
+// end. The parameter most is Input.CrashMax. A container that ended with its shim is delayed by a second,
+// because it may have caused the shim's end.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
 	if endedWithShim(c) {
 		return c.FinishedAt.Add(sandboxPause), sandboxPause

@@ -31,8 +31,8 @@ func (p *planner) initialize(sb Sandbox) bool {
 	return true
 }
 
-// MainContainerCreated reports whether a main container was created in the sandbox. If all containers of a pod were restarted,
-// only containers of the current round count.
+// MainContainerCreated reports whether a main container was created in the sandbox, in the current round of
+// the pod; see CurrentRound.
 func MainContainerCreated(in Input, sb Sandbox) bool {
 	round := CurrentRound(in)
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
@@ -50,8 +50,9 @@ func IsStarted(in Input, c Container) bool {
 	return c.State == Running && !PostStartRunning(in, c) && (!probed || h.Started)
 }
 
-// runMains starts the main containers, and restarts those that have ended if necessary. They start concurrently.
-// However, while a container with a postStart hook is starting, the containers after it wait, as with a kubelet.
+// runMains starts the main containers, and restarts containers that have ended if necessary. The containers
+// start concurrently. However, while a container with a postStart hook is starting, the containers after it
+// wait, as with a kubelet.
 func (p *planner) runMains(sb Sandbox) {
 	for i := range p.Want.Spec.Containers {
 		ctr := &p.Want.Spec.Containers[i]
@@ -80,9 +81,10 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	}
 }
 
-// keepOrStop lets a container run or stops it. If its definition has changed, it is stopped only if replace is set.
-// For init containers that run to completion, replace is not set. The first matching case applies. Cases in which the
-// container runs again come first: its end is then not counted as a crash, and its restart policy does not matter.
+// keepOrStop lets a container run or stops it. If the container's definition has changed, it is stopped only
+// if the parameter replace is true, which is false for init containers that run to completion. The first
+// matching case applies. Cases in which the container runs again come first. In these cases its end is not
+// counted as a crash, and its restart policy does not matter.
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
@@ -95,7 +97,7 @@ func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace
 		p.stop(c, Action{Grace: p.Requested[c.Name].Grace})
 	case p.Health[c.ID].Unhealthy:
 		p.stop(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
-	case HookFailed(p.Input, c), p.preStopped(c):
+	case HookFailed(p.Input, c), p.ranPreStop(c):
 		p.stop(c, Action{Grace: p.Grace})
 	case PostStartRunning(p.Input, c):
 		p.start(Action{Op: PostStart, Container: c.Name, ID: c.ID})
@@ -177,7 +179,8 @@ func WillRestart(in Input, ctr *v1.Container, c Container) bool {
 	return true
 }
 
-// restartPolicy returns the restart policy of the container. If it has none, it returns that of the pod.
+// restartPolicy returns the restart policy of the container. If the container has none, it returns the
+// pod's restart policy.
 func restartPolicy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
 	if ctr.RestartPolicy != nil {
 		return v1.RestartPolicy(*ctr.RestartPolicy)
@@ -215,8 +218,8 @@ func mainsEnded(in Input) bool {
 	return true
 }
 
-// checkDeadline reports whether the pod's activeDeadlineSeconds have passed. If not, it sets the wake-up time to the
-// deadline.
+// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. If not, it sets the wake-up
+// time to the deadline.
 func (p *planner) checkDeadline() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false

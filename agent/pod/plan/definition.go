@@ -37,9 +37,9 @@ func SpecHash(spec *v1.PodSpec) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// DefinitionChanged reports whether a container was created from a definition other than the wanted one. It returns false for a
-// container without a hash. It also returns false if the image is the wanted one, because an older agent or kubelet
-// may have computed the hash differently.
+// DefinitionChanged reports whether a container was created from another definition than the wanted one. It
+// returns false for a container without a hash. It also returns false if the container has the wanted image,
+// because an older agent or kubelet may have computed the hash differently.
 func DefinitionChanged(ctr *v1.Container, c Container) bool {
 	return c.Hash != "" && c.Hash != Hash(ctr) && c.Image != ctr.Image
 }

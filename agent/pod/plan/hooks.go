@@ -69,24 +69,25 @@ func (o Observed) find(id string) (Container, bool) {
 	return Container{}, false
 }
 
-// preStopped reports whether the preStop hook of a container has run. The container is then stopped even if it is
-// wanted again, because the hook may have shut down its program.
-func (p *planner) preStopped(c Container) bool {
+// ranPreStop reports whether the preStop hook of a container has run. The container is then stopped even if
+// it is wanted again, because the hook may have shut down the container's program.
+func (p *planner) ranPreStop(c Container) bool {
 	_, ran := p.PreStopped[c.ID]
 	return ran
 }
 
 // hasPreStop reports whether a preStop hook has to run before a container is stopped.
 func (p *planner) hasPreStop(c Container) bool {
-	if p.preStopped(c) || c.State != Running || p.Want == nil {
+	if p.ranPreStop(c) || c.State != Running || p.Want == nil {
 		return false
 	}
 	_, ctr := podspec.Find(&p.Want.Spec, c.Name)
 	return ctr != nil && ctr.Lifecycle != nil && ctr.Lifecycle.PreStop != nil
 }
 
-// stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the container
-// share the grace period in a. If the hook has used all of it, the container gets leastGrace.
+// stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the
+// container share the grace period of the action. If the hook has used all of it, the container gets
+// leastGrace.
 func (p *planner) stop(c Container, a Action) {
 	if f, busy := p.InFlight[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
@@ -110,7 +111,7 @@ func (p *planner) preStop(c Container, until time.Time) bool {
 }
 
 // startEphemeral starts each ephemeral container once, also while the pod initializes (KEP-277). An ephemeral
-// container starts only while its target container is running. Before that, each attempt to start it would fail.
+// container starts only while its target container is running. At any other time the attempt would fail.
 func (p *planner) startEphemeral(sb Sandbox) {
 	for i := range p.Want.Spec.EphemeralContainers {
 		e := &p.Want.Spec.EphemeralContainers[i]

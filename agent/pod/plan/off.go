@@ -12,12 +12,12 @@ import (
 //
 //	runs --ShutdownSince--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
 //
-// A kubelet sets such a pod to Failed, and the pod's controller creates another one. An edge node may have no
-// connection to that controller for a long time.
+// A kubelet sets such a pod to Failed, and the pod's controller creates another pod. An edge node may have no
+// connection to the controller for a long time.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 
-// EndedSince reports whether a container ended at or after a time. The runtime reports wall-clock times, and the
-// clock may have been set in the meantime.
+// EndedSince reports whether a container ended at or after a time. It works also if the clock was set after
+// the container's end, which the runtime reports as a wall-clock time.
 func (in Input) EndedSince(c Container, at time.Time) bool {
 	ago := in.Now.Round(0).Sub(c.FinishedAt)
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)

@@ -28,7 +28,7 @@ func Decide(in Input) Decision {
 	case in.End != nil || IsFinished(in) || p.checkDeadline():
 		p.teardown()
 		p.removeUnneeded()
-		p.ended()
+		p.afterEnd()
 	case in.Waiting:
 		p.cancel(Admit, Allocate, Update, Resize, Ended, Forget)
 	case !in.Admitted:
@@ -138,8 +138,8 @@ func (p *planner) stopStale(newest Sandbox) {
 	}
 }
 
-// removeStale removes a replaced sandbox that has no containers left. If it were removed earlier, its containers
-// would be removed with it, and the plan needs their exit codes and attempt numbers.
+// removeStale removes replaced sandboxes that have no containers left. Removing a sandbox also removes its
+// containers, whose exit codes and attempt numbers the plan needs.
 func (p *planner) removeStale(newest Sandbox) {
 	for _, sb := range p.Observed.Sandboxes {
 		used := slices.ContainsFunc(p.Observed.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
@@ -149,9 +149,9 @@ func (p *planner) removeStale(newest Sandbox) {
 	}
 }
 
-// start adds an action, unless another action on its subject is in flight or the subject must wait after a failure.
-// An action on the pod itself starts only while no other action is in flight. There are exceptions: Update and Resize
-// do not wait for hooks, which may never return, and Allocate never waits.
+// start adds an action. It does nothing if another action on the same subject is in flight, or if the subject
+// must wait after a failure. An action on the pod itself starts only while no other action is in flight, with
+// two exceptions. Update and Resize do not wait for hooks, which may never return. Allocate never waits.
 func (p *planner) start(a Action) {
 	if _, busy := p.InFlight[a.Container]; busy {
 		return
@@ -191,8 +191,8 @@ func (p *planner) mustWait(op Op) bool {
 	return false
 }
 
-// update starts Update if the current spec has not been passed to the hooks. Decide calls it before it adds other
-// actions, because Update cannot run at the same time as these.
+// update starts Update if the current spec has not been passed to the hooks. Update cannot run at the same
+// time as other actions, so Decide calls update before it adds any other action.
 func (p *planner) update() {
 	if p.Applied != "" && p.Applied != p.Spec {
 		p.start(Action{Op: Update, Hash: p.Spec})

@@ -16,15 +16,17 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources are the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means that there is no
-// limit. A value of zero is not compared, because a limit of a running container cannot be removed.
+// Resources contains the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means that
+// there is no limit. Comparisons ignore a wanted value of zero, because a limit of a running container cannot
+// be removed.
 type Resources struct {
 	Shares int64 // CPU shares, as in cgroup v1
 	Milli  int64 // CPU limit in thousandths of a CPU
 	Memory int64 // memory limit in bytes
 }
 
-// FromCRI returns Resources for values of the CRI. quota and period are in microseconds.
+// FromCRI converts values of the CRI to Resources. The parameters quota and period are in
+// microseconds.
 func FromCRI(shares, quota, period, memory int64) Resources {
 	out := Resources{Shares: shares, Memory: max(memory, 0)}
 	if quota > 0 && period > 0 {
@@ -33,7 +35,8 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 	return out
 }
 
-// hasValues reports whether r has the values of wanted.
+// hasValues reports whether the resources have the wanted values. It ignores wanted values of
+// zero.
 func (r Resources) hasValues(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
@@ -45,7 +48,7 @@ type Size struct {
 	RestartResources string // text with the resources whose resizePolicy requires a restart; empty if there are none
 }
 
-// Pending is the reason why a pod does not have the resources in its wanted spec.
+// Pending contains the reason why a pod does not have the resources in its wanted spec.
 type Pending struct {
 	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible; empty if the pod has the resources or the node has not decided
 	Message string
@@ -60,9 +63,10 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 	return want != "" && c.RestartResources != "" && c.RestartResources != want
 }
 
-// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources with
-// those that the runtime last accepted, even if the runtime reports other values. If the runtime has not accepted any
-// yet, it compares those that the runtime reports. If there are none either, ResourcesApplied returns false.
+// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated
+// resources with the resources that the runtime last accepted, even if the runtime reports other values. If
+// the runtime has not accepted any resources yet, it compares the reported ones. If the runtime reports none,
+// ResourcesApplied returns false.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -74,8 +78,8 @@ func ResourcesApplied(in Input, c Container) bool {
 	return c.Resources != nil && c.Resources.hasValues(want.Resources)
 }
 
-// ResizeInProgress reports whether it is known that a running container, or the pod as a whole, does not have its allocated
-// resources.
+// ResizeInProgress reports whether a running container or the pod as a whole still lacks its allocated
+// resources. It ignores a container whose actual resources are unknown.
 func ResizeInProgress(in Input) bool {
 	sb, ok := in.Observed.Sandbox()
 	if !ok || !sb.Ready {

@@ -66,7 +66,8 @@ func EarlierRoundRuns(in Input) bool {
 	return false
 }
 
-// AllRestarting reports whether all containers are restarting but none of the current round has been created.
+// AllRestarting reports whether all containers of the pod are about to restart. It returns false when the
+// containers of the earlier round have stopped and the first container of the current round was created.
 func AllRestarting(in Input) bool {
 	round := CurrentRound(in)
 	if round == 0 {
@@ -80,9 +81,9 @@ func AllRestarting(in Input) bool {
 	return true
 }
 
-// renew stops all containers of an earlier round at once. It runs no preStop hooks and uses the minimum grace period.
-// It returns true when none of them is running any more. The containers then start in the usual order, each after its
-// own back-off.
+// renew stops all containers of an earlier round at the same time. It runs no preStop hooks and uses the
+// minimum grace period. It returns true when no container of an earlier round is running any more. The
+// containers then start in the usual order, each after its own back-off.
 func (p *planner) renew() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		f, busy := p.InFlight[ctr.Name]

@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// leastGrace is the minimum grace period. Containers that are stopped after the pod's grace period has passed get it.
+// leastGrace is the minimum grace period. It applies to containers that are stopped after the pod's grace
+// period has passed.
 const leastGrace = 2 * time.Second
 
 // teardown stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
@@ -18,7 +19,7 @@ func (p *planner) teardown() {
 	if p.Want == nil || p.Deleting || p.End != nil {
 		p.cancel(Allocate)
 	}
-	grace, until := p.remaining()
+	grace, until := p.remainingGrace()
 	for subject, f := range p.InFlight { // the grace period may have been shortened; a new action then ends earlier
 		end := f.Since.Add(f.Grace)
 		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
@@ -53,7 +54,8 @@ func (p *planner) teardown() {
 	}
 }
 
-// anyTime is the stop order of a container for which no other container waits.
+// anyTime is the stop order of a container that may be stopped at any time, because no other
+// container depends on it.
 const anyTime = -1
 
 // stopOrder returns a number for the order in which containers are stopped, the highest number first.
@@ -72,8 +74,9 @@ func (p *planner) stopOrder(name string) int {
 	return len(p.Want.Spec.InitContainers)
 }
 
-// remaining returns the rest of the pod's grace period, and the time at which the period ends.
-func (p *planner) remaining() (time.Duration, time.Time) {
+// remainingGrace returns the rest of the pod's grace period, and the time at which the period
+// ends.
+func (p *planner) remainingGrace() (time.Duration, time.Time) {
 	since := p.Stopping
 	if since.IsZero() || since.After(p.Now) {
 		since = p.Now
@@ -106,9 +109,9 @@ func (p *planner) remove() {
 	}
 }
 
-// ended releases the resources of a pod that has ended and is still wanted. After that, it starts another Admit if
-// the reason of the pod's End may no longer apply.
-func (p *planner) ended() {
+// afterEnd releases the resources of a pod that has ended and is still wanted. After that, it starts another
+// Admit if the reason of the pod's End may no longer apply.
+func (p *planner) afterEnd() {
 	p.cancel(Forget)
 	if p.isRunning() {
 		return
@@ -127,8 +130,8 @@ func (p *planner) ended() {
 	}
 }
 
-// removesLogs reports whether the containers and logs of an ended pod are removed. They are if its final status is
-// known and it was evicted, because it usually used too much of a resource.
+// removesLogs reports whether the containers and logs of an ended pod must be removed. This is the case for
+// an evicted pod whose final status is known, because an evicted pod has usually used too much of a resource.
 func (p *planner) removesLogs() bool {
 	return p.End != nil && p.End.Reason == Evicted && p.End.Phase != ""
 }
@@ -139,8 +142,9 @@ func (p *planner) isRunning() bool {
 	return slices.ContainsFunc(p.Observed.Sandboxes, ready) || slices.ContainsFunc(p.Observed.Containers, Container.MayRun)
 }
 
-// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it keeps the newest
-// container. Of the older ones that have ended, it keeps as many as DeadLimit allows, by default one.
+// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it
+// keeps the newest container, and as many older containers that have ended as DeadLimit allows, by default
+// one.
 func (p *planner) removeUnneeded() {
 	for _, c := range p.Observed.Containers {
 		newest, _ := p.Observed.Newest(c.Name)
@@ -155,8 +159,8 @@ func (p *planner) removeUnneeded() {
 	}
 }
 
-// keepsContainer reports whether an older container that has ended is kept. At least one is kept until the newest one is
-// running.
+// keepsContainer reports whether an older container that has ended is kept. Until the newest container is
+// running, at least one older container is kept.
 func (p *planner) keepsContainer(c, newest Container) bool {
 	if c.State != Exited {
 		return false

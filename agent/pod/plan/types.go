@@ -44,7 +44,7 @@ type Action struct {
 	Streak    uint32        // number of consecutive crashes, stored as an annotation of the container
 	Round     uint32        // for StartContainer: the container's round, see CurrentRound
 	Grace     time.Duration // for StopContainer and PreStop
-	RunsAgain bool          // for StopContainer and PreStop: the container runs again whatever its restart policy is
+	RunsAgain bool          // for StopContainer and PreStop: the container runs again regardless of its restart policy
 	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
 	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
 	Hash string
@@ -108,7 +108,7 @@ type Container struct {
 // A User contains the IDs with which a process runs.
 type User struct {
 	UID, GID int64
-	Groups   []int64 // the others
+	Groups   []int64 // supplementary groups
 }
 
 // MayRun reports whether the container is or may be running.
@@ -155,7 +155,7 @@ type Health struct {
 // An End is a decision that a pod must not run, or not any longer: the pod was rejected or evicted, or had ended long
 // before. Its containers are stopped, and it never runs again.
 type End struct {
-	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod is Failed when nothing of it runs
+	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod becomes Failed when all its containers have stopped
 	Reason, Message string
 	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
 	Disrupted       bool          // the node ends the pod in favour of other pods (condition DisruptionTarget)
@@ -170,7 +170,7 @@ type Input struct {
 	Lives    uint32        // how often the pod has ended and was then wanted again with the same UID; counted as restarts
 	Stopping time.Time     // when the end of the pod was first requested
 	Waiting  bool          // an earlier pod with the same name still exists
-	Hold     bool          // no source wants the pod, but some sources have not reported their pods yet, so nothing is done
+	Hold     bool          // nothing is done, because no source wants the pod, but some sources have not reported their pods yet
 	Admitted bool          // the node has decided that the pod may run
 	End      *End          // the node's decision that the pod must not run, or not any longer
 	Started  time.Time     // when the node first accepted the pod
@@ -183,15 +183,17 @@ type Input struct {
 	// not shut down. Grace is then the pod's grace period for the shutdown. The pod runs again after the next boot.
 	ShutdownSince time.Time
 
-	// Want contains the resources that the node has allocated to the pod. Undecided means that other resources are
-	// wanted, and that the node has not decided on them. Pending is the last decision.
+	// Want contains the resources that the node has allocated to the pod. If Undecided is true, the pod's
+	// source wants other resources, and the node has not decided about them yet. Pending is the last
+	// decision.
 	Undecided bool
 	Pending   Pending
 
-	// Sizes contains the allocated resources by container name. Containers without an entry cannot be resized. Sized
-	// contains the resources that the runtime last accepted, by container ID. PodLevel and Leveled are the corresponding
-	// values for the pod as a whole. If Leveled is nil, it is treated as equal to PodLevel. Unsure means that the pod's
-	// actual resources may differ from Leveled.
+	// Sizes contains the allocated resources by container name. Containers without an entry cannot be
+	// resized. Sized contains the resources that the runtime last accepted, by container ID. PodLevel
+	// contains the allocated resources of the pod as a whole, and Leveled the resources that were last set
+	// for it. If Leveled is nil, it is treated as equal to PodLevel. If Unsure is true, the pod's actual
+	// resources may differ from Leveled.
 	Sizes    map[string]Size
 	Sized    map[string]Resources
 	PodLevel Resources
@@ -219,8 +221,8 @@ type Input struct {
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced contains the IDs of containers that were stopped because of a new definition or with RunsAgain, by
-	// container name. They start again whatever their restart policy is.
+	// Replaced contains the IDs of containers that were stopped because of a new definition or with
+	// RunsAgain, by container name. They start again regardless of their restart policy.
 	Replaced map[string]string
 
 	// Requested contains the restarts that a user requested, by container name.
@@ -248,7 +250,7 @@ type Decision struct {
 	Start  []Action  // actions to start, each on another idle subject
 	Cancel []string  // subjects whose action in flight is no longer wanted
 	Wake   time.Time // time at which to call Decide again even without an event; zero if that is not needed
-	Done   bool      // nothing of the pod exists or is wanted any more
+	Done   bool      // the pod is not wanted any more, and nothing of it is left
 
 	Notices []Notice // messages for users, each of which is reported once
 }

@@ -27,7 +27,7 @@ const maxMessage = 1 << 10
 // maxTries is the maximum number of times that a call is made while it returns an error instead of an answer.
 const maxTries = 3
 
-// A question describes one call of a probe.
+// A question contains the arguments of one call of a probe.
 type question struct {
 	kind    kind
 	spec    *v1.Probe
@@ -35,7 +35,7 @@ type question struct {
 	timeout time.Duration
 }
 
-// An answer is the result of a call. If err is set, the answer says nothing about the state of the container.
+// An answer is the result of a call. If err is set, the state of the container is unknown.
 type answer struct {
 	verdict verdict
 	warning bool
@@ -93,9 +93,9 @@ func (p *Probes) runProbe(ctx context.Context, q question) answer {
 	return answer{err: errors.New("missing probe handler")}
 }
 
-// networkAnswer returns the answer that corresponds to the result of a network call. If the server did not respond,
-// the probe has failed. If the call could not be made, or the connection broke during the response, the answer is an
-// error.
+// networkAnswer converts the result of a network call to an answer. If the server did not respond, the probe
+// has failed. If the call could not be made, or the connection failed during the response, the answer
+// contains an error.
 func networkAnswer(err error) answer {
 	switch {
 	case err == nil:
@@ -126,8 +126,8 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event if an answer is an error, a warning or a failure. It ignores a failure that does not count
-// because the container started shortly before.
+// record records an event if an answer is an error, a warning or a failure. If the parameter early is true,
+// the container is still starting, and a failure is ignored.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {

@@ -36,9 +36,9 @@ type subject struct {
 	kind      kind
 }
 
-// probes iterates over all probes of a pod, with the containers to which they belong. Only main containers and
-// sidecars have probes.
-func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
+// allProbes iterates over the probes of a pod. It yields the kind of each probe and the container to which it
+// belongs. Only main containers and sidecars have probes.
+func allProbes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	return func(yield func(kind, *v1.Container) bool) {
 		for when, ctr := range podspec.Containers(&pod.Spec) {
 			for k := liveness; k <= startup && (when == podspec.Main || when == podspec.Sidecar); k++ {
@@ -60,7 +60,7 @@ type check struct {
 	target     call.Target
 	due        time.Time     // time of the next call
 	index      int           // index in the queue, or -1
-	steady     time.Time     // before this time, the interval between calls is gap, and failures do not count
+	steady     time.Time     // end of the starting phase, in which the interval between calls is gap and failures do not count
 	gap        time.Duration // interval between calls before steady; it doubles with each call
 	flight     *flight       // the running call, or nil
 	lastResult verdict       // result of the last call

@@ -17,7 +17,7 @@ func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out map[string]plan.Health
-	for _, ctr := range probes(pod) {
+	for _, ctr := range allProbes(pod) {
 		c, ok := seen.Newest(ctr.Name)
 		if _, done := out[c.ID]; !ok || c.State != plan.Running || done {
 			continue
@@ -52,16 +52,16 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 	return h
 }
 
-// ReadyConfirmed reports whether the probes of a ready pod have succeeded since this agent started. Without this check,
-// results of an earlier agent would count until enough answers change them, which may take longer than a trial. If
-// the agent is not on trial (see Hold), ReadyConfirmed returns true.
+// ReadyConfirmed reports whether the probes of a ready pod have succeeded since this agent started. Without
+// this check, results of an earlier agent would count until new answers change them, which may take longer
+// than a trial. If the agent is not on trial (see Config.Hold), ReadyConfirmed returns true.
 func (p *Probes) ReadyConfirmed(pod *v1.Pod) bool {
 	if !p.cfg.Hold {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k, ctr := range probes(pod) {
+	for k, ctr := range allProbes(pod) {
 		if k == startup { // a ready container has started
 			continue
 		}

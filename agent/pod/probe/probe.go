@@ -32,8 +32,8 @@ type Config struct {
 	Input  func(types.UID) plan.Input // returns the Input of the last round of the pod's worker
 	Node   func() []string            // the node's addresses, which pods with hostNetwork use
 	Events event.Sink
-	// Hold is set for an agent on trial, which may itself be the cause of failing probes. It prevents that containers
-	// are stopped because of their probes, and each probe is called within a second.
+	// Hold is set for an agent on trial, which may itself cause probes to fail. Containers are then not
+	// stopped because of their probes, and the first call of each probe is made within a second.
 	Hold bool
 	File string // file on tmpfs for the numbers of consecutive failures; if empty, the numbers are lost when the agent restarts
 	// Changed is called when the Health of a pod may have changed.
@@ -58,7 +58,7 @@ type Probes struct {
 	earlier map[string]finding               // results of an earlier agent, by container ID; used until there are verdicts
 }
 
-// A finding is the last known state of a container, as an earlier agent found it.
+// A finding is the last state of a container that an earlier agent has stored.
 type finding struct{ started, ready bool }
 
 // New returns Probes. It starts no goroutine.
@@ -74,7 +74,7 @@ func New(cfg Config) *Probes {
 func (p *Probes) Restore(pod *v1.Pod, last *v1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, ctr := range probes(pod) {
+	for _, ctr := range allProbes(pod) {
 		for st := range podspec.Statuses(last) {
 			if _, id, ok := strings.Cut(st.ContainerID, "://"); ok && st.Name == ctr.Name {
 				p.earlier[id] = finding{started: st.Started != nil && *st.Started, ready: st.Ready}
@@ -191,7 +191,7 @@ func (p *Probes) updateChecks(uid types.UID) {
 		left[s] = c
 	}
 	if !over {
-		for k, ctr := range probes(in.Want) {
+		for k, ctr := range allProbes(in.Want) {
 			s := subject{ctr.Name, k}
 			c := checks[s]
 			if c == nil {
@@ -249,7 +249,8 @@ func (p *Probes) pause(c *check) {
 	}
 }
 
-// aim directs a check to the container that is running now. It schedules the next call or pauses the check.
+// aim sets the target of a check to the container that is running now. It schedules the next call or pauses
+// the check.
 func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	seen, ok := in.Observed.Newest(c.container)
 	if ok && seen.ID != c.id {
@@ -276,8 +277,8 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	heap.Push(&p.queue, c)
 }
 
-// retarget resets a check, so that it can be used for another container. The container's probe may already have
-// failed while an earlier agent was running.
+// retarget resets a check, so that it can be used for another container. If the container's probe has already
+// failed while an earlier agent was running, these failures are counted.
 func (p *Probes) retarget(c *check, id string) {
 	p.failures.set(c.id, c.kind, 0)
 	c.lastResult, c.inRow = failedVerdict, p.failures.get(id, c.kind)
@@ -293,8 +294,9 @@ func (p *Probes) retarget(c *check, id string) {
 	}
 }
 
-// findTarget returns the target for calls to a container. ok is false if the container is not running, if its
-// postStart hook is running, or if its sandbox is not ready. In the last case another pod may have its address.
+// findTarget returns the target for calls to a container. It returns false if the container is not running,
+// if its postStart hook is running, or if its sandbox is not ready. If the sandbox is not ready, another pod
+// may have its address.
 func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Container) (t call.Target, ok bool) {
 	f, busy := in.InFlight[ctr.Name]
 	starts := busy && f.Op == plan.StartContainer

@@ -7,18 +7,19 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The first intervals between calls to a container that is starting. The interval is short, because quick programs
-// soon listen, and it doubles with each call. For commands it is longer at first, because each call starts a process.
+// The first intervals between calls to a container that is starting. The interval is short, because many
+// programs listen soon after their start. It doubles with each call. For commands the first interval is
+// longer, because each call starts a process.
 const (
 	firstGap     = 10 * time.Millisecond
 	firstExecGap = 100 * time.Millisecond
 )
 
-// schedule sets the time of a check's first call. If the container started before the agent and its result is known,
-// the first call is at a random time within spread, so that a restarted agent does not make all calls at once.
-// Otherwise the container has one period to start. During this period, startup and readiness probes are called almost
-// at once and then at growing intervals, and only success counts. A kubelet makes the first call at a random time in
-// the first period, so no pod can rely on a later first call.
+// schedule sets the time of a check's first call. If the container started before the agent and its result is
+// known, the first call is at a random time within spread, so that a restarted agent does not make all calls
+// at once. Otherwise the container has one period to start. During this period, startup and readiness probes
+// are called almost at once and then at growing intervals, and only success counts. A kubelet makes the first
+// call at a random time in the first period, so a pod cannot expect the first call at a certain time.
 func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
 	age := now.Round(0).Sub(seen.StartedAt) // a wall-clock time; the clock may have been set in the meantime
 	delay := seconds(c.spec().InitialDelaySeconds)
@@ -40,7 +41,7 @@ func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, 
 	}
 }
 
-// beat is the interval of the points in time at which steady calls are made. Calls at the same point in time wake up
+// beat is the interval to whose multiples regular calls are aligned. Calls at the same point in time wake up
 // the CPU less often.
 const beat = 100 * time.Millisecond
 
@@ -50,7 +51,7 @@ func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }
 
-// earlyCall returns the time of the next call of a check that is not steady yet.
+// earlyCall returns the time of the next call to a container that is still starting.
 func (c *check) earlyCall(now time.Time) time.Time {
 	at := now.Add(c.gap)
 	c.gap *= 2
@@ -60,8 +61,8 @@ func (c *check) earlyCall(now time.Time) time.Time {
 	return at
 }
 
-// scheduleNext sets the time of the next call after f has ended. If a call took longer than one period, the calls
-// that were missed are skipped.
+// scheduleNext sets the time of the next call after a call has ended. If a call took longer than one period,
+// the calls that were missed are skipped.
 func (c *check) scheduleNext(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passedVerdict || f.answer.err != nil {

@@ -1,6 +1,7 @@
 package probe
 
-// A verdict is the result of a check, with the thresholds of its probe taken into account.
+// A verdict is the state of a check. It changes when enough consecutive calls have the same
+// result, see threshold.
 type verdict uint8
 
 const (

@@ -11,19 +11,20 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// conditions sets the same five conditions as a kubelet. Conditions of other owners are kept.
+// setConditions sets the same five conditions as a kubelet. It keeps conditions of other
+// owners.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
-func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
-	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.readyCondition(st), m.containersReady(st),
+func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
+	ours := []v1.PodCondition{m.readyToStartCondition(), m.initializedCondition(st), m.readyCondition(st), m.containersReady(st),
 		condition(v1.PodScheduled, true, "", "")}
 	if plan.RestartsAll(&m.pod.Spec) {
-		ours = append(ours, m.restarting(st))
+		ours = append(ours, m.restartingCondition(st))
 	}
 	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
-		m.resizing(st)
+		m.addResizeConditions(st)
 		ours = append(ours, m.plugged(before)...)
 	}
-	disrupted := m.disrupted()
+	disrupted := m.disruptionMessage()
 	if disrupted != "" {
 		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
 			Message: disrupted})
@@ -52,8 +53,8 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// DevicesPlugged is a condition of pods that use devices from the node's configuration. The condition appears when
-// one of the pod's devices is unplugged for the first time.
+// DevicesPlugged is a condition of pods that use devices from the node's configuration. A pod gets the
+// condition when one of its devices is unplugged for the first time.
 const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
 
 func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
@@ -67,9 +68,10 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
-// disrupted returns the reason if the node itself ends the pod in favour of other pods or for a shutdown, otherwise
-// "". https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
-func (m *maker) disrupted() string {
+// disruptionMessage returns the message of the condition DisruptionTarget if the node itself ends the pod, in
+// favour of other pods or because of a shutdown. Otherwise it returns "".
+// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+func (m *maker) disruptionMessage() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
 		return "Pod was preempted by Kubelet to accommodate a critical pod."
 	}
@@ -89,10 +91,10 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// readyToStart returns the condition PodReadyToStartContainers, with a kubelet's reason and messages. If the sandbox
-// is missing, the cause is shown in the states of the containers, which wait for it.
+// readyToStartCondition returns the condition PodReadyToStartContainers, with a kubelet's reason and
+// messages. If the sandbox is missing, the states of the waiting containers contain the cause.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-has-network
-func (m *maker) readyToStart() v1.PodCondition {
+func (m *maker) readyToStartCondition() v1.PodCondition {
 	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
 	message := "pod sandbox has no IP address"
 	switch {
@@ -104,8 +106,9 @@ func (m *maker) readyToStart() v1.PodCondition {
 	return condition(v1.PodReadyToStartContainers, up, notIf(up, "PodSandboxNotReady"), message)
 }
 
-// restarting returns the condition that says whether all containers are about to restart (KEP-5532).
-func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
+// restartingCondition returns the condition AllContainersRestarting: whether all containers are
+// about to restart (KEP-5532).
+func (m *maker) restartingCondition(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
 		return condition(v1.AllContainersRestarting, false, "PodCompleted", "")
@@ -122,7 +125,7 @@ func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
 		return condition(v1.PodInitialized, true, "PodCompleted", "")
-	case st.Phase == v1.PodFailed && plan.MainContainerCreated(m.in, m.sandbox), m.initialized():
+	case st.Phase == v1.PodFailed && plan.MainContainerCreated(m.in, m.sandbox), m.isInitialized():
 		return condition(v1.PodInitialized, true, "", "")
 	}
 	return condition(v1.PodInitialized, false, "ContainersNotInitialized",

@@ -32,14 +32,14 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	if ok {
 		m.describe(&st, ctr, c)
 	}
-	m.size(&st, ctr, c, ok)
+	m.addSize(&st, ctr, c, ok)
 	st.State = m.state(ctr, c, kind)
 	if last, ok := m.in.Observed.LastExited(ctr.Name); ok && st.State.Terminated == nil {
 		st.LastTerminationState.Terminated = m.terminated(last)
 	}
 	switch kind {
 	case podspec.Init:
-		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok && !m.renewed(c, kind)
+		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok && !m.waitsForRound(c, kind)
 	case podspec.Sidecar, podspec.Main:
 		h, probed := m.in.Health[c.ID]
 		st.Ready = started && (!probed || h.Ready)
@@ -54,24 +54,24 @@ func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Conta
 	if c.Image != "" {
 		st.Image = c.Image
 	}
-	st.User = user(c.User)
+	st.User = userStatus(c.User)
 	if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet without the feature has no such status field
 		st.StopSignal = new(v1.Signal(c.StopSignal))
 	}
 }
 
-// state returns the state of a container. c is the zero Container, in the state Created, if the runtime has no such
-// container.
+// state returns the state of a container. The parameter c is the zero value, whose state is Created, if the
+// runtime has no such container.
 func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	switch {
 	case c.State == plan.Running && !m.noneWillStart() && (plan.HookFailed(m.in, c) || plan.PostStartRunning(m.in, c)):
-		return stateWaiting(m.hooking(c, init))
+		return stateWaiting(m.hookState(c, init))
 	case c.State == plan.Running:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}}
 	case c.State == plan.Exited:
-		return m.exited(ctr, c, kind)
+		return m.exitedState(ctr, c, kind)
 	case failed:
 		return stateWaiting(m.waitingAfter(ctr, failure))
 	case c.State == plan.Unknown:
@@ -80,10 +80,10 @@ func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1
 	return m.waitingState(init)
 }
 
-// exited returns the state of a container that has ended. It is terminated, or waiting for its next start. Several
-// cases may apply. The first one is used. The order is that of a kubelet: the end of the pod comes before a failure
-// to start the container, which comes before a back-off.
-func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
+// exitedState returns the state of a container that has ended: terminated, or waiting for the next start. The
+// first matching case applies. The order is that of a kubelet: first the end of the pod, then a failure to
+// start the container, then a back-off.
+func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	backOff := m.crashLoop(ctr, c)
@@ -96,14 +96,14 @@ func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v
 		return v1.ContainerState{Terminated: m.terminated(c)}
 	case failed:
 		return stateWaiting(m.waitingAfter(ctr, failure))
-	case m.renewed(c, kind) && backOff == nil:
+	case m.waitsForRound(c, kind) && backOff == nil:
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll})
-	case m.renewed(c, kind):
+	case m.waitsForRound(c, kind):
 		return stateWaiting(backOff)
 	case backOff != nil && !(m.in.IsReplaced(c) && (plan.DefinitionChanged(ctr, c) || plan.ResizeNeedsRestart(m.in, c))):
 		return stateWaiting(backOff)
 	case plan.HookFailed(m.in, c):
-		return stateWaiting(m.hooking(c, init))
+		return stateWaiting(m.hookState(c, init))
 	case m.in.IsReplaced(c): // if it were terminated, a container that never restarts would seem to have completed
 		return m.waitingState(init)
 	}
@@ -119,8 +119,9 @@ func (m *maker) waitingState(init bool) v1.ContainerState {
 	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.sandboxFailure()})
 }
 
-// user returns the IDs with which a container runs, if the runtime reports them (KEP-3619).
-func user(u *plan.User) *v1.ContainerUser {
+// userStatus returns the IDs with which a container runs, if the runtime reports them
+// (KEP-3619).
+func userStatus(u *plan.User) *v1.ContainerUser {
 	if u == nil {
 		return nil
 	}
@@ -130,15 +131,15 @@ func user(u *plan.User) *v1.ContainerUser {
 // restartingAll is a kubelet's message for a container that was stopped because all containers of its pod restart.
 const restartingAll = "The container is removed because RestartAllContainers in place"
 
-// renewed reports whether a container has ended in an earlier round of the pod and is waiting for its restart in the
-// current round.
-func (m *maker) renewed(c plan.Container, kind podspec.Kind) bool {
+// waitsForRound reports whether a container has ended in an earlier round of the pod and is waiting for its
+// restart in the current round.
+func (m *maker) waitsForRound(c plan.Container, kind podspec.Kind) bool {
 	return kind != podspec.Ephemeral && c.State == plan.Exited && c.Round < m.round
 }
 
-// hooking returns the state of a container whose postStart hook is running or has failed. The container does not
-// count as started.
-func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
+// hookState returns the state of a container whose postStart hook is running or has failed. The container
+// does not count as started.
+func (m *maker) hookState(c plan.Container, init bool) *v1.ContainerStateWaiting {
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
 	}
@@ -150,8 +151,9 @@ func (m *maker) noneWillStart() bool {
 	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run again after the boot. It
-// is the last status, changed so that the container is not running. It returns nil if the container had no status.
+// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run
+// again after the boot. It is the previous status, changed so that the container is not running. The result
+// is nil if the container had no status.
 func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		if st.Name != name {
@@ -168,8 +170,9 @@ func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// lastTerminated returns the last status of a container that has run, with the state terminated. It returns nil if there is no
-// such status. Use it for a container that the runtime no longer has and that will not start again.
+// lastTerminated returns the previous status of a container that has run, with the state terminated. It
+// returns nil if there is no such status. It is used for a container that the runtime no longer has and that
+// will not start again.
 func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		c := *st
@@ -191,7 +194,7 @@ func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// lostState returns the termination state of a container about which nothing is known any more, as in a kubelet.
+// lostState returns a kubelet's termination state for a container whose exit code is unknown.
 func lostState(id string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 		Message: "The container could not be located when the pod was terminated", ContainerID: id}
@@ -203,7 +206,7 @@ func (m *maker) willRestart(ctr *v1.Container, c plan.Container) bool {
 	switch {
 	case kind == podspec.Ephemeral:
 		return false
-	case m.renewed(c, kind):
+	case m.waitsForRound(c, kind):
 		return true
 	case kind == podspec.Init && c.ExitCode == 0:
 		return false
@@ -212,14 +215,14 @@ func (m *maker) willRestart(ctr *v1.Container, c plan.Container) bool {
 }
 
 func (m *maker) notYet(init bool) string {
-	if !init && !m.initialized() || init {
+	if !init && !m.isInitialized() || init {
 		return plan.PodInitializing
 	}
 	return plan.ContainerCreating
 }
 
-// sandboxFailure returns the reason for which the containers of the pod cannot run: an operation on the sandbox has failed.
-// A kubelet reports this only as an event. A node without an API server could not show an event.
+// sandboxFailure returns the failure to run the sandbox, because of which the containers of the pod cannot
+// run. A kubelet reports this failure only as an event, which a node without an API server could not show.
 func (m *maker) sandboxFailure() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// size adds the allocated and the actual resources to the status of a container.
+// addSize adds the allocated and the actual resources to the status of a container.
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
-func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container, there bool) {
+func (m *maker) addSize(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container, there bool) {
 	if !there {
 		return
 	}
@@ -20,7 +20,7 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 		return
 	}
 	if c.Resources != nil {
-		m.actual(st.Resources, c)
+		m.setActual(st.Resources, c)
 	}
 	for _, old := range [][]v1.ContainerStatus{m.before.ContainerStatuses, m.before.InitContainerStatuses} {
 		for i := range old { // the kernel does not store memory requests
@@ -31,8 +31,9 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 	}
 }
 
-// actual replaces allocated resources by the ones that the runtime reports, where these differ.
-func (m *maker) actual(r *v1.ResourceRequirements, c plan.Container) {
+// setActual replaces allocated resources by the resources that the runtime reports, if these
+// differ.
+func (m *maker) setActual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]
 	if c.Resources.Shares != want.Shares {
 		replace(r.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((c.Resources.Shares*1000+1023)/1024, resource.DecimalSI))
@@ -45,8 +46,8 @@ func (m *maker) actual(r *v1.ResourceRequirements, c plan.Container) {
 	}
 }
 
-// replace changes the value of a resource in the list. If the value is zero, it deletes the resource. It does not add
-// resources.
+// replace changes the value of a resource in the list, or deletes the resource if the value is zero. It does
+// not add a resource that is not in the list.
 func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if _, ok := l[name]; !ok {
 		return
@@ -58,9 +59,9 @@ func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	l[name] = q
 }
 
-// resources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod is being
-// resized, the actual resources are those of the previous status.
-func (m *maker) resources(st *v1.PodStatus) {
+// addPodResources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod
+// is being resized, the actual resources are those of the previous status.
+func (m *maker) addPodResources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Observed.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
 		return
@@ -90,8 +91,8 @@ func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool
 	(*l)[name] = q
 }
 
-// resizing adds the conditions for a resize that is pending or in progress.
-func (m *maker) resizing(st *v1.PodStatus) {
+// addResizeConditions adds the conditions for a resize that is pending or in progress.
+func (m *maker) addResizeConditions(st *v1.PodStatus) {
 	if p := m.in.Pending; p.Reason != "" {
 		m.addResize(st, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
 	} else if c := m.previousCondition(v1.PodResizePending); c != nil && m.in.Undecided {

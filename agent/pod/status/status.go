@@ -26,12 +26,12 @@ type Host struct {
 	ReadOnlyTrees func(*v1.Pod) bool
 	// Devices returns the status of a container's devices.
 	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
-	// MissingDevices returns one sentence for each missing device of a pod. It may be nil. It may be nil.
+	// MissingDevices returns one sentence for each missing device of a pod. It may be nil.
 	MissingDevices func(pod types.UID) []string
 }
 
-// startTime returns the start time of a pod. It stays the same after a restart of the agent. It ignores a start time
-// that was set before the clock was set.
+// startTime returns the start time of a pod. It returns that of the previous status, unless this time is from
+// before the clock was set.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
 	case before != nil && clock.IsSet(before.Time) && (now.IsZero() || before.Time.Before(now)):
@@ -49,13 +49,13 @@ func Compute(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	m.end, m.round = m.verdict(), plan.CurrentRound(in)
 	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
 	st.StartTime = startTime(in.Started, before.StartTime)
-	m.containers(&st)
+	m.addContainers(&st)
 	boundMessages(&st)
 	st.Phase = m.phase(&st)
 	st.Reason, st.Message = m.phaseReason(st.Phase)
-	m.resources(&st)
-	m.addresses(&st, before)
-	m.conditions(&st, before)
+	m.addPodResources(&st)
+	m.setAddresses(&st, before)
+	m.setConditions(&st, before)
 	return st
 }
 
@@ -78,7 +78,8 @@ func (m *maker) verdict() *plan.End {
 	return m.in.End
 }
 
-// phaseReason returns the reason for the phase, or what prevents the deletion of the pod.
+// phaseReason returns the reason and the message of the phase. For a pod that is being deleted,
+// the message is the problem that prevents the deletion.
 func (m *maker) phaseReason(phase v1.PodPhase) (reason, message string) {
 	switch {
 	case m.end != nil && (phase == v1.PodFailed || phase == v1.PodSucceeded):
@@ -104,15 +105,15 @@ func (m *maker) endsForShutdown() bool {
 	return !plan.IsFinished(m.in) || slices.ContainsFunc(m.in.Observed.Containers, late)
 }
 
-// containers adds the statuses of all containers. A rejected pod has none.
-func (m *maker) containers(st *v1.PodStatus) {
+// addContainers adds the statuses of all containers. A rejected pod has no such statuses.
+func (m *maker) addContainers(st *v1.PodStatus) {
 	if m.end != nil && len(m.in.Observed.Containers)+len(m.before.ContainerStatuses) == 0 {
 		return
 	}
 	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
 		switch c := m.container(ctr, kind); kind {
 		case podspec.Main:
-			// A kubelet does not report it for init containers.
+			// A kubelet does not report the devices of init containers.
 			if m.host.Devices != nil {
 				c.AllocatedResourcesStatus = m.host.Devices(m.pod, ctr)
 			}
@@ -139,8 +140,8 @@ func (m *maker) failedStopReason() string {
 	return strings.Join(all, "; ")
 }
 
-// phase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a controller such
-// as that of a Job would start the next pod while this one is still running (KEP-3329).
+// phase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a
+// controller, such as that of a Job, would start the next pod too early (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	var waiting, running, failed int
@@ -167,7 +168,7 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 		return v1.PodFailed
 	}
 	switch {
-	case waiting > 0 && running == 0 || !m.initialized():
+	case waiting > 0 && running == 0 || !m.isInitialized():
 		return v1.PodPending
 	case waiting > 0:
 		return v1.PodPending
@@ -192,9 +193,9 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// initialized reports whether the init containers have completed. If a pod was initialized, it stays initialized
-// while all its containers restart (KEP-5532).
-func (m *maker) initialized() bool {
+// isInitialized reports whether the init containers have completed. A pod that was initialized stays so while
+// all its containers restart (KEP-5532).
+func (m *maker) isInitialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.MainContainerCreated(m.in, m.sandbox) {
 		return true
 	}
@@ -221,8 +222,9 @@ func (m *maker) uninitialized() (names []string) {
 	return names
 }
 
-// addresses sets the addresses of the host and of the sandbox. A pod that has ended keeps its last addresses.
-func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
+// setAddresses sets the addresses of the host and of the sandbox. A pod that has ended keeps its last
+// addresses.
+func (m *maker) setAddresses(st *v1.PodStatus, before v1.PodStatus) {
 	for _, ip := range m.host.IPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
 	}

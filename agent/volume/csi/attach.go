@@ -16,11 +16,12 @@ import (
 // limitExceeded is the kubelet's reason for a pod that fails because of the driver's volume limit.
 const limitExceeded = "VolumeAttachmentLimitExceeded"
 
-// attaches reports whether the attach-detach controller attaches the driver's volumes to this node. It attaches them
-// unless the CSIDriver object sets attachRequired to false.
+// needsAttach reports whether the attach-detach controller must attach the volume to this node before the
+// driver can mount it. It returns true for a PersistentVolume, unless the CSIDriver object sets
+// attachRequired to false.
 //
 // https://kubernetes-csi.github.io/docs/skip-attach.html
-func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
+func (d *Drivers) needsAttach(pod *v1.Pod, v storage.Volume) (bool, error) {
 	if v.Inline {
 		return false, nil
 	}
@@ -37,7 +38,7 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 	if err := checkSource(v); err != nil {
 		return err
 	}
-	needs, err := d.attaches(u.Pod, v)
+	needs, err := d.needsAttach(u.Pod, v)
 	if err != nil || !needs {
 		return err
 	}
@@ -67,9 +68,9 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 	}
 }
 
-// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume limit. The
-// pod's controller then creates another pod, which the scheduler places on a node with a free slot. reject does
-// nothing unless the CSIDriver object sets an update period for the limit.
+// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume
+// limit. The pod's controller then creates another pod, which the scheduler places on a node with a free
+// slot. It does nothing unless the CSIDriver object sets an update period for the limit.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
@@ -100,7 +101,7 @@ func checkAttached(a *storagev1.VolumeAttachment) error {
 // publishContext returns the attachment metadata that the driver's controller reported for a
 // volume.
 func (d *Drivers) publishContext(v storage.Volume, pod *v1.Pod) (map[string]string, error) {
-	needs, err := d.attaches(pod, v)
+	needs, err := d.needsAttach(pod, v)
 	if err != nil || !needs {
 		return nil, err
 	}

@@ -64,15 +64,17 @@ type Config struct {
 	Node    string
 	Objects Objects
 	Nodes   Nodes // nil if drivers are not published
-	// Every is the interval, with jitter, at which volumes are published again if their driver requires that.
+	// Volumes whose driver requires republishing are published again at this interval, with jitter.
 	Every time.Duration
-	// InUse waits until the Node's status lists the volume as in use. It may be nil.
+	// InUse is a function that waits until the Node's status lists the volume as in use. It may
+	// be nil.
 	InUse func(ctx context.Context, id string) error
-	// Driver reads a CSIDriver object that no pod refers to. If it is nil, the volume limit of a driver does not
-	// change after the registration.
+	// Driver is a function that reads a CSIDriver object for the node itself and not for a pod. If it is nil,
+	// the volume limit of a driver does not change after the registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Retry  func(types.UID) // makes a pod that waits for a driver try again; must not block
-	// Reject ends a pod that cannot run here, with a reason that kubelets use. If it is nil, the pod waits instead.
+	// Reject ends a pod that cannot run on this node. The reason is one that kubelets use. If Reject is nil,
+	// the pod waits instead.
 	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }
@@ -292,8 +294,8 @@ func (d *Drivers) Close() error {
 // errUnregistered means that a driver is not registered. It may register later.
 var errUnregistered = errors.New("not found in the list of registered CSI drivers")
 
-// find returns the registered driver. If it is not registered, find arranges that the pod is retried when the driver
-// registers.
+// find returns the registered driver with the given name. If there is none, it returns an error, and the pod
+// is retried when the driver registers.
 func (d *Drivers) find(name string, pod types.UID) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// readEvery is the interval at which a CSIDriver object that sets an update period is read again.
+	// readEvery is the interval at which the CSIDriver object is read again if it sets an update
+	// period.
 	readEvery = 10 * time.Minute
 	// leastPeriod is the API server's minimum for the update period.
 	leastPeriod = 10 * time.Second

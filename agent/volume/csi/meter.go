@@ -105,7 +105,7 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	return nil
 }
 
-// expandError classifies a driver's error in the same way as a kubelet.
+// expandError converts a driver's error to a storage.ExpandError, in the same way as a kubelet.
 func expandError(err error) error {
 	e := &storage.ExpandError{Err: err}
 	switch status.Code(err) {

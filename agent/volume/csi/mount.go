@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Plugin returns the plugin's name that is used in paths.
+// Plugin returns the name of the volume plugin, which is used in paths.
 func (*Drivers) Plugin() string { return pluginName }
 
 // Serves reports whether a CSI driver provides the volume.
 func (*Drivers) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 
-// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only creates the directory, like a
-// kubelet.
+// Stage calls NodeStageVolume if the driver has the capability STAGE_UNSTAGE_VOLUME. Otherwise it only
+// creates the directory, like a kubelet.
 func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err

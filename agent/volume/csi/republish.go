@@ -17,8 +17,7 @@ import (
 // republishEvery is the default of Config.Every. A kubelet republishes each time it syncs the pod.
 const republishEvery = 80 * time.Second
 
-// A published describes a volume that was published for a pod. Either this process or a previous one has published
-// it.
+// A published is the record of a volume that was published for a pod, by this process or by a previous one.
 type published struct {
 	volume storage.Volume
 	staged string
@@ -107,8 +106,8 @@ func (d *Drivers) publishedAt(path string) *published {
 	return d.uses[path]
 }
 
-// Run republishes the volumes whose drivers require it, until ctx ends. Such a driver writes, for example, tokens
-// into the volume. While there are no such volumes, Run sleeps.
+// Run republishes volumes whose drivers require this, until ctx ends. Such a driver writes new tokens into
+// its volume, for example. While there are no such volumes, Run sleeps.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -156,7 +155,8 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	return some
 }
 
-// republishOne republishes a volume. If the call fails, the volume stays as it is.
+// republishOne republishes a volume. If the call fails, the volume stays mounted, and the next
+// republishAll retries the call.
 func (d *Drivers) republishOne(ctx context.Context, p *published) {
 	object, err := d.publish(ctx, p)
 	d.mu.Lock()

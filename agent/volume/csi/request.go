@@ -74,7 +74,7 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// accessMode converts the volume's first access mode to that of CSI, in the same way as a kubelet.
+// accessMode converts the volume's first access mode to a CSI access mode, in the same way as a kubelet.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/2485-read-write-once-pod-pv-access-mode
 func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
@@ -97,7 +97,8 @@ func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_M
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// secrets returns the data of the Secret to which ref refers. If ref is nil, it returns nil.
+// secrets returns the data of a referenced Secret. It returns nil if the reference is nil or
+// contains no name.
 func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil
@@ -144,7 +145,7 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 	return nil
 }
 
-// merge returns a copy of to, with the entries of add. If both maps contain a key, the value in to takes precedence.
+// merge returns the entries of two maps. For a key in both of them, it returns the value from the first.
 func merge(to, add map[string]string) map[string]string {
 	if len(add) == 0 {
 		return to
@@ -193,8 +194,9 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }
 
-// SetsGroup reports whether it is the node that must change the group of the volume's files to the pod's fsGroup.
-// Otherwise the driver changes it. https://kubernetes-csi.github.io/docs/support-fsgroup.html
+// SetsGroup reports whether the node must change the group of the volume's files to the pod's fsGroup. If it
+// returns false, the driver changes the group, or the CSIDriver object specifies that the group is not
+// changed. https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {

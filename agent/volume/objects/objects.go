@@ -165,7 +165,8 @@ func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chai
 	return o.Certs.Credentials(pod, volume, source)
 }
 
-// Deleted reports whether a ConfigMap or Secret of the pod has been deleted. kind is ConfigMap or Secret.
+// Deleted reports whether an object of the pod has been deleted. The parameter kind is ConfigMap or
+// Secret.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.sourceOf(pod).Deleted(pod, kind, name)
 }
@@ -227,8 +228,9 @@ func (o *Objects) Retry() {
 	o.Certs.Retry()
 }
 
-// ForgetVersions makes all objects be listed again. It must be called when the control plane was restored or
-// replaced, because the stored resource versions are then no longer valid.
+// ForgetVersions discards the stored resource versions, so that all objects are listed again. It must be
+// called when the control plane was restored or replaced, because the resource versions are then no longer
+// valid.
 func (o *Objects) ForgetVersions(ctx context.Context) {
 	if err := o.API.DropVersions(ctx); err != nil {
 		o.c.Log.Error("cannot store that the resource versions of objects are void: the agent will use them after a restart",
@@ -240,7 +242,7 @@ func (o *Objects) ForgetVersions(ctx context.Context) {
 // annotation of the pod, has changed. It never blocks.
 func (o *Objects) MarkOutdated(uid types.UID) { o.dirty.Add(uid) }
 
-// Run keeps the objects current, and the volumes that contain their data, until ctx ends.
+// Run updates the objects, and the volumes that contain their data, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if o.API != nil {

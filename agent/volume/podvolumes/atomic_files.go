@@ -19,14 +19,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A file is a file of a volume.
+// A file is the wanted content, mode and owner of one file in a volume.
 type file struct {
 	data []byte
 	mode fs.FileMode
 	uid  int // owner's user ID; 0 is root
 }
 
-// files contains the files of a volume by path.
+// files contains the wanted files of a volume, by their paths in the volume.
 type files map[string]file
 
 // Names in the directory of a volume. The names that containers use are links that go through dataLink, so replacing
@@ -62,8 +62,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// write makes these files the content of the directory. gid is the group that can read them, or -1. If write is
-// interrupted, the old files stay valid, and the next call removes what it has left.
+// write replaces the content of the directory by these files. The group with the ID gid can read them; -1
+// stands for no group. If write is interrupted, the old files stay valid, and the next call removes the
+// incomplete new ones.
 func (f files) write(dir string, gid int) error {
 	for name, file := range f {
 		if err := checkName(name); err != nil {
@@ -119,11 +120,11 @@ func (f files) matchDirectory(root *os.Root, data string, gid int) bool {
 		found++
 		return nil
 	})
-	return err == nil && found == len(f) && f.linked(root)
+	return err == nil && found == len(f) && f.hasLinks(root)
 }
 
-// linked reports whether every top-level name is a link to its file.
-func (f files) linked(root *os.Root) bool {
+// hasLinks reports whether every top-level name is a link to its file.
+func (f files) hasLinks(root *os.Root) bool {
 	for name := range f.topNames() {
 		if to, err := root.Readlink(name); err != nil || to != path.Join(dataLink, name) {
 			return false
@@ -132,7 +133,7 @@ func (f files) linked(root *os.Root) bool {
 	return true
 }
 
-// hasOwner reports whether the owner of an existing file is that of f.
+// hasOwner reports whether an existing file has the same owner as f.
 func (f file) hasOwner(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && st.Uid == uint32(f.uid) //nolint:gosec // a user ID

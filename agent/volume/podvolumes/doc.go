@@ -2,7 +2,7 @@
 // termination logs. It is a pod hook. The worker calls Prepare before it starts the sandbox and before each
 // container, Container for each attempt to start a container, and Release when the pod has no processes left.
 //
-//	<root-dir>/pods/<uid>/                                   0750, as the kubelet has it
+//	<root-dir>/pods/<uid>/                                   0750, as in a kubelet
 //	    volumes/<kind>/<name>          kubernetes.io~empty-dir ...
 //	    volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
 //	    containers/<name>/<attempt>    termination logs

@@ -44,7 +44,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		}
 		return dir, nil
 	case v1.StorageMediumMemory:
-		there, err := mounted(dir)
+		there, err := isMountPoint(dir)
 		if err != nil || there {
 			return dir, err
 		}
@@ -55,7 +55,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil {
 			return "", err
 		}
-		there, err := mounted(dir)
+		there, err := isMountPoint(dir)
 		if err != nil || there {
 			return dir, err
 		}
@@ -76,10 +76,9 @@ func (v *Volumes) releaseQuotas(points []string) {
 	}
 }
 
-// mode returns the mode of a volume's directory. That of a volume on disk is 0777, and that of a file system in memory
-// is 1777, as of /tmp and of a kubelet's volumes, unless the volume sets another. The pod's fsGroup may always write,
-// and owns all new files.
-// https://kep.k8s.io/5502
+// mode returns the mode of a volume's directory. The default for a volume on disk is 0777. The default for a
+// file system in memory is 1777, the mode of /tmp. A kubelet has the same defaults. The volume may set
+// another mode. The pod's fsGroup may always write, and owns all new files. https://kep.k8s.io/5502
 func (e emptyDir) mode(pod *v1.Pod, vol *v1.Volume) uint32 {
 	const sticky, groupWrites = 0o1000, 0o2770
 	mode := uint32(0o777)

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Ended unmounts and removes the volumes of a pod that has no running container, including emptyDir volumes. A
-// kubelet does the same. It keeps the termination logs for the pod's status.
+// Ended unmounts and removes the volumes of a pod that has no running container, including emptyDir volumes.
+// Ended keeps the termination logs for the pod's status. A kubelet does the same.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {

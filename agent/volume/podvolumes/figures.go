@@ -14,13 +14,15 @@ import (
 
 // A PluginReporter is a Kind whose volumes have drivers, or are not below the pod's directory.
 type PluginReporter interface {
-	// PluginState returns the plugin's name of a volume and whether the volume is mounted. The name is empty if the volume
-	// is not known yet, for example because its claim is not bound. PluginState never blocks.
+	// PluginState returns the name of the volume's plugin and whether the volume is mounted. The name is
+	// empty if the plugin is not known yet, for example because the claim is not bound. PluginState never
+	// blocks.
 	PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool)
 }
 
-// totalVolumes is the kubelet's metric volume_manager_total_volumes: the number of volumes that pods require, and of
-// those that are set up, by plugin. A volume that several pods use counts once for each pod.
+// totalVolumes is the kubelet's metric volume_manager_total_volumes: for each plugin, the number of volumes
+// that pods require and the number of volumes that are set up. A volume counts once for each pod that uses
+// it.
 type totalVolumes struct {
 	v    *Volumes
 	pods func() []*v1.Pod
@@ -30,7 +32,8 @@ var totalVolumesDesc = prometheus.NewDesc("volume_manager_total_volumes",
 	"number of volumes that pods require (desired_state_of_world) and that are set up (actual_state_of_world)",
 	[]string{"plugin_name", "state"}, nil)
 
-// Collectors returns the metrics of volumes. pods returns the pods with their phases.
+// Collectors returns the metrics of volumes. The function pods returns the pods with their
+// phases.
 func (v *Volumes) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{totalVolumes{v, pods}}
 }
@@ -78,8 +81,8 @@ func usesVolume(pod *v1.Pod, volume string) bool {
 	return false
 }
 
-// count returns the plugin's name of a volume and whether the volume is set up. A kind without a directory, such as
-// hostPath, has nothing to set up: its volumes count from the pod's first volume on.
+// count returns the plugin's name of a volume and whether the volume is set up. A volume of a kind without a
+// directory, such as hostPath, counts as set up when the pod's directory for volumes exists.
 func (v *Volumes) count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
 	k := v.kind(vol)
 	switch k := k.(type) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory mounts tmpfs volumes. Their contents must not be written to a disk. They are therefore excluded from swap,
-// as in a kubelet, which is possible since Linux 6.4.
+// memory mounts tmpfs volumes. Their contents must not be written to a disk. Like a kubelet, it therefore
+// excludes them from swap, which is possible since Linux 6.4.
 // https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
 type memory struct {
 	log   *slog.Logger

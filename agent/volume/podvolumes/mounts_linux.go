@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounted reports whether something is mounted at dir.
-func mounted(dir string) (bool, error) {
+// isMountPoint reports whether a file system is mounted at a directory.
+func isMountPoint(dir string) (bool, error) {
 	var here, above unix.Stat_t
 	if err := unix.Lstat(dir, &here); err != nil {
 		return false, fmt.Errorf("stat %s: %w", dir, err)

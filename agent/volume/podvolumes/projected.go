@@ -72,7 +72,8 @@ func (s sources) owner(own *int64, volume defaults) *int64 {
 	return cmp.Or(own, volume.user)
 }
 
-// file returns a file of a volume.
+// file returns a file with its mode and owner. If the mode or the user of the file is nil, the
+// default of the volume applies.
 func (s sources) file(data []byte, mode *int32, user *int64, volume defaults) file {
 	f := file{data: data, mode: modeOf(mode, volume.mode)}
 	if u := s.owner(user, volume); u != nil {
@@ -115,9 +116,9 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, volume defaults) (f
 	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
 
-// configMap returns the files of a ConfigMap. If the ConfigMap was deleted, the files stay if the volume requires the
-// ConfigMap, so that the pod's containers can restart. They are removed if the ConfigMap is optional, as in a
-// kubelet.
+// configMap returns the files of a ConfigMap. If an optional ConfigMap was deleted, it returns no files, as
+// in a kubelet. If a required ConfigMap was deleted, it returns the files of the last copy, so that the pod's
+// containers can restart.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
@@ -199,9 +200,10 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, volume 
 	return files{p.Path: s.privateFile(pod, []byte(text), p.User, volume)}, nil
 }
 
-// privateFile returns a file that only the pod's fsGroup can read. Without an fsGroup, only the user can read it with
-// whose ID all containers of the pod run. If neither exists, the file has the mode that the volume specifies. A user
-// that the volume specifies owns the file in any case.
+// privateFile returns a file that only its owner and the pod's fsGroup can read. The owner is the user that
+// the volume specifies. If the volume specifies none, the owner is the user with whose ID all containers of
+// the pod run. If there is neither such a user nor an fsGroup, the file belongs to root and has the mode that
+// the volume specifies.
 func (s sources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaults) file {
 	f := s.file(data, nil, own, volume)
 	user, one := onlyUser(pod)
@@ -215,8 +217,8 @@ func (s sources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaul
 	return f
 }
 
-// trustBundle returns a file with the certificates of a ClusterTrustBundle. It is empty if an
-// optional bundle does not exist.
+// trustBundle returns a file with the certificates of a ClusterTrustBundle. The file is empty
+// if an optional bundle does not exist.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
 func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, volume defaults) (files, error) {
 	anchors, err := s.objects.TrustAnchors(pod, p)
@@ -247,8 +249,8 @@ func (s sources) certificate(pod *v1.Pod, name string, source int, p *v1.PodCert
 	return all, nil
 }
 
-// onlyUser returns the user ID with which all containers of the pod run. It returns false if the IDs differ or one is
-// unknown.
+// onlyUser returns the user ID with which all containers of the pod run. It returns false if the IDs differ
+// or one of them is unknown.
 func onlyUser(pod *v1.Pod) (uid int, ok bool) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		user := runAsUser(pod, c)

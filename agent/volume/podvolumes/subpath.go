@@ -43,8 +43,8 @@ func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 	return &subPathFile{f, fi.IsDir()}, nil
 }
 
-// bindSubPath binds the file to a path that no container can change, and returns this path. It does not depend on the
-// volume's server.
+// bindSubPath bind-mounts the file at a path that no container can change, and returns this path. It makes no
+// call to the volume's server.
 func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *subPathFile) (string, error) {
 	target := filepath.Join(v.podDir(uid), "volume-subpaths", ctr.VolumeMounts[index].Name, ctr.Name, strconv.Itoa(index))
 	if err := mounts.Detach(target); err != nil { // the mount of a previous attempt
@@ -63,10 +63,10 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *su
 	return target, nil
 }
 
-// bindTo binds an open file to target, without the mounts below it, like a kubelet. Mounts that appear below the
-// source on the host later also appear at target, but not the other way round. If both is true, they propagate in
-// both directions, which a container with bidirectional mount propagation needs. mounts.Detach makes such a bind
-// mount private before it unmounts it.
+// bindTo bind-mounts an open file at the target, without the mounts below the file, like a kubelet. Mounts
+// that are later created below the source also appear at the target. If the parameter both is true, mounts
+// that are created at the target also appear at the source. Containers with bidirectional mount propagation
+// need this. mounts.Detach makes such a bind mount private before it unmounts it.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -117,7 +117,8 @@ func makeBeneath(volume, sub string) error {
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// makeMountPoint creates target. It creates a file or a directory, depending on what p is.
+// makeMountPoint creates the mount point target. It is a directory if p is a directory, and
+// otherwise a file.
 func (p *subPathFile) makeMountPoint(target string) error {
 	if p.isDir {
 		return os.MkdirAll(target, dirMode)

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Sweep waits at most this time for unmounts. Unmounts that take longer continue in the background and are retried,
-// so that a server or driver that does not respond blocks nothing else.
+// Sweep waits at most sweepTime for unmounts. Unmounts that take longer continue in the background and are
+// retried, so that a server or driver that does not respond blocks nothing else.
 const (
 	sweepTime  = 10 * time.Second
 	sweepEach  = 2 * time.Minute
@@ -138,8 +138,8 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked unmounts the volumes of pods that still have mounted volumes and for which keep returns false. It also
-// unmounts the volumes that no pod uses. It waits at most sweepTime.
+// sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts
+// the volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {
@@ -196,7 +196,7 @@ func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	return true
 }
 
-// sweepOne calls do until it succeeds or ctx ends.
+// sweepOne retries the function do until the function succeeds or ctx ends.
 func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
 	for {
 		once, stop := context.WithTimeout(ctx, sweepEach)

@@ -33,9 +33,10 @@ type Kind interface {
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
-	// SetUp creates the volume and returns its path on the host. dir is the usual path, below the pod's directory; it
-	// need not exist. SetUp is called for each container, and again after a reboot, so repeated calls must succeed
-	// and be cheap. When the pod is released, all mounts below dir are unmounted.
+	// SetUp creates the volume and returns its path on the host. The parameter dir is the usual path below
+	// the pod's directory, which need not exist. SetUp is called for each container, and again after a
+	// reboot, so repeated calls must succeed and be cheap. When the pod is released, all mounts below dir are
+	// unmounted.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
@@ -89,7 +90,7 @@ type Volumes struct {
 	opening  podLocks // locked while opening a file, which may block forever on a file server
 	mounting podLocks // locked while the mounts below a pod's directory are changed
 
-	// open is openSubPath; tests replace it.
+	// The function openSubPath. Tests replace it.
 	open func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
 	hosts sync.Mutex // guards the pods' etc-hosts files, because containers of a pod may start concurrently

@@ -46,9 +46,11 @@ type Local interface {
 
 // A Quota limits the size of directories. It is nil if the file system does not support quotas.
 type Quota interface {
-	// Limit sets the quota of a directory, in bytes. enforced reports whether the file system enforces it.
+	// Limit sets the quota of a directory, in bytes. The result enforced is true if the file system
+	// enforces the quota.
 	Limit(dir string, bytes int64) (enforced bool, err error)
-	// Usage returns the number of bytes below a directory. known reports whether its limit is enforced.
+	// Usage returns the number of bytes below a directory. The result known is false if the directory
+	// has no quota.
 	Usage(dir string) (bytes int64, known bool)
 	// RemoveLimit releases the quota of a directory, which must still exist.
 	RemoveLimit(dir string) error
@@ -82,7 +84,7 @@ func (c *Claims) Path(namespace, name string) string {
 }
 
 // Prepare creates the directories of the pod's claims and sets their quotas. It skips claims that no manifest
-// contains. The mount of the volume reports this error.
+// contains. For these, mounting the volume returns an error.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 	if !local.IsStatic(pod) {
 		return nil

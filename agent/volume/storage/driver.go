@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Volume is a pod's volume for which storage and driver have been determined.
+// A Volume is a pod's volume after its claim has been resolved to a storage and a driver.
 type Volume struct {
 	// ID identifies the storage. It does not depend on the pod. It has the format of the Node's volumesInUse: it
 	// contains the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of an inline volume
@@ -16,7 +16,7 @@ type Volume struct {
 	// Name is the name of the volume's directory. For an inline volume it is the volume's name in the pod, otherwise
 	// it is the name of the PersistentVolume.
 	Name string
-	// Source is the source that is mounted. It is also set for inline volumes.
+	// Source describes the storage to mount. It is also set for inline volumes.
 	Source v1.PersistentVolumeSource
 	// Inline is set if there is no PersistentVolume.
 	Inline bool
@@ -36,7 +36,7 @@ type Volume struct {
 	claim *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
 }
 
-// A Use describes the use of a volume by one pod.
+// A Use contains a pod that uses a volume, and the path of the volume for this pod.
 type Use struct {
 	Pod    *v1.Pod
 	Volume string // name of the volume in the pod's spec
@@ -52,7 +52,8 @@ type Driver interface {
 	Plugin() string
 	// Serves reports whether this driver mounts the source.
 	Serves(*v1.PersistentVolumeSource) bool
-	// Publish mounts the volume at u.Path. staged is the path at which Stage has mounted it.
+	// Publish mounts the volume at u.Path. The parameter staged is the path at which Stage has
+	// mounted it.
 	Publish(ctx context.Context, v Volume, staged string, u Use) error
 	// Unpublish reverts Publish. Only the pod's UID and the data in the ledger are available to it.
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error

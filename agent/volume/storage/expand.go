@@ -17,14 +17,14 @@ type Resizer interface {
 	ReportResizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
 	// ReportResized reports that the node has expanded the volume.
 	ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
-	// ResizeFailed reports a failed expansion. infeasible means that a retry cannot succeed, so that the controller
-	// may choose another size.
+	// ResizeFailed reports a failed expansion. If the parameter infeasible is true, a retry cannot succeed,
+	// and the controller may choose another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
 }
 
-// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if it need not. A controller
-// may request an expansion that the node has already made, because the node is the first to see the new size. The
-// node then reports the expansion again.
+// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is
+// needed. The node may see the new size before the controller requests the expansion. After such a late
+// request it reports the expansion again.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func sizeToExpand(v Volume) *resource.Quantity {
@@ -43,7 +43,7 @@ func sizeToExpand(v Volume) *resource.Quantity {
 	return nil // the controller must resize the volume first
 }
 
-// resizePending reports whether the API server's object says that the node must expand the volume.
+// resizePending reports whether the status of the claim requests an expansion by the node.
 func resizePending(v Volume) bool {
 	switch resizeStatus(v) {
 	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:

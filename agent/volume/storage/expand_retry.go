@@ -33,7 +33,8 @@ func (e *ExpandError) Error() string { return e.Err.Error() }
 // Unwrap returns the driver's error.
 func (e *ExpandError) Unwrap() error { return e.Err }
 
-// An expansion is the state of an expansion of one pod's volume that is running or has failed.
+// An expansion is the state of the last attempt to expand one pod's volume. It exists while the
+// attempt is running and after it has failed.
 type expansion struct {
 	busy    bool   // an attempt is running
 	sizes   string // the sizes in the last attempt, see sizeKey
@@ -80,8 +81,9 @@ func (k *Mounter) forgetExpansion(u use) {
 }
 
 // scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a
-// kubelet. It reports the expansion as infeasible if the driver's error says so. It also does so after two final
-// errors, if the claim now requests another size. The controller then continues the resize.
+// kubelet. It reports the expansion as infeasible if the driver's error says so. After two final errors it
+// also does so if the claim requests another size than the volume has. The controller then continues the
+// resize.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
 func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resizer, err error) error {

@@ -25,7 +25,7 @@ func newOperationSeconds() *prometheus.HistogramVec {
 		[]string{"volume_plugin", "operation_name", "status", "migrated"})
 }
 
-// observe calls f and records its duration and result.
+// observe calls the function f and records the duration and the result of the call.
 func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) error {
 	begin := time.Now()
 	err := f()
@@ -40,8 +40,8 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 	return err
 }
 
-// PluginState returns the plugin's name of a volume and whether the volume is mounted for the pod. The name is empty if the
-// volume cannot be resolved yet. PluginState never blocks.
+// PluginState returns the name of the volume's plugin and whether the volume is mounted for the pod. The name
+// is empty if the volume cannot be resolved yet. PluginState never blocks.
 func (k *Mounter) PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {

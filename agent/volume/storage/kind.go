@@ -27,8 +27,8 @@ func (k *Mounter) Serves(vol *v1.Volume) bool {
 	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.NFS != nil || vol.ISCSI != nil || vol.CSI != nil
 }
 
-// SetUp mounts a pod's volume. It returns the volume's path when the volume responds. It does not repeat a mount that
-// this process has made.
+// SetUp mounts a pod's volume, unless this process has already mounted it. It returns the volume's path when
+// the volume responds.
 func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	path, err := k.setUp(ctx, pod, vol)
 	return path, countLabelError(err)

@@ -29,14 +29,15 @@ func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
 	return k.cfg.LabelAll || len(v.AccessModes) == 1 && v.AccessModes[0] == v1.ReadWriteOncePod
 }
 
-// label adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
-// containers. The files then need not be relabelled one by one. label adds no option for a pod whose
-// seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows the label
-// of these. A volume that is mounted for the pod keeps its label, also if its driver or the configuration has changed
-// since: a driver rejects a second call with other options.
+// addLabel adds the mount option that sets the SELinux label of all files of a volume to the label of the
+// pod's containers. The files then need not be relabelled one by one. It adds no option for a pod whose
+// seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows
+// their label. A volume that is already mounted for the pod keeps its label even if the driver or the
+// configuration has changed. Otherwise the driver would reject the next call because of its different
+// options.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
-func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
+func (k *Mounter) addLabel(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
 	key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: k.volumePath(pod, *v, d)}
 	recorded, can := k.rowsFor(v.ID, key.Pod)[key].Volume.Label, k.canLabel(pod, v, d)
 	switch {
@@ -120,7 +121,7 @@ func (k *Mounter) admitLabel(ctx context.Context, v Volume, d Driver, u Use) err
 		}
 	}
 	if !used && v.Label != "" {
-		k.labels.admitted(&v, d.Plugin())
+		k.labels.countVolume(&v, d.Plugin())
 	}
 	return nil
 }

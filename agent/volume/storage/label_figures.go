@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// labelFigures counts volumes that are mounted with an SELinux label, and pods that wait because of a label. The
-// metrics are a kubelet's.
+// labelFigures counts volumes that are mounted with an SELinux label, and pods that wait because of a label.
+// The metrics are the same as in a kubelet.
 type labelFigures struct {
 	volumes, containers, pods, conflicts *prometheus.GaugeVec
 }
@@ -34,7 +34,8 @@ func (f *labelFigures) collectors() []prometheus.Collector {
 	return []prometheus.Collector{f.volumes, f.containers, f.pods, f.conflicts}
 }
 
-// A labelError is an error because of an SELinux label. count is increased if a pod waits because of the error.
+// A labelError is an error because of an SELinux label. Its metric is increased if a pod waits because of the
+// error.
 type labelError struct {
 	error
 	count prometheus.Gauge
@@ -63,8 +64,8 @@ func (f *labelFigures) volumeError(v *Volume, plugin string, err error) error {
 	return &labelError{err, f.conflicts.WithLabelValues(pluginWithDriver(v, plugin), accessMode(v))}
 }
 
-// admitted counts a volume that is mounted with a label.
-func (f *labelFigures) admitted(v *Volume, plugin string) {
+// countVolume counts a volume that is mounted with a label.
+func (f *labelFigures) countVolume(v *Volume, plugin string) {
 	f.volumes.WithLabelValues(pluginWithDriver(v, plugin), accessMode(v)).Inc()
 }
 

@@ -23,12 +23,12 @@ type Ledger interface {
 
 // A record is the content of one row of the ledger.
 type record struct {
-	Plugin string // the driver's
+	Plugin string // name of the driver's plugin
 	Volume Volume
 }
 
-// load reads the ledger. A row that cannot be decoded stays in the ledger. So its mount, and the pod's directory,
-// stay until an administrator removes them.
+// load reads the ledger. For a row that cannot be decoded it returns an empty record. The row, its mount
+// and the pod's directory then stay until an administrator removes them.
 func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {
@@ -88,7 +88,8 @@ func (k *Mounter) isReady(key store.VolumeKey) bool {
 	return err == nil && there != nil
 }
 
-// isUp reports whether a volume is mounted at the path. This process or a previous one has mounted it.
+// isUp reports whether this process or a previous one has mounted a volume at the path, and the mount
+// still exists.
 func (k *Mounter) isUp(key store.VolumeKey) bool {
 	if k.isReady(key) {
 		return true

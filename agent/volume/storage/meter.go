@@ -31,10 +31,10 @@ type measure struct {
 	reported string        // the last Abnormal for which an event was recorded
 }
 
-// Stats returns the usage of the volumes that are mounted for pods, for the Summary API. It obtains the usage from
-// the drivers or file systems. It reuses a result that is younger than the configured period. At most one measurement
-// of each volume is running. One that hangs blocks neither Stats nor an unmount. Stats omits volumes that have never
-// been measured.
+// Stats returns the usage of the volumes that are mounted for pods, for the Summary API. It obtains the usage
+// from the drivers or file systems. It reuses a result that is younger than the configured period. At most
+// one measurement of each volume is running. A measurement that hangs blocks neither Stats nor an unmount.
+// Stats omits volumes that have never been measured.
 func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stats.VolumeStats {
 	if k.cfg.Period < 0 {
 		return nil

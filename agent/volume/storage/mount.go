@@ -30,7 +30,8 @@ const (
 	waitDelay = time.Second // time to wait for the output of a killed program
 )
 
-// bind binds a directory to another path. options are options of the mount program.
+// bind creates a bind mount of a directory at another path. The options are those of the mount
+// program.
 func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
 	if there, err := mounts.FindTopmost(to); err != nil || there != nil {
 		return err

@@ -32,7 +32,8 @@ type Config struct {
 	Claim   func(*v1.Pod, string) string                         // returns the name of the claim of a generic ephemeral volume
 	Period  time.Duration                                        // minimum time between two measurements of a volume; negative means never
 	Label   func(user, role, kind, level string) (string, error) // returns the SELinux label for files; nil if SELinux is off
-	// LabelAll mounts volumes of every access mode with an SELinux label. Otherwise only ReadWriteOncePod volumes are.
+	// If LabelAll is true, volumes of every access mode are mounted with an SELinux label. Otherwise only
+	// volumes with the access mode ReadWriteOncePod are.
 	LabelAll bool
 	Event    func(pod *v1.Pod, eventType, reason, message string) // records an event; may be nil
 	Log      *slog.Logger                                         // may be nil
@@ -55,7 +56,7 @@ type Mounter struct {
 	expansions map[use]*expansion         // expansions that are running or have failed
 }
 
-// A use identifies the use of a volume by a pod.
+// A use is a map key that consists of a volume and a pod that uses it.
 type use struct {
 	id  string
 	pod types.UID

@@ -20,7 +20,7 @@ import (
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// mount and unmount are the functions mount and unmountRemote; tests replace them.
+	// The functions mount and unmountRemote. Tests replace them.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }

@@ -33,7 +33,7 @@ func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	}
 	d := k.cfg.Drivers[i]
 	v.ID = volumeID(pod, vol, &v, d)
-	if err := k.label(pod, vol, &v, d); err != nil {
+	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
 	return v, d, nil
@@ -42,8 +42,8 @@ func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 // resolveError returns the error for a volume that cannot be resolved.
 func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// mountError returns the error for a pod that waits for a volume. failed is the volume's name if it cannot be
-// resolved, otherwise it is empty.
+// mountError returns the error for a pod that waits for a volume. The parameter failed is the volume's name
+// if the volume cannot be resolved, and otherwise empty.
 func mountError(volume, failed string, err error) error {
 	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // the message of a kubelet
 		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)

@@ -54,8 +54,8 @@ type Node struct {
 	changed chan struct{}
 }
 
-// Start starts a Node. Its socket is in a temporary directory. stop ends the server. To a client this looks like the end of
-// an agent that was killed.
+// Start starts a Node. Its socket is in a temporary directory. The returned function stops the server. To a
+// client this looks as if the agent was killed.
 func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet") // the path of t.TempDir may be too long for a socket
@@ -64,7 +64,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	}
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
-	cfg := server.Config{IgnoredFields: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+	cfg := server.Config{IgnoredFields: ignoredFields, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode,
 		Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"),
@@ -114,8 +114,9 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	return n, n.Serve(t)
 }
 
-// Serve serves the node on its socket. Start calls it first. A test may call it again after stop, to simulate a restart of
-// the agent: the node's containers and pods are the same as before.
+// Serve serves the node on its socket until the returned function is called. Start calls Serve first. A test
+// may then call it again to simulate a restart of the agent: the node has the same containers and pods as
+// before.
 func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Helper()
 	ln, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal)
@@ -135,7 +136,7 @@ func (n *Node) Serve(t testing.TB) (stop func()) {
 	return stop
 }
 
-// meta stores nothing.
+// meta is a store without content, which ignores all writes.
 type meta struct{}
 
 func (meta) Meta(context.Context, string) (string, bool, error) { return "", false, nil }
@@ -211,8 +212,9 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// ignored returns the fields of a pod that have no effect on a node without limits of storage.
-func ignored(pod *v1.Pod) (fields, sentences []string) {
+// ignoredFields returns the fields of a pod that have no effect on a node without storage
+// limits.
+func ignoredFields(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, admit.Node{}) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
 	}
@@ -278,8 +280,8 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 	}
 }
 
-// Replace restarts a container. The new container has the ID POD-CONTAINER-2. The former one becomes the
-// LastTerminationState of the status. Concurrent calls for containers of a pod do not overwrite each other's change.
+// Replace restarts a container. The new container has the ID POD-CONTAINER-2. The status has the former
+// container as LastTerminationState. Concurrent calls for containers of the same pod are safe.
 func (n *Node) Replace(pod, container string) {
 	n.change(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })

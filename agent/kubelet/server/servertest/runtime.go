@@ -261,11 +261,12 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// OutputBytes is the number of bytes that a container writes to a client that attaches without standard input, and that PortGives
-// sends.
+// OutputBytes is the number of bytes that PortGives sends, and that a container writes to a client that
+// attaches without standard input.
 const OutputBytes = 512 << 10
 
-// Bytes returns the first n bytes of the output of give. n must be a multiple of 16.
+// Bytes returns the first bytes of the output of the command give. Their number must be a
+// multiple of 16.
 func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
 // Ports of a sandbox that do not echo.

@@ -37,8 +37,9 @@ type Handlers struct {
 	Classes Classes
 }
 
-// ForPod returns the name of a pod's handler and the features of that handler. It calls the runtime each time, because a
-// handler's program may have been replaced. The features are nil if the runtime lists no handlers.
+// ForPod returns the name of a pod's runtime handler and the features of this handler. It calls the runtime
+// each time, because the handler's program may have been replaced. The features are nil if the runtime
+// lists no handlers at all.
 func (h Handlers) ForPod(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error) {
 	if handler, err = h.Classes.RuntimeHandler(pod); err != nil {
 		return "", nil, err

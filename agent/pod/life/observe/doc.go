@@ -1,5 +1,6 @@
-// Package observe keeps a view of each pod: its last known state in the container runtime. The runtime's events say
-// which pods changed, and only these are read again. A runtime without events is listed periodically instead.
+// Package observe keeps a view of each pod: its last known state in the container runtime. After an event of
+// the runtime, only the pod of the event is read again. A runtime without events is listed periodically
+// instead.
 //
 //	cri.Events --uid--> dirty --refresh--> cache --uid--> changed(uid)
 //	relist (slow) --uids that differ--^      ^

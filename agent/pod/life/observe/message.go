@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// The limits of a termination message. They are the kubelet's.
+// The limits of a termination message, as in a kubelet.
 const (
 	maxMessage      = 4096
 	maxMessageLog   = 2048
 	maxMessageLines = 80
 )
 
-// terminationMessage returns the termination message of a container that has ended. This is the content of its
-// termination log. If the log is empty and the container failed, it is the end of the container's output, provided that
-// its policy is FallbackToLogsOnError.
+// terminationMessage returns the termination message of a container that has ended. The message is the
+// content of the container's termination log. If this log is empty, the container failed and its policy is
+// FallbackToLogsOnError, the message is the end of the container's output.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(st *api.ContainerStatus) string {
 	path := st.GetAnnotations()[keys.MessagePath]

@@ -28,12 +28,13 @@ const (
 	resubscribeAfter    = time.Second
 	activeAfter         = time.Second // until a new subscription counts as active; few runtimes report this
 
-	// A runtime may report that a container failed, and only later that it was killed for lack of memory. containerd
-	// before 2.3 does this, with a delay of seconds if it is busy. The reason may change for this time after the end.
+	// For this time after the end of a container, the runtime may still change the reason from Error to
+	// OOMKilled. containerd before 2.3 does this, some seconds late if it is busy.
 	reasonLate = 10 * time.Second
 )
 
-// rereadAfter lists how long after the end of a container its reason is read again.
+// rereadAfter contains the times after the end of a container at which its reason is read
+// again.
 var rereadAfter = []time.Duration{time.Second, 9 * time.Second}
 
 // Config configures an Observer.
@@ -41,8 +42,8 @@ type Config struct {
 	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	// OnRelist is called after each Relist with its duration, and with the time at which the previous one ended. That
-	// time is zero for the first Relist. OnRelist may be nil.
+	// OnRelist is called after each Relist, with the duration of this Relist and the time at which the
+	// previous one ended. The time is zero for the first Relist. OnRelist may be nil.
 	OnRelist func(took time.Duration, before time.Time)
 	Relist   time.Duration // period of Relist; 0 means five minutes with events and two seconds without
 	// Sync is the syncFrequency of a kubelet's configuration; 0 means one minute. With events, the default period of
@@ -61,7 +62,7 @@ type Observer struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]plan.Observed
-	since time.Time // when Run began its present calls to the runtime; zero if it makes none
+	since time.Time // when Run began the current calls to the runtime; zero if no call is in progress
 
 	relisted time.Time // when the last Relist ended
 }
@@ -200,8 +201,8 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 	return ""
 }
 
-// Relist lists all pods of the runtime. It reads those again whose view differs from the list. The agent calls it once
-// before the workers start.
+// Relist lists all pods of the runtime, and reads the pods again whose view differs from the list. The agent
+// calls it once before the workers start.
 func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
@@ -233,14 +234,15 @@ func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
 }
 
-// Reread is like Refresh, but also reads the containers whose state has not changed. The worker calls it after it changed
-// the resources of a running container. Only the worker changes them, so Refresh need not read them.
+// Reread is like Refresh, but also reads the containers whose state has not changed. The worker calls it
+// after it has changed the resources of a running container. Only the worker changes resources, so Refresh
+// need not read them.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// refresh reads a pod from the runtime and updates its view. kept selects sandboxes and containers of the former view.
-// Those whose state has not changed are copied from there.
+// refresh reads a pod from the runtime and updates its view. The function kept selects sandboxes and
+// containers of the former view. They are copied to the new view if their state has not changed.
 func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
 	lock.Lock()
@@ -260,7 +262,7 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	if !reflect.DeepEqual(before, after) {
 		o.cfg.Changed(uid)
 	}
-	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return mayChange(c) && !ended(before, c.ID) }) {
+	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return mayChange(c) && !hasEnded(before, c.ID) }) {
 		for _, delay := range rereadAfter {
 			time.AfterFunc(delay, func() {
 				if slices.ContainsFunc(o.Pod(uid).Containers, mayChange) {
@@ -278,8 +280,8 @@ func mayChange(c plan.Container) bool {
 	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
 }
 
-// ended reports whether the container has ended according to the view.
-func ended(seen plan.Observed, id string) bool {
+// hasEnded reports whether the container has ended according to the view.
+func hasEnded(seen plan.Observed, id string) bool {
 	c := find(seen, id)
 	return c != nil && c.State == plan.Exited
 }

@@ -25,7 +25,8 @@ type listing struct {
 	containers []*api.Container
 }
 
-// list returns the sandboxes and containers with the given labels. If match is nil, it returns those of all pods.
+// list returns the sandboxes and containers with the given labels, by the UID of their pod. If the parameter
+// match is nil, it returns those of all pods.
 func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
 	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
 	if err != nil {
@@ -57,7 +58,8 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 	return found, nil
 }
 
-// equalsView reports whether the view has the same sandboxes and containers as the listing, in the same states.
+// equalsView reports whether a view and the listing contain the same sandboxes and containers, in the same
+// states.
 func (l *listing) equalsView(seen plan.Observed) bool {
 	if len(l.sandboxes) != len(seen.Sandboxes) || len(l.containers) != len(seen.Containers) {
 		return false
@@ -110,7 +112,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && mayChange(*old) { // only the reason is new: the file of the message may be gone
+			if old := find(before, c.Id); old != nil && mayChange(*old) { // copy only the reason: the file of the message may be gone
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -224,7 +226,8 @@ func state(s api.ContainerState) plan.State {
 	return plan.Unknown
 }
 
-// stamp converts a time of the CRI, in nanoseconds. 0 becomes the zero time: the event has not happened.
+// stamp converts a time of the CRI, in nanoseconds. 0 means that the event has not happened, and becomes
+// the zero time.
 func stamp(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// The events that cause another decision about a deferred resize. They are values of the label retry_trigger of
-// kubelet_pod_deferred_accepted_resizes_total.
+// The causes of another decision about a deferred resize. They are values of the label retry_trigger of the
+// metric kubelet_pod_deferred_accepted_resizes_total.
 const (
 	podUpdated    = "pod_updated"
 	podResized    = "pod_resized"
@@ -54,10 +54,10 @@ type allocation struct {
 	announced int64             // the generation whose refusal was recorded as an event
 
 	moving bool            // the containers may still have other resources than given
-	least  v1.ResourceList // the most that the containers may have while moving is true
+	least  v1.ResourceList // while moving is true: the maximum resources that the containers may still have
 }
 
-// allocated returns the wanted pod with the resources that the node gave it. It returns the same object until the wanted
+// allocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
 // pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
 func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
@@ -69,8 +69,9 @@ func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	return a.pod
 }
 
-// mustDecideResize reports whether the node has to decide about a resize. It has to if it has not decided about this version of
-// the pod, or if it deferred the resize and resources were released since. The caller holds mu.
+// mustDecideResize reports whether the node has to decide about a resize of the pod. This is the case if the
+// node has not decided about this version of the pod. It is also the case if the resize was deferred and
+// resources were released after that. The caller holds mu.
 func (p *Pods) mustDecideResize(d desired.Pod, v verdict) bool {
 	a := v.alloc
 	if a == nil || v.end != nil || d.Deleting || d.Predecessor != "" || terminal(p.states[d.Pod.UID].status.Phase) {
@@ -95,8 +96,9 @@ func (p *Pods) pendingResize(d desired.Pod, a *allocation) plan.Pending {
 	return out
 }
 
-// holder returns the resources that are reserved for a pod. Of each resource this is the largest of three amounts: the
-// given one, the one of a grant that is being stored, and the one that its containers may still have. The caller holds mu.
+// holder returns the resources that are reserved for a pod. The amount of each resource is the largest of
+// three: the allocated amount, the amount of a grant that is being stored, and the amount that the pod's
+// containers may still have. The caller holds mu.
 func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 	pod := v.alloc.allocated(wanted)
 	if v.held == nil || v.held.Pod != pod {
@@ -127,9 +129,9 @@ func (uncounted) CountRejection(string)                         {}
 func (uncounted) CountPreemption(string)                        {}
 func (uncounted) ObserveResolved(string, string, time.Duration) {}
 
-// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. The UID is
-// therefore not used. A grant is stored before it takes effect. Other pods are preempted for a critical pod, as at its
-// admission. After an error the caller must call Allocate again.
+// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. It
+// ignores the UID. A grant is stored before it takes effect. As in the admission, other pods are preempted
+// for a critical pod. After an error the caller must call Allocate again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	select { // decisions are serialized, so that each one sees the results of the earlier ones
 	case p.allocating <- struct{}{}:
@@ -177,16 +179,16 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	return nil
 }
 
-// A clearance lists the pods that have to end so that a critical pod can get more resources.
+// A clearance contains the pods that have to end so that a critical pod can get more resources.
 type clearance struct {
 	admit.Victims
 	critical *v1.Pod // nil if no pod has to end
 }
 
-// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at once. rows
-// are the grants in the store's type. If critical pods lack resources, room lists the pods to preempt for the first one
-// of them. All critical pods without a grant keep their present resources until the preempted pods have ended. The caller
-// holds mu.
+// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at
+// once. The result rows contains the grants in the store's type. If critical pods lack resources, the result
+// room contains the pods to preempt for the first of these critical pods. All critical pods without a grant
+// keep their present resources until the preempted pods have ended. The caller holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.WaitingResize
 	wanted := map[types.UID]desired.Pod{}
@@ -228,8 +230,8 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 	return granted, rows, room
 }
 
-// refuseResize records the event about a refused resize, unless it was recorded for the same refusal before. The caller
-// holds mu.
+// refuseResize records the event about a refused resize. It does not record the same refusal twice. The
+// caller holds mu.
 func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal) {
 	r := a.refusal
 	s := p.states[pod.UID].status
@@ -276,8 +278,9 @@ func (p *Pods) give(g grant, stored bool) {
 	p.verdicts[g.d.Pod.UID] = v
 }
 
-// recordResizeEvents records the events about a failed or completed resize, given the status of the pod before and now. It reports
-// whether the resize was completed, which may have released resources. The caller holds mu.
+// recordResizeEvents compares the previous and the new status of a pod, and records the events about a failed
+// or completed resize. It returns true if the resize was completed, which may have released resources. The
+// caller holds mu.
 func (p *Pods) recordResizeEvents(in plan.Input, v verdict, before, now *v1.PodStatus) (freed bool) {
 	a := v.alloc
 	if a == nil || in.Want != a.pod {
@@ -304,9 +307,9 @@ func (p *Pods) recordResizeEvents(in plan.Input, v verdict, before, now *v1.PodS
 	return true
 }
 
-// resolved counts for how long a resize was deferred, given the status of the pod before and now. now is nil if the pod was
-// removed.
-func (p *Pods) resolved(in plan.Input, before, now *v1.PodStatus) {
+// recordResolved compares the previous and the new status of a pod. If a resize is no longer deferred, it
+// records in a metric how long the resize was deferred. The new status is nil if the pod was removed.
+func (p *Pods) recordResolved(in plan.Input, before, now *v1.PodStatus) {
 	was, pending := resizeCondition(before, v1.PodResizePending)
 	if !pending || was.Reason != v1.PodReasonDeferred || terminal(before.Phase) {
 		return
@@ -382,7 +385,7 @@ func (p *Pods) Resizing() (pending map[[2]string]int, inProgress int) {
 	return pending, inProgress
 }
 
-// Allocated returns a wanted pod with the resources that the node gave it.
+// Allocated returns a wanted pod with its allocated resources.
 func (p *Pods) Allocated(pod *v1.Pod) *v1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -410,7 +413,7 @@ func resizeCondition(s *v1.PodStatus, t v1.PodConditionType) (*v1.PodCondition, 
 	return nil, false
 }
 
-// maxOfEach returns the maxOfEach quantity of each resource.
+// maxOfEach returns the larger of the two quantities of each resource.
 func maxOfEach(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(b)
 	for name, q := range a {

@@ -13,8 +13,8 @@ import (
 type Devices interface {
 	// NeedsAllocation reports whether a pod requests devices that it does not have.
 	NeedsAllocation(*v1.Pod) bool
-	// Admit allocates the devices. If it refuses the pod, it returns the reason and the message that a kubelet has for
-	// this. After an error nothing is decided.
+	// Admit allocates the devices. If it refuses the pod, it returns a kubelet's reason and message. An error
+	// means that there is no decision.
 	Admit(context.Context, *v1.Pod) (reason, refusal string, err error)
 }
 
@@ -54,7 +54,7 @@ func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now, ok := p.verdicts[uid]; ok && now.coming {
-		v := admitted(d, made)
+		v := admittedVerdict(d, made)
 		v.held = now.held
 		p.verdicts[uid] = v
 		p.wakeWatchers()

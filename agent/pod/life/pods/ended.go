@@ -7,11 +7,12 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// ended returns the end of a pod of the API server whose phase is terminal, and nil for any other pod. A terminal phase
-// is final (KEP-3329), no matter whether the server or this node's store has it. The pod never runs again, even if its
-// containers were removed or the clock was set back before its deadline. The end of a pod from another source is computed
-// from its containers each time, as a restarted kubelet does. The caller holds mu.
-func (p *Pods) ended(d desired.Pod) *plan.End {
+// finalEnd returns the end of a pod of the API server whose phase is terminal, and nil for any other pod. A
+// terminal phase is final (KEP-3329), whether it comes from the API server or from this node's store. The pod
+// never runs again, even if its containers were removed, or if the clock was set back to a time before its
+// deadline. The end of a pod from another source is computed from its containers each time, as a restarted
+// kubelet does. The caller holds mu.
+func (p *Pods) finalEnd(d desired.Pod) *plan.End {
 	if d.Source != desired.API {
 		return nil
 	}

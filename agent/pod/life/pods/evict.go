@@ -10,15 +10,15 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Active returns the active pods with their statuses. A pod is active if it was admitted, has not ended, and the node has
-// not decided to end it. A pod that is being deleted is active.
+// Active returns the active pods with their statuses. A pod is active if it was admitted, has not ended, and
+// the node has not decided to end it. A pod that is being deleted is still active.
 func (p *Pods) Active() []*v1.Pod {
 	wanted := p.c.Desired.List()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*v1.Pod
 	for _, d := range wanted {
-		if !p.active(d) {
+		if !p.isActive(d) {
 			continue
 		}
 		pod := *d.Pod
@@ -28,19 +28,19 @@ func (p *Pods) Active() []*v1.Pod {
 	return out
 }
 
-// active reports whether a pod is active; see Active. The caller holds mu.
-func (p *Pods) active(d desired.Pod) bool {
+// isActive reports whether a pod is active; see Active. The caller holds mu.
+func (p *Pods) isActive(d desired.Pod) bool {
 	v, known := p.verdicts[d.Pod.UID]
-	return known && v.end == nil && !v.coming && p.ended(d) == nil && !terminal(p.states[d.Pod.UID].status.Phase)
+	return known && v.end == nil && !v.coming && p.finalEnd(d) == nil && !terminal(p.states[d.Pod.UID].status.Phase)
 }
 
-// Evict ends a pod. It returns false if the pod is not active. The decision is stored first, so that an agent that
-// restarts meanwhile continues the eviction. If it cannot be stored, perhaps because the disk is full, the pod is ended
-// nevertheless, and the decision is stored when the pod has ended.
+// Evict ends a pod. It returns false if the pod is not active. The decision is stored first, so that the
+// eviction continues after a restart of the agent. If the decision cannot be stored, for example because the
+// disk is full, the pod is ended nevertheless. The decision is then stored when the pod has ended.
 func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	d, ok := p.c.Desired.Get(uid)
 	p.mu.Lock()
-	active := ok && p.active(d)
+	active := ok && p.isActive(d)
 	p.mu.Unlock()
 	if !active {
 		return false
@@ -50,7 +50,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 		p.c.Log.Error("the eviction of a pod could not be stored", "pod", nameOf(d.Pod), "uid", uid, "error", err)
 	}
 	p.mu.Lock()
-	if !p.active(d) { // meanwhile it ended, or was preempted
+	if !p.isActive(d) { // meanwhile it ended, or was preempted
 		v := p.verdicts[uid]
 		p.mu.Unlock()
 		p.storeVerdict(ctx, d.Pod, v)
@@ -67,7 +67,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	return true
 }
 
-// storeVerdict stores v, which is in effect, and replaces a stored verdict that is not.
+// storeVerdict stores a verdict that is already in effect. It replaces the stored verdict.
 func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	var err error
 	if v.end == nil {
@@ -80,8 +80,8 @@ func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	}
 }
 
-// finishEviction is called after each update of an evicted pod's status. When the phase is terminal, it wakes the worker,
-// which then removes the containers. If the decision could not be stored before, it stores it now.
+// finishEviction is called after each update of an evicted pod's status. When the phase is terminal, it wakes
+// the worker, which then removes the containers. It also stores the decision if that failed before.
 func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.mu.Lock()
 	v, done := p.verdicts[pod.UID], terminal(p.states[pod.UID].status.Phase)
@@ -95,9 +95,9 @@ func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.c.Workers.Poke(pod.UID)
 }
 
-// shownEnd returns the end that Get returns for a pod. When the status of an evicted pod has a terminal phase, shownEnd
-// sets this phase, and the worker removes the containers: they are no longer needed to compute the status. The caller
-// holds mu.
+// shownEnd returns the end that Get returns for a pod. When the status of an evicted pod has a terminal
+// phase, shownEnd sets this phase in the end. The worker then removes the containers, which are no longer
+// needed to compute the status. The caller holds mu.
 func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	phase := p.states[uid].status.Phase
 	if end == nil || end.Reason != plan.Evicted || !terminal(phase) {

@@ -14,11 +14,11 @@ import (
 // eventFieldIgnored is the reason of the event that lists the fields of a pod that have no effect.
 const eventFieldIgnored = "FieldIgnored"
 
-// note records the event about the fields of an admitted pod that have no effect on this node, and counts the requested
-// resizes. It does this once for each version of the pod.
-func (p *Pods) note(uid types.UID, in plan.Input) {
+// recordVersion handles a new version of an admitted pod. It records the event about fields that have no
+// effect on this node, and counts the requested resizes.
+func (p *Pods) recordVersion(uid types.UID, in plan.Input) {
 	d, ok := p.c.Desired.Get(uid)
-	if !ok || !current(in, d) || !in.Admitted || in.Deleting {
+	if !ok || !isCurrent(in, d) || !in.Admitted || in.Deleting {
 		return
 	}
 	p.mu.Lock()

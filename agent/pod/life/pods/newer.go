@@ -9,9 +9,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Complete reports whether ChangedSince and Find have the pods of all sources, and the state of these pods in the runtime is
-// known. A source counts if it has listed its pods, or if the store has pods of it: a set of pods is stored as a whole.
-// So after a restart without a network, the last set of the API server is complete.
+// Complete reports whether ChangedSince and Find know the pods of all sources, and the state of these pods in
+// the runtime. The pods of a source are known if the source has listed its pods, or if the store contains any
+// pod of this source. The pods of a source are always stored together, so after a restart without a network
+// the stored pods of the API server are complete.
 func (p *Pods) Complete() bool {
 	p.mu.Lock()
 	loaded := p.loaded
@@ -26,8 +27,9 @@ func (p *Pods) Complete() bool {
 	return !slices.ContainsFunc(p.c.Sources, func(s string) bool { return !stored[s] && !p.c.HasReported(s) })
 }
 
-// ChangedSince returns the pods that have changed since ChangedSince returned the given version, with their newest statuses, and the
-// present version. If the given version is 0, it returns all pods. It does not report removed pods.
+// ChangedSince returns the pods that have changed since an earlier call, with their newest statuses, and the
+// present version. The parameter is the version that the earlier call returned. If the given version is 0, it
+// returns all pods. It does not report removed pods.
 func (p *Pods) ChangedSince(than uint64) (changed []*v1.Pod, version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

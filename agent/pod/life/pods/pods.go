@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Desired has the pods that the sources want. *desired.Desired implements it.
+// Desired provides the pods that the sources want. *desired.Desired implements it.
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
 	List() []desired.Pod // sorted
@@ -50,8 +50,8 @@ type Workers interface {
 // Outbox sends statuses to a control plane. *outbox.Outbox implements it.
 type Outbox interface {
 	Put(*v1.Pod, *v1.PodStatus)
-	// Finish reports that nothing of the pod is left on the node. A pod of the API server is then deleted there. In
-	// the end Drop is called.
+	// Finish reports that nothing of the pod is left on the node. The API server then deletes its pod. In the
+	// end Finish causes a call of Drop.
 	Finish(context.Context, *v1.Pod) error
 	// Has reports whether the API server has the pod, as far as the node knows.
 	Has(types.UID) bool
@@ -64,7 +64,8 @@ type Admissions interface {
 	CountPreemption(signal string) // the pod was ended for a critical pod, which lacked this resource
 }
 
-// Config configures Pods. OnStatus, SandboxVersion, Devices, Resizes, Admissions, ShuttingDown and IsBarred may be nil.
+// Config configures Pods. The fields OnStatus, SandboxVersion, Devices, Resizes, Admissions, ShuttingDown and
+// IsBarred may be nil.
 type Config struct {
 	Desired     Desired
 	Store       Store
@@ -76,8 +77,8 @@ type Config struct {
 	OnStatus    func(in plan.Input, before, now *v1.PodStatus) // called with each new status
 	// InRuntime returns the UIDs of the pods in the runtime, for metrics.
 	InRuntime func() []types.UID
-	// SandboxVersion returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
-	// same, or if the version is unknown.
+	// SandboxVersion returns the version of a pod from which the pod's sandbox was created. It returns nil if
+	// that version has the same spec as the wanted pod, or if it is unknown.
 	SandboxVersion func(wanted *v1.Pod) *v1.Pod
 	Devices        Devices
 	Resizes        Resizes
@@ -89,7 +90,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Pods has the decisions about all pods and their statuses. It is safe for concurrent use.
+// Pods contains the decisions about all pods, and the statuses of the pods. It is safe for
+// concurrent use.
 type Pods struct {
 	c      Config
 	outbox Outbox                // nil on a node without a control plane
@@ -102,7 +104,7 @@ type Pods struct {
 	states   map[types.UID]state
 	version  uint64                // of the latest change of a state
 	loaded   bool                  // Load has succeeded
-	noted    map[types.UID]*v1.Pod // the versions for which note recorded the ignored fields
+	noted    map[types.UID]*v1.Pod // the versions for which recordVersion recorded the ignored fields
 	news     chan struct{}         // closed at the next change
 
 	allocating chan struct{} // capacity 1: a lock on decisions about resources
@@ -154,8 +156,8 @@ func New(c Config) *Pods {
 // and Run, and not at all on a node without a control plane.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
-// Load reads the decisions and statuses that were stored before the agent restarted. running are the UIDs of the pods in
-// the runtime. They were admitted, unless a refusal is stored.
+// Load reads the decisions and statuses that were stored before the agent restarted. The parameter running
+// contains the UIDs of the pods in the runtime. These pods were admitted, unless a refusal is stored.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	rejected, err := p.c.Store.Rejections(ctx)
 	if err != nil {
@@ -205,7 +207,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Predecessor: d.Predecessor}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.End = p.ended(d); w.End == nil {
+	if w.End = p.finalEnd(d); w.End == nil {
 		v, known := p.verdicts[uid]
 		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)
 		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pendingResize(d, v.alloc), p.mustDecideResize(d, v)
@@ -219,7 +221,8 @@ func (p *Pods) IsWanted(uid types.UID) bool {
 	return ok
 }
 
-// HasReported reports whether a source has listed its pods. If source is empty, it reports whether all sources have.
+// HasReported reports whether a source has listed its pods. If the parameter source is empty, it reports
+// whether all sources have listed their pods.
 func (p *Pods) HasReported(source string) bool {
 	if source != "" {
 		return p.c.HasReported(source)
@@ -232,8 +235,8 @@ func (p *Pods) HasReported(source string) bool {
 	return true
 }
 
-// Forget is called when nothing of a pod is left on the node. It calls Drop, on a node with a control plane through
-// Outbox.Finish.
+// Forget is called when nothing of a pod is left on the node. It calls Drop. On a node with a control plane,
+// Outbox.Finish calls Drop in the end.
 func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	if p.outbox != nil {
 		if d, ok := p.c.Desired.Get(uid); ok {
@@ -259,7 +262,7 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 		p.verdicts[uid] = v // its refusal is still stored
 	}
 	if s, known := p.states[uid]; known {
-		p.resolved(plan.Input{}, &s.status, nil)
+		p.recordResolved(plan.Input{}, &s.status, nil)
 	}
 	delete(p.states, uid)
 	delete(p.noted, uid)
@@ -309,8 +312,9 @@ func withStatus(d desired.Pod, s state) *v1.Pod {
 	return &pod
 }
 
-// ForEach calls f with each wanted pod and its newest status, in no particular order. It makes no copies, because it is
-// called often. f must not keep a pointer to the status, must return soon, and must not call a method of p.
+// ForEach calls the function f with each wanted pod and its newest status, in no particular order. It makes
+// no copies, because it is called often. The function must not keep a pointer to the status, must return
+// soon, and must not call a method of Pods.
 func (p *Pods) ForEach(f func(pod *v1.Pod, status *v1.PodStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,11 +13,12 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// preempted is the message of a preempted pod. It is the kubelet's.
-const preempted = "Preempted in order to admit critical pod"
+// preemptedMessage is a kubelet's message for a preempted pod.
+const preemptedMessage = "Preempted in order to admit critical pod"
 
-// makeRoom ends the pods that a critical pod preempts, waits until they have ended, and admits the critical pod. The
-// decision to end them is stored first, so that an agent that restarts meanwhile continues.
+// makeRoom ends the pods that a critical pod preempts, waits until they have ended, and admits the critical
+// pod. The decision to end pods is stored first, so that the preemption continues after a restart of the
+// agent.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Victims, node admit.Node, before verdict, known bool) error {
 	uid := d.Pod.UID
@@ -38,7 +39,7 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Victims, nod
 	return p.allocateDevices(ctx, d, made, before, known)
 }
 
-// preemptAll ends the pods of s, so that the critical pod can run.
+// preemptAll ends the selected pods, so that the critical pod can run.
 func (p *Pods) preemptAll(ctx context.Context, s admit.Victims, critical *v1.Pod) error {
 	for _, victim := range s.Pods {
 		if err := p.preempt(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
@@ -48,17 +49,17 @@ func (p *Pods) preemptAll(ctx context.Context, s admit.Victims, critical *v1.Pod
 	return nil
 }
 
-// preempt ends a pod so that a critical pod can run. The phase of the preempted pod will be Failed. If it is not from the
-// API server, it runs again when there is room for it.
+// preempt ends a pod so that a critical pod can run. The phase of the preempted pod becomes Failed. A pod
+// that is not from the API server runs again when there are resources for it.
 func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string) error {
-	end := plan.End{Reason: plan.Preempting, Message: preempted}
+	end := plan.End{Reason: plan.Preempting, Message: preemptedMessage}
 	if err := p.c.Store.Reject(ctx, pod.UID, admission(end)); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	p.decideEnd(pod.UID, end)
 	p.mu.Unlock()
-	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
+	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preemptedMessage)
 	p.c.Log.Warn("preempting a pod for a critical pod",
 		"pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
 	p.c.Admissions.CountPreemption(signal)
@@ -77,8 +78,9 @@ func admission(e plan.End) store.Admission {
 	return store.Admission{Reason: e.Reason, Message: e.Message, Grace: e.Grace, Disrupted: e.Disrupted}
 }
 
-// awaitRoom waits until a pod that is about to be admitted fits. It returns nil also if the preempted pods have not ended
-// within the time for which a kubelet waits. The pod is then admitted although they still run.
+// awaitRoom waits until there are resources for a pod that is about to be admitted. It waits no longer than a
+// kubelet for the preempted pods to end. After this time it returns nil, and the pod is admitted although
+// preempted pods are still running.
 func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) error {
 	var late *time.Timer
 	for {
@@ -104,7 +106,7 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 	}
 }
 
-// preemptionTimeout returns how long a kubelet waits for the preempted pods in leaving to end.
+// preemptionTimeout returns how long a kubelet waits for preempted pods to end.
 func preemptionTimeout(leaving []*admit.Holder) time.Duration {
 	most := 10 * time.Second
 	for _, h := range leaving {

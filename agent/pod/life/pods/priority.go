@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// priorityBucket returns the value that a pod has in the label priority_bucket of metrics. It is "unknown" if spec is
-// nil.
+// priorityBucket returns the value of the metrics' label priority_bucket for a pod with the given spec. The
+// value is "unknown" if the spec is nil.
 func priorityBucket(spec *v1.PodSpec) string {
 	if spec == nil {
 		return "unknown"

@@ -32,8 +32,8 @@ func (p *Pods) Run(ctx context.Context) error {
 // refresh computes the status of a pod from the input of its worker's last round.
 func (p *Pods) refresh(uid types.UID) {
 	in := p.c.Workers.Input(uid)
-	p.note(uid, in)
-	freed := p.show(uid, in)
+	p.recordVersion(uid, in)
+	freed := p.updateStatus(uid, in)
 	if e := in.End; e != nil && e.Reason == plan.Evicted && e.Phase == "" && in.Want != nil {
 		p.finishEviction(in.Want)
 	}
@@ -42,13 +42,16 @@ func (p *Pods) refresh(uid types.UID) {
 	}
 }
 
-// current reports whether in is about the pod as it is wanted now. in is older if the worker has had no round since the
-// pod was first wanted, or was wanted again under its UID.
-func current(in plan.Input, d desired.Pod) bool { return in.Want != nil && in.Lives == uint32(d.Lives) }
+// isCurrent reports whether a worker's input is about the present life of the pod. It is not if the worker
+// has had no round since the pod was first wanted, or was wanted again under the same UID.
+func isCurrent(in plan.Input, d desired.Pod) bool {
+	return in.Want != nil && in.Lives == uint32(d.Lives)
+}
 
-// show computes the status from in, and stores and sends it if it has changed. If the pod released resources, freed is
-// the reason, an argument for release. Otherwise it is empty.
-func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
+// updateStatus computes the status from a worker's input, and stores and sends the status if it has changed.
+// If the pod has released resources, the result is the reason, which is the argument for release. Otherwise
+// the result is empty.
+func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,13 +59,13 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	d, wanted := p.c.Desired.Get(uid)
 	if !wanted {
 		if known {
-			p.resolved(in, &before.status, nil)
+			p.recordResolved(in, &before.status, nil)
 			delete(p.states, uid)
 			p.wakeWatchers()
 		}
 		return ""
 	}
-	if !current(in, d) {
+	if !isCurrent(in, d) {
 		return "" // the worker calls StatusChanged again in its next round
 	}
 	p.clearReadmission(uid, in)
@@ -87,7 +90,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		return freed
 	}
 	p.c.OnStatus(in, &before.status, &now.status)
-	p.resolved(in, &before.status, &now.status)
+	p.recordResolved(in, &before.status, &now.status)
 	p.setState(uid, now)
 	p.send(uid, &now.status)
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {

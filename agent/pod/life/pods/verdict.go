@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A verdict is the node's decision about a pod.
+// A verdict is the node's decision whether a pod may run.
 type verdict struct {
 	end    *plan.End     // nil if the pod may run
 	made   uint64        // Pods.freed at the time of the decision
@@ -29,14 +29,15 @@ type verdict struct {
 	alloc *allocation // nil unless the pod is admitted, or is still ending
 }
 
-// admitted returns the verdict that a pod may run with the resources that it requests.
-func admitted(d desired.Pod, made uint64) verdict {
+// admittedVerdict returns the verdict that a pod may run with the resources that it requests.
+func admittedVerdict(d desired.Pod, made uint64) verdict {
 	return verdict{made: made, alloc: &allocation{given: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
-// Admit decides whether the pod may run on this node. A decision that is in effect is kept, unless it has to be
-// reconsidered. Decisions are serialized, so that two pods cannot get the same port or memory. They are not blocked while
-// Admit waits for the store or for preempted pods. After an error nothing is decided.
+// Admit decides whether the pod may run on this node. It keeps an earlier decision, unless that has to be
+// reconsidered. Decisions are serialized, so that two pods cannot get the same port or memory. While Admit
+// waits for the store or for preempted pods, other decisions are not blocked. An error means that there is no
+// decision.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	for {
 		first, err := p.decide(ctx, uid)
@@ -51,10 +52,10 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// decide makes one attempt to decide about a pod. A critical pod may lack only resources that are reserved for a pod of
-// lower priority which is about to be admitted. It then has to wait for that admission, after which it preempts the pod. In
-// this case decide returns a channel that is closed at the next change, and has decided nothing. The result is the
-// kubelet's, which admits one pod at a time.
+// decide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be
+// called again when the channel is closed. This happens if a critical pod only lacks resources that are
+// reserved for a pod of lower priority which is about to be admitted. The critical pod waits for that
+// admission, and then preempts the other pod. A kubelet, which admits one pod at a time, has the same result.
 func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -72,7 +73,7 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	h := p.holders(uid)
 	refusal := admit.Admit(pod, h.listHolders(), node)
 	if refusal == nil && !known && !p.c.Devices.NeedsAllocation(d.Pod) {
-		p.verdicts[uid] = admitted(d, made) // after a restart of the agent, the running pod shows this decision
+		p.verdicts[uid] = admittedVerdict(d, made) // after a restart of the agent, the running pod shows this decision
 		p.mu.Unlock()
 		p.c.Admissions.Admitted(d.Pod)
 		return nil, nil
@@ -102,8 +103,8 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	return nil, p.allocateDevices(ctx, d, made, before, known)
 }
 
-// refuse stores a refusal and puts it into effect. It does not store it and records no event if the pod was refused for
-// the same reason before.
+// refuse stores a refusal, puts it into effect and records an event. If the pod was refused for the same
+// reason before, it neither stores the refusal nor records an event.
 func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
 	news := before == nil || before.Reason != v.end.Reason
 	if news {
@@ -126,15 +127,16 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	return nil
 }
 
-// readmit admits a pod that was refused before. The pod does not run until the admission is stored, because an agent that
-// restarts meanwhile would end it. The resources that it requests are reserved during this time.
+// readmit admits a pod that was refused before. The pod does not run until the admission is stored. Otherwise
+// the agent would end the pod after a restart. The resources that the pod requests are reserved during this
+// time.
 func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
 	if err := p.c.Store.RemoveRejection(ctx, d.Pod.UID); err != nil {
 		p.cancelAdmission(d.Pod.UID, before, true)
 		return err
 	}
 	p.mu.Lock()
-	v := admitted(d, made)
+	v := admittedVerdict(d, made)
 	v.again = true
 	p.verdicts[d.Pod.UID] = v
 	p.wakeWatchers()
@@ -144,8 +146,8 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 	return nil
 }
 
-// cancelAdmission restores the verdict of a pod whose admission failed. Refused pods are decided about again, because they
-// may have been refused for the resources that were reserved for this pod.
+// cancelAdmission restores the verdict of a pod whose admission failed. The resources that were reserved for
+// this pod are free again, so the node decides again about refused pods.
 func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.mu.Lock()
 	if known {
@@ -168,7 +170,7 @@ func (p *Pods) mustDecideAgain(d desired.Pod, v verdict) bool {
 	return v.end.Reason != plan.Evicted || !p.c.IsBarred(d.Pod.UID)
 }
 
-// holders has the pods for which resources are reserved.
+// holders contains the pods for which resources are reserved.
 type holders struct {
 	staying []*admit.Holder // admitted pods that have not ended
 	coming  []*admit.Holder // pods that are about to be admitted
@@ -177,7 +179,8 @@ type holders struct {
 
 func (h holders) listHolders() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
-// holders returns the pods for which resources are reserved. It leaves out the pod except. The caller holds mu.
+// holders returns the pods for which resources are reserved, without the pod with the UID except. The caller
+// holds mu.
 func (p *Pods) holders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
 		holds := v.coming || v.again || (v.end == nil || v.ending) && !terminal(p.states[uid].status.Phase)
@@ -202,11 +205,13 @@ func (p *Pods) holders(except types.UID) (out holders) {
 	return out
 }
 
-// NodeChanged must be called after a change of the node. Refused pods are then decided about again.
+// NodeChanged must be called after a change of the node. The node then decides again about refused
+// pods.
 func (p *Pods) NodeChanged() { p.release(nodeChanged) }
 
-// release is called when resources were released. It wakes the workers of refused pods and of pods with a deferred
-// resize, so that these are decided about again. trigger is the reason of the release, for the metric of resizes.
+// release is called when resources were released. It wakes the workers of refused pods and of pods with a
+// deferred resize, so that the node decides about them again. The parameter trigger is the reason, for the
+// metric of resizes.
 func (p *Pods) release(trigger string) {
 	p.mu.Lock()
 	p.freed++

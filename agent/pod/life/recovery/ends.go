@@ -14,8 +14,9 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// FinalStatuses stores the final statuses of API server pods that ended while no agent ran. Use it before their containers are
-// removed. A terminal phase is final (KEP-3329), but without the stored status such a pod would run a second time.
+// FinalStatuses stores the final statuses of API server pods that ended while no agent was running. It must
+// be used before the containers of these pods are removed. A terminal phase is final (KEP-3329), but without
+// the stored status such a pod would run a second time.
 type FinalStatuses struct {
 	Pods []desired.Pod
 	View interface {

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// keepEnvironments stores the environments of the running containers. It reads them from the OCI specifications that the
-// runtime returns. A specification may contain values of Secrets. Therefore islet's own runtime removes it when the
-// container ends, and no specification survives a reboot.
+// keepEnvironments stores the environments of the running containers. It reads them from the OCI
+// specifications that the runtime returns. A specification may contain values of Secrets. Therefore islet's
+// own runtime removes it when the container ends, and keeps no specification after a reboot.
 func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
 	if c.Environments == nil {
 		return

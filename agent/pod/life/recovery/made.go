@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// SandboxVersions reads the versions of pods for which their sandboxes were created. If a wanted pod changed just before the agent
-// ended, only the sandbox has the former version.
+// SandboxVersions reads the versions of pods from which their sandboxes were created. If a wanted pod changed
+// just before the agent ended, only the sandbox contains the former version.
 type SandboxVersions struct {
 	Runtime interface {
 		PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
@@ -25,8 +25,8 @@ type SandboxVersions struct {
 	Log *slog.Logger
 }
 
-// Pod returns the version of a wanted pod for which its newest sandbox was created. It returns nil if the spec was the
-// same, or if the version is unknown.
+// Pod returns the version of a pod from which the pod's newest sandbox was created. It returns nil if that
+// version has the same spec as the wanted pod, or if it is unknown.
 func (m SandboxVersions) Pod(wanted *v1.Pod) *v1.Pod {
 	sb, ok := m.View.Pod(wanted.UID).Sandbox()
 	if !ok || sb.Hash == "" || sb.Hash == plan.SpecHash(&wanted.Spec) {

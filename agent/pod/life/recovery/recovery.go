@@ -69,7 +69,8 @@ type Desired interface {
 	Adopt(context.Context, []desired.Recovered) error
 }
 
-// Store receives the addresses in use, and reports when it was created again. *store.Store implements it.
+// Store receives the addresses in use, and reports when the database was created again. *store.Store
+// implements it.
 type Store interface {
 	Rebuilt() (aside string, broken bool)
 	// IsNew reports whether nothing is stored yet. After MarkFilled it returns false.
@@ -79,9 +80,9 @@ type Store interface {
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
-// Begin rebuilds a store that was broken or deleted. It is called as soon as the runtime responds. It restores only the
-// pods in the runtime; the others come from their sources. On a new node there are no pods in the runtime, so the empty
-// store does not count as deleted.
+// Begin rebuilds a store that was damaged or deleted. It is called as soon as the runtime responds. It
+// restores only the pods in the runtime. All other pods come from their sources. On a new node the store is
+// also empty. But there are no pods in the runtime, so this store does not count as deleted.
 func Begin(ctx context.Context, c Config) {
 	aside, broken := c.Store.Rebuilt()
 	empty, err := c.Store.IsNew(ctx)
@@ -148,7 +149,7 @@ type Refill struct{ c Config }
 // New returns a Refill.
 func New(c Config) *Refill { return &Refill{c} }
 
-// Run restores the store each time it was created again. It returns when ctx ends.
+// Run restores the database each time it was created again. It returns when ctx ends.
 func (r *Refill) Run(ctx context.Context) error {
 	for {
 		select {

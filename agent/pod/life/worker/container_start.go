@@ -80,8 +80,8 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	return nil
 }
 
-// environmentBefore returns a function that returns the environment of a container from before the database was lost. The
-// function returns nil if this environment is unknown.
+// environmentBefore returns a function for translate.Attempt.PreviousEnv. The function returns the
+// environment that the container had before the database was lost, or nil if it is unknown.
 func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.KeyValue {
 	return func() []*api.KeyValue {
 		kept, ok := e.cfg.Objects.(interface {

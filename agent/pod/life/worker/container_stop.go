@@ -25,8 +25,8 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 	return nil
 }
 
-// preStop runs the preStop hook of a container that is about to be stopped. It returns when the grace period is over, even
-// if the hook has not returned. If the hook fails, the container is stopped nevertheless.
+// preStop runs the preStop hook of a container that is about to be stopped. It returns at the end of the
+// grace period, even if the hook is still running. If the hook fails, the container is stopped nevertheless.
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
 	tell := teller{e.cfg.Events, in.Want, a.Container}
@@ -64,6 +64,7 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	return nil
 }
 
-// preStopExtra is how long the command of a preStop hook may continue after the grace period. The container gets its stop
-// signal when the grace period is over, and the command ends with the container. A kubelet does the same.
+// preStopExtra is the maximum time for which the command of a preStop hook continues after the grace period.
+// At the end of the grace period the container gets its stop signal, and the command ends together with the
+// container. A kubelet does the same.
 const preStopExtra = 10 * time.Second

@@ -1,6 +1,6 @@
-// Package worker runs one goroutine per pod, the worker. It compares the pod's state in the runtime with the wanted pod
-// and starts the actions that plan.Decide returns. It sleeps until it is poked, an action ends, or the time has come for
-// which the plan requested another round.
+// Package worker runs one goroutine per pod, the worker. It compares the pod's state in the runtime with the
+// wanted pod and starts the actions that plan.Decide returns. It sleeps until it is poked, an action ends, or
+// the plan's wake-up time is reached.
 //
 //	desired, observe, probes --Poke(uid)--> Set --> worker (one per UID)
 //	                                                  | plan.Decide

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Reasons of events. The method failed selects the reason for a failed action.
+// Reasons of events. The method recordFailed selects the reason for a failed action.
 const (
 	eventPulling           = "Pulling"
 	eventPulled            = "Pulled"
@@ -48,9 +48,9 @@ func (t teller) warning(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
-// failed records the event about a failed action, unless the action was cancelled. In the message it replaces the
-// container's ID with its name. Otherwise each attempt would have a different message.
-func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err error) {
+// recordFailed records the event about a failed action, unless the action was cancelled. In the message it
+// replaces the container's ID by the container's name. Otherwise each attempt would have a different message.
+func (e *Executor) recordFailed(ctx context.Context, in plan.Input, a plan.Action, err error) {
 	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -87,8 +87,8 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	}
 }
 
-// mountReason returns the reason for a volume that could not be mounted: FailedMapVolume for a block volume, and
-// FailedMount for any other.
+// mountReason returns the reason for a volume that could not be mounted: FailedMapVolume for a block volume,
+// otherwise FailedMount.
 func mountReason(err error) string {
 	if own, ok := errors.AsType[interface {
 		error
@@ -121,8 +121,8 @@ func killingMessage(in plan.Input, a plan.Action) string {
 	return probeFailed(in.Want, a.Container, "liveness")
 }
 
-// probeFailed returns the message about a container that is stopped because a probe failed. Like a kubelet's message, it
-// does not say that a sidecar will be restarted, although this is always so.
+// probeFailed returns the message about a container that is stopped because a probe failed. A sidecar is
+// always restarted, but like a kubelet's message, the message for a sidecar does not say so.
 func probeFailed(pod *v1.Pod, container, probe string) string {
 	what, then := "Container", ""
 	switch kind, ctr := podspec.Find(&pod.Spec, container); {

@@ -27,8 +27,8 @@ const (
 	callTimeout    = 2 * time.Minute
 )
 
-// ExecutorConfig configures an Executor. Imports, Network, Objects, Files, Keyring, Guard, Links, Classes, Events and
-// Lifecycle may be nil.
+// ExecutorConfig configures an Executor. The fields Imports, Network, Objects, Files, Keyring, Verifier,
+// Links, Classes, Events and Lifecycle may be nil.
 type ExecutorConfig struct {
 	Runtime    cri.Runtime
 	Images     cri.Images
@@ -68,7 +68,7 @@ func (noLinks) Unlink(string) error                        { return nil }
 // An Executor carries out actions with the runtime and the hooks. Its methods may be called from any goroutine.
 type Executor struct {
 	cfg       ExecutorConfig
-	runsHooks bool // false if cfg.Hooking was nil
+	runsHooks bool // false if ExecutorConfig.Lifecycle was nil
 	images    *images
 
 	// Semaphores. Containers have their own, so that the starts of many sandboxes do not delay them.
@@ -111,7 +111,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	return &Executor{
 		cfg: cfg, runsHooks: runs, images: newImages(cfg),
 		sandboxes: make(chan struct{}, cfg.MaxStarts), containers: make(chan struct{}, cfg.MaxStarts),
-		prepares: make(chan struct{}, preparing*cfg.MaxStarts), fetches: make(chan struct{}, preparing*cfg.MaxStarts),
+		prepares: make(chan struct{}, preparesPerStart*cfg.MaxStarts), fetches: make(chan struct{}, preparesPerStart*cfg.MaxStarts),
 	}
 }
 
@@ -119,7 +119,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 func (e *Executor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	err := e.do(ctx, in, a)
 	if err != nil {
-		e.failed(ctx, in, a, err)
+		e.recordFailed(ctx, in, a, err)
 	}
 	return err
 }
@@ -145,9 +145,9 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 	case plan.Resize:
 		return e.resize(ctx, in, a)
 	case plan.Update:
-		return e.hooks(ctx, in, e.cfg.Hooks.Update)
+		return e.runHooks(ctx, in, e.cfg.Hooks.Update)
 	case plan.Ended:
-		return e.hooks(ctx, in, e.cfg.Hooks.Ended)
+		return e.runHooks(ctx, in, e.cfg.Hooks.Ended)
 	case plan.Forget:
 		ctx, stop := context.WithTimeout(ctx, callTimeout)
 		defer stop()
@@ -156,16 +156,16 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 	return fmt.Errorf("unknown action %v", a.Op)
 }
 
-// hooks carries out an action that consists only of hooks.
-func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
+// runHooks carries out an action that consists only of hooks.
+func (e *Executor) runHooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	return step(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 }
 
-// prepare runs the hooks that prepare the pod and, if ctr is not nil, those for a container that is about to start. The
-// number of concurrent preparations is limited. A pod whose hooks wait for the network releases its slot after
-// prepareSlotTime, and pods from the API server have separate slots.
+// prepare runs the Prepare hooks of the pod. If a container is about to start, it also runs the Start hooks;
+// otherwise ctr is nil. The number of concurrent preparations is limited, with separate slots for pods from
+// the API server. A pod whose hooks wait for the network releases its slot after prepareSlotTime.
 func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	slots := e.prepares
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
@@ -223,18 +223,18 @@ func (e *Executor) sandboxConfig(
 	return cfg, e.cfg.Hooks.Sandbox(ctx, pod, cfg)
 }
 
-// preparing is the number of slots for preparations per slot for starts.
-const preparing = 4
+// preparesPerStart is the number of slots for preparations for each slot for starts.
+const preparesPerStart = 4
 
-// After these times a slot is released although the start or the preparation continues. It then waits for another
-// machine, or is slow because of the content of the pod, and must not delay other pods.
+// After these times a slot is released although the start or the preparation continues. Such a start or
+// preparation waits for another machine, or is slow because of the pod itself. It must not delay other pods.
 const (
 	startSlotTime   = 30 * time.Second
 	prepareSlotTime = 500 * time.Millisecond // most preparations take a few milliseconds
 )
 
-// acquire waits for a slot. The caller releases the slot with the returned function. After limit the slot is released in
-// any case.
+// acquire waits for a slot. The caller releases the slot with the returned function. If the caller has not
+// done so after the time limit, the slot is released automatically.
 func acquire(ctx context.Context, slots chan struct{}, limit time.Duration) (release func(), err error) {
 	select {
 	case slots <- struct{}{}:

@@ -39,13 +39,13 @@ type Keyring interface {
 
 // PullVerifier decides which pods may use a private image that is on the node. pulls.Verifier implements it.
 type PullVerifier interface {
-	// MayUse reports whether a pod with the given credentials may use an image that is on the node. id is the ID of the
-	// image. It makes no request to the registry.
+	// MayUse reports whether a pod with the given credentials may use an image that is on the node. The
+	// parameter id is the ID of the image. MayUse makes no request to the registry.
 	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called afterwards. private means that
-	// only some pods may use the image. with is the credential that the registry accepted. It is the zero value if
-	// the registry required none.
+	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after
+	// the pull. The parameter private is true if only some pods may use the image. The parameter with is the
+	// credential that the registry accepted, or the zero value if the registry required none.
 	BeginPull(ctx context.Context, name string, private bool) error
 	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	RecordFailure(ctx context.Context, name string, private, unreachable bool)
@@ -105,9 +105,9 @@ func newImages(cfg ExecutorConfig) *images {
 	}
 }
 
-// ensure returns the image of a container, and the reference with which to create the container. It pulls the image if
-// the container's imagePullPolicy requires it. It also pulls it if the pod has yet to prove that it may use the image on
-// the node.
+// ensure returns the image of a container, and the reference with which to create the container. It pulls the
+// image if the container's imagePullPolicy requires this. It also pulls an image that is on the node if the
+// pod has not yet proven that it may use the image.
 // https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
 // https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
 func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
@@ -192,7 +192,8 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	return image, p.ref, nil
 }
 
-// warnOfSecrets records that a pull failed which may have needed pull secrets that the node could not get.
+// warnOfSecrets records an event after a failed pull if the node could not get some of the pod's pull
+// secrets. The pull may have needed these secrets.
 func (m *images) warnOfSecrets(pod *v1.Pod, missing []string) {
 	if len(missing) > 0 {
 		teller{m.events, pod, ""}.warning(eventNoPullSecret,
@@ -200,14 +201,14 @@ func (m *images) warnOfSecrets(pod *v1.Pod, missing []string) {
 	}
 }
 
-// fallback returns an image that is on the node or is being imported, if the pull failed because the registry could not
-// be reached. It returns nil otherwise. If the registry responded that it denies the image, or that the tag does not
-// exist, the image on the node is not used. The same is true for an image that the pod has not proven that it may use.
+// fallback returns an image that is on the node or is being imported, if the pull failed because the registry
+// could not be reached. Otherwise it returns nil, for example if the registry responded that the tag does not
+// exist or that access is denied. It also returns nil if the pod has not proven that it may use the image.
 //
 // A kubelet has no such fallback for the policy Always. islet differs on purpose: a node that lost its network connection,
 // and perhaps rebooted, has to start its pods.
 func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
-	if !unreachable(why) {
+	if !isUnreachable(why) {
 		return nil
 	}
 	image, _ := m.localImage(ctx, name)
@@ -256,7 +257,8 @@ func (m *images) localImage(ctx context.Context, name string) (*api.Image, error
 	return r.GetImage(), nil
 }
 
-// awaitImport waits for the imports that may contain the image. It returns nil if the image is not on the node then.
+// awaitImport waits for the imports that may contain the image. It returns nil if the image is not on the
+// node after the imports.
 func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, error) {
 	if m.imports == nil {
 		return nil, nil
@@ -267,8 +269,8 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.localImage(ctx, name)
 }
 
-// join returns the pull of the image that is in progress, or begins one. The caller must then call await. During the
-// back-off join returns the error of the last pull.
+// join returns the pull of the image that is in progress, or starts one. The caller must then call await.
+// During the back-off after a failed pull, join returns the error of that pull.
 func (m *images) join(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -357,9 +359,10 @@ func (m *images) forget() {
 	clear(m.failed)
 }
 
-// unreachable reports whether a pull failed without a response of the registry about the image. Server errors, overload
-// (5xx, 429), broken connections and timeouts are such failures. The runtime reports them as RegistryUnavailable.
-func unreachable(err error) bool {
+// isUnreachable reports whether a pull failed without a response of the registry about the image. Server
+// errors, overload (5xx, 429), broken connections and timeouts are such failures. The runtime reports them as
+// RegistryUnavailable.
+func isUnreachable(err error) bool {
 	unavailable := crierrors.ErrRegistryUnavailable
 	if errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
 		return true

@@ -62,7 +62,7 @@ func (w *worker) update(in *plan.Input) {
 		if w.hashes.update(in.Want) {
 			w.sizes.wanted, w.sizes.whole = w.set.cfg.Sizes(in.Want)
 		}
-		in.Spec, in.Applied = w.hashes.hash, w.applied(in.Observed)
+		in.Spec, in.Applied = w.hashes.hash, w.appliedHash(in.Observed)
 		w.sizes.forget(in.Observed)
 		w.sizes.show(in)
 		w.forgetResize(in.Spec)
@@ -76,8 +76,8 @@ func (w *worker) update(in *plan.Input) {
 	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.dropped) // Forget is repeated for a newer version
 }
 
-// publish makes in the input that Set.Input returns. It must not be changed afterwards. If the round starts actions, the
-// published input contains them as actions in flight.
+// publish sets the input that Set.Input returns. The input must not be changed afterwards. If the round
+// starts actions, the published input contains them as actions in flight.
 func (w *worker) publish(in plan.Input, starts bool) {
 	if starts {
 		in.InFlight, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
@@ -86,8 +86,9 @@ func (w *worker) publish(in plan.Input, starts bool) {
 	w.published.Store(&in)
 }
 
-// applied returns the hash of the spec that was last passed to the hooks. It is empty if unknown.
-func (w *worker) applied(seen plan.Observed) string {
+// appliedHash returns the hash of the spec that was last passed to the hooks. It is empty if
+// unknown.
+func (w *worker) appliedHash(seen plan.Observed) string {
 	if w.life.applied != "" {
 		return w.life.applied
 	}
@@ -101,7 +102,8 @@ type specHash struct {
 	hash    string
 }
 
-// update computes the hash if pod is not the version of the last call. It reports whether it did.
+// update computes the hash if the version of the pod is not that of the last call. It returns
+// true if it has computed the hash.
 func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	if h.version == pod {
 		return false
@@ -110,7 +112,7 @@ func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	return true
 }
 
-// requests are the restarts that people requested since the last round, by container.
+// requests contains the restarts that users have requested since the last round, by container.
 type requests struct {
 	mu   sync.Mutex
 	list map[string]plan.Restart

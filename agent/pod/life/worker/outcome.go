@@ -50,8 +50,8 @@ func (w *worker) end(e result) {
 		"op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
 }
 
-// recordSuccess records the success of an action whose effect is not visible in the runtime. It returns false for an action whose
-// effect is visible there.
+// recordSuccess records the success of an action whose effect is not visible in the runtime. For an action
+// with a visible effect it returns false.
 func (w *worker) recordSuccess(a plan.Action) bool {
 	switch a.Op {
 	case plan.Ended:
@@ -132,7 +132,8 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 	})
 }
 
-// forgetResize deletes the failure of a resize to another spec than the wanted one, whose hash is spec.
+// forgetResize deletes the failure of a resize to another spec than the wanted one. The parameter is
+// the hash of the wanted spec.
 func (w *worker) forgetResize(spec string) {
 	key := plan.Key{Op: plan.Resize}
 	if f, ok := w.life.failed[key]; ok && f.Hash != spec {

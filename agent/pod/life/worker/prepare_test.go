@@ -76,7 +76,7 @@ func TestPreparationsAreBounded(t *testing.T) {
 		if got := len(n.list(false)); got != 240 {
 			t.Errorf("%d pods run", got)
 		}
-		if h.most > 2*preparing {
+		if h.most > 2*preparesPerStart {
 			t.Errorf("%d pods prepared at once", h.most)
 		}
 	})

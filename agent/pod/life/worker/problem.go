@@ -19,14 +19,14 @@ func (p *Problem) Error() string { return p.Err.Error() }
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// A reasonError is an error of a hook with a reason. The reason is one that a kubelet reports.
+// A reasonError is an error of a hook that has a kubelet's reason.
 type reasonError interface {
 	error
 	Reason() string
 }
 
-// hookProblem returns a Problem for the error of a hook. If the error has a reason of its own, the Problem has that one
-// and the unchanged error.
+// hookProblem returns a Problem for the error of a hook. If the error is a reasonError, the Problem has the
+// error's reason and the unchanged error. Otherwise it has the given reason and format.
 func hookProblem(reason, format string, err error) error {
 	if own, ok := errors.AsType[reasonError](err); ok {
 		return &Problem{Reason: own.Reason(), Err: err}

@@ -24,8 +24,8 @@ func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullNow pulls an image. The verifier records the credential that was used, before any pod can use the image. pullNow runs
-// in a separate goroutine, so it recovers from a panic and returns an error.
+// pullNow pulls an image. Before any pod can use the image, the verifier records the credential that was
+// used. pullNow runs in a separate goroutine, so it recovers from a panic and returns an error.
 func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials) (r *api.PullImageResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,21 +37,23 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	if err := m.verifier.BeginPull(ctx, name, private); err != nil {
 		return nil, err
 	}
-	after := context.WithoutCancel(ctx) // the guard records the pull even if no caller waits for it
+	after := context.WithoutCancel(ctx) // the verifier records the pull even if no caller waits for it
 	r, with, err := m.tryAll(ctx, name, k)
 	if err != nil {
-		m.verifier.RecordFailure(after, name, private, ctx.Err() != nil || unreachable(err))
+		m.verifier.RecordFailure(after, name, private, ctx.Err() != nil || isUnreachable(err))
 		return nil, err
 	}
 	m.verifier.RecordPull(after, name, r.GetImageRef(), private, with)
 	return r, nil
 }
 
-// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be reached. It
-// first tries the known credentials, then those of plugins, and in the end none.
+// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be
+// reached. It first tries the known credentials, then those of plugins, and in the end a pull without a
+// credential.
 //
-// A plugin must not delay the start of a container for which the node has the image, if the registry cannot be reached.
-// In this case, without a known credential, tryAll pulls without a credential before it runs the plugins.
+// If the registry cannot be reached, a plugin must not delay the start of a container whose image is on the
+// node. So if the image is on the node and there is no known credential, tryAll first pulls without a
+// credential. It then runs the plugins only if the registry has responded.
 func (m *images) tryAll(
 	ctx context.Context, name string, k keyring.Credentials,
 ) (r *api.PullImageResponse, with keyring.Credential, err error) {
@@ -59,7 +61,7 @@ func (m *images) tryAll(
 	try := func(all ...keyring.Credential) (done bool) {
 		for _, with = range all {
 			r, err = m.svc.PullImage(ctx, &api.PullImageRequest{Image: &api.ImageSpec{Image: name}, Auth: with.Auth})
-			if err == nil || unreachable(err) || ctx.Err() != nil {
+			if err == nil || isUnreachable(err) || ctx.Err() != nil {
 				return true
 			}
 			errs = append(errs, err)

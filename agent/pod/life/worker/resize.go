@@ -22,9 +22,9 @@ import (
 // Sizes returns the resources of a pod's containers, and of the pod as a whole, in the units of the runtime.
 type Sizes func(pod *v1.Pod) (containers map[string]plan.Size, whole plan.Resources)
 
-// resize applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the pod are
-// raised before those of its containers change, and are lowered after that. Containers whose resources decrease are
-// updated first. All steps are idempotent, so resize can be repeated after a failure.
+// resize applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the
+// pod are raised before the limits of its containers change, and lowered after that. Containers whose
+// resources decrease are updated first. All steps are idempotent, so resize can be repeated after a failure.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
 func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
@@ -122,7 +122,8 @@ func (e *Executor) notify(ctx context.Context, sandbox string, pod *v1.Pod, n tr
 	return fmt.Errorf("update the resources of the pod in the runtime: %w", err)
 }
 
-// sizes has the allocated resources of a worker's pod, and those that the runtime has accepted.
+// sizes contains the allocated resources of a worker's pod, and the resources that the runtime
+// has accepted.
 type sizes struct {
 	wanted   map[string]plan.Size      // allocated to the containers, by name
 	whole    plan.Resources            // allocated to the pod as a whole
@@ -132,7 +133,7 @@ type sizes struct {
 	unsure   bool                      // the pod's actual resources are unknown until a Resize has succeeded
 }
 
-// show sets the fields of in that are about resources.
+// show sets the fields of the input that are about resources.
 func (s *sizes) show(in *plan.Input) {
 	in.Sizes, in.PodLevel, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && s.leveled == nil {
@@ -153,8 +154,8 @@ func (s *sizes) offer(in plan.Input) {
 	}
 }
 
-// end records the result of a Resize. ok reports whether it succeeded, current whether it was a Resize to the current
-// spec. After a failure the pod's actual resources are unknown.
+// end records the result of a Resize. The parameter ok is true if the Resize succeeded. The parameter current
+// is true if it was a Resize to the current spec. After a failure the pod's actual resources are unknown.
 func (s *sizes) end(ok, current bool) {
 	for id, r := range s.offered {
 		if s.accepted == nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// runSandbox stops the older sandboxes of the pod, which releases their networks, and runs a new one. It acquires a slot
-// for the start only after the hooks have prepared the pod, because they may wait for the network.
+// runSandbox stops the older sandboxes of the pod, which releases their networks, and runs a new one. It
+// acquires a slot for the start only after the hooks have prepared the pod, because the hooks may wait for
+// the network.
 func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
 	if !in.Want.Spec.HostNetwork {
 		if err := e.cfg.Network(); err != nil {
@@ -68,7 +69,7 @@ func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	}
 }
 
-// stopSandbox stops a sandbox and releases its network. It also does so if the sandbox does not run.
+// stopSandbox stops a sandbox and releases its network. The sandbox need not be running.
 func (e *Executor) stopSandbox(ctx context.Context, id string) error {
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Wanted is a pod as its source wants it, with the node's decisions about it.
+// Wanted contains a pod as its source wants it, and the node's decisions about the pod.
 type Wanted struct {
 	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
 	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
@@ -45,8 +45,8 @@ type Desired interface {
 	// Allocate decides whether an admitted pod may have other resources. After Allocate has returned nil, Get returns
 	// the decision, and Undecided is false.
 	Allocate(context.Context, types.UID) error
-	// HasReported reports whether a source has listed its pods since the agent started. Until then, running pods of this
-	// source are not ended. source is empty for a pod without a known source.
+	// HasReported reports whether a source has listed its pods since the agent started. Until then, running
+	// pods of this source are not ended. The parameter source is empty for a pod without a known source.
 	HasReported(source string) bool
 	// Forget is called when nothing is left of a pod with Deleting.
 	Forget(context.Context, types.UID) error
@@ -67,8 +67,8 @@ type Actor interface {
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
 }
 
-// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes have no
-// entry. pod is nil if no source wants the pod. Health must not block.
+// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes
+// have no entry. The parameter pod is nil if no source wants the pod. Health must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config configures a Set. Health and the fields below it may be nil, except Log.
@@ -83,8 +83,8 @@ type Config struct {
 	HookReturned func(id string) bool
 	// IsStale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
 	IsStale func(sandbox string) bool
-	// ShutdownTermination returns when a pod began to end because of a shutdown of the machine, and the maximum grace period of the
-	// pod. since is zero if the pod does not have to end.
+	// ShutdownTermination returns the time at which a pod began to end because of a shutdown of the machine,
+	// and the maximum grace period of the pod. The time is zero if the pod does not have to end.
 	ShutdownTermination func(*v1.Pod) (since time.Time, most time.Duration)
 	// Sizes returns the allocated resources of a pod. If Sizes is nil, running containers are not resized.
 	Sizes Sizes
@@ -174,8 +174,8 @@ func (s *Set) PokeAll() {
 	}
 }
 
-// Retry ends the back-off of actions whose cause of failure may have been removed, for example because images were
-// imported or the network is ready again.
+// Retry ends the back-off of failed actions that may now succeed, for example because images were imported or
+// the network is ready again.
 func (s *Set) Retry() {
 	for _, w := range s.listWorkers() {
 		w.retry.Store(true)
@@ -184,9 +184,10 @@ func (s *Set) Retry() {
 	}
 }
 
-// RetryPod is like Retry for one pod. It is called when an object that the pod uses has changed. It does not retry a
-// sandbox that the runtime could not run: no object is the cause, and whoever may change an object must not be able to
-// run CNI plugins without a pause. If the pod has no worker, Run starts one.
+// RetryPod is like Retry for one pod. It is called when an object that the pod uses has changed. It does not
+// retry a sandbox that the runtime could not run. An object cannot be the cause of this failure, and users
+// who may change objects must not be able to run CNI plugins without a pause. If the pod has no worker, Run
+// starts one.
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {
@@ -196,8 +197,8 @@ func (s *Set) RetryPod(uid types.UID) {
 	s.Poke(uid)
 }
 
-// Restart restarts a container of a pod at the request of a person; see plan.Restart. It does nothing if the pod has no
-// worker.
+// Restart restarts a container of a pod at the request of a user; see plan.Restart. It does nothing if the
+// pod has no worker.
 func (s *Set) Restart(uid types.UID, container string, request plan.Restart) {
 	s.mu.Lock()
 	w := s.workers[uid]
@@ -279,7 +280,8 @@ func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
 	return w.run(ctx)
 }
 
-// drop removes a worker that is done, unless it was poked meanwhile. It reports whether it did.
+// drop removes a worker that is done, and returns true. If the worker was poked meanwhile, it
+// returns false.
 func (s *Set) drop(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// acceptedAt returns when the node first accepted the pod. After a restart of the agent it is computed from annotations of
-// the sandboxes.
+// acceptedAt returns the time at which the node first accepted the pod. After a restart of the agent it is
+// computed from annotations of the sandboxes.
 func (w *worker) acceptedAt(in plan.Input) time.Time {
 	if w.life.started.IsZero() && !in.Waiting {
 		w.life.started = in.Now
@@ -20,13 +20,13 @@ func (w *worker) acceptedAt(in plan.Input) time.Time {
 	return w.life.started
 }
 
-// clockFloor is the year before which no sandbox of this program can have been started. A sandbox with an earlier time was
-// started before the clock was set. clock.EarliestTime is later. It is not used, because a sandbox of an early release of islet
-// may have a correct time between the two.
+// clockFloor is a year in which islet did not exist yet. A sandbox with an earlier start time was started
+// before the clock was set. The later clock.EarliestTime is not used here, because an early release may have
+// started a sandbox before it.
 const clockFloor = 2020
 
-// age returns the age of the pod according to the start times in its sandboxes. The machine's clock may have been set
-// since, so the age of a ready sandbox is limited to the uptime of the machine.
+// age returns the age of the pod according to the start times in its sandboxes. The machine's clock may have
+// been set after a start, so the age of a ready sandbox is limited to the uptime of the machine.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Observed.Sandboxes {
 		if sb.Started.Year() < clockFloor {
@@ -49,7 +49,8 @@ func uptime() time.Duration {
 	return 1<<63 - 1 // unknown, so it limits no age
 }
 
-// An ending is the reason why a pod ends. A greater one restarts the grace period.
+// An ending is the reason why a pod ends. A change to a greater value restarts the grace
+// period.
 type ending uint8
 
 const (
@@ -58,8 +59,8 @@ const (
 	requested        // the end of the pod was requested
 )
 
-// stoppingSince returns when the end of the pod, and thus its grace period, began. It returns the zero time if the pod is
-// not ending.
+// stoppingSince returns the time at which the pod began to end, which is also the start of its grace period.
+// It returns the zero time if the pod is not ending.
 func (w *worker) stoppingSince(in plan.Input) time.Time {
 	why := notEnding
 	switch {

@@ -21,8 +21,8 @@ const (
 	refreshTimeout = 30 * time.Second
 )
 
-// A worker runs the actions of one pod. Other goroutines read the published input, poke the worker, and add to requests.
-// Only the worker's goroutine uses the fields below requests.
+// A worker runs the actions of one pod. Other goroutines read the published input, poke the worker, and add
+// requests. Only the worker's goroutine uses the fields after requests.
 type worker struct {
 	uid       types.UID
 	set       *Set
@@ -44,8 +44,8 @@ type worker struct {
 	life    life
 }
 
-// A life has the worker's records about its pod until Forget succeeds. If the pod is wanted again under the same UID, a
-// new life begins.
+// A life contains the worker's records about its pod until Forget succeeds. If the pod is wanted again under
+// the same UID, a new life begins.
 type life struct {
 	last       map[string]plan.Action // the last action that succeeded, by subject
 	noticed    map[string]plan.Notice // the last notice, by container
@@ -68,7 +68,7 @@ func newLife() life {
 	}
 }
 
-// A result is how an action ended.
+// A result is the outcome of an action.
 type result struct {
 	subject   string
 	err       error

@@ -27,7 +27,8 @@ var ErrBroken = errors.New("broken answer")
 // ErrTimedOut means that a command was killed because its timeout had passed.
 var ErrTimedOut = errors.New("command timed out")
 
-// markedError adds a kind of error, such as ErrInvalid, without changing the error's text.
+// markedError marks an error with a kind of error, such as ErrInvalid, without changing the
+// error's text.
 type markedError struct {
 	error
 	kind error

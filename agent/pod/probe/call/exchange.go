@@ -17,9 +17,10 @@ import (
 // handshakeTimeout is the timeout of the TLS handshake. It also applies to calls without a timeout.
 const handshakeTimeout = 10 * time.Second
 
-// An exchange is a RoundTripper that opens one connection for one HTTP/1.1 request and its response. It replaces
-// http.Transport, which starts goroutines for a connection pool and logs data that a server sends without a request.
-// With HTTP/2 it logs each frame, so that a pod could fill the log.
+// An exchange is a RoundTripper that opens one connection for one HTTP/1.1 request and its response. It
+// replaces http.Transport, which starts goroutines for a connection pool and logs data that a server sends
+// without a request. With HTTP/2, http.Transport logs each unexpected frame, so that a pod could fill the
+// log.
 type exchange struct {
 	http2 bool // use HTTP/2 for URLs with the scheme http
 }
@@ -118,7 +119,7 @@ func sendRequest(conn net.Conn, req *http.Request) (*http.Response, error) {
 	}
 }
 
-// A body closes its connection when it is closed.
+// A body is the body of a response. Closing it also closes the connection.
 type body struct {
 	io.ReadCloser
 	ctx   context.Context // context of the request; its error replaces the error of a failed read

@@ -47,8 +47,8 @@ func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout 
 // killTime is the additional time that a runtime behind a socket has to kill a command after its timeout.
 const killTime = 2 * time.Minute
 
-// run streams the output if the runtime is in this process, so that only the part that is kept is in memory. A
-// runtime behind a socket returns up to 16 MiB at once.
+// run runs a command. If the runtime is in this process, it streams the output, and keeps only the first
+// bytes in memory. A runtime behind a socket returns the whole output at once, up to 16 MiB.
 func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
 	err error) {
 	s, ok := c.Runtime.(cri.Streamer)

@@ -31,10 +31,10 @@ const (
 	Lifecycle = "lifecycle"
 )
 
-// Get sends the HTTP request of an action and returns the response, whatever its status. A timeout of 0 means that
-// only ctx limits the call. It follows redirects to the host of the action. A redirect to another host is not
-// followed, but returned as the response. It does not verify the certificate of an HTTPS server, because the pod's
-// spec does not say which certificate to expect.
+// Get sends the HTTP request of an action and returns the response, whatever its status. A timeout of 0 means
+// that only ctx limits the call. It follows redirects to the host of the action. A redirect to another host
+// is not followed, but returned as the response. It does not verify the certificate of an HTTPS server,
+// because the pod's spec contains no CA.
 func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (Response, error) {
 	req, err := c.request(t, a, purpose)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 // wantsHTTP2 reports whether a call failed because the TLS server does not support HTTP/1.1.
 func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
 
-// callByHTTP2 makes a call by HTTP/2, either without TLS or for a TLS server that supports only HTTP/2. Both are rare. The
-// connection pool is closed together with the response. A kubelet offers both protocols in one TLS handshake.
+// callByHTTP2 makes a call by HTTP/2, either without TLS or to a TLS server that supports only HTTP/2. Both
+// cases are rare. The connection pool is closed together with the response. A kubelet offers both protocols
+// in one TLS handshake.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
 		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,

@@ -5,7 +5,7 @@
 //	   '-----MarkReturned(id)--> Dir/ID, while the container is there
 //	plan.Input <--HasReturned(id)------'
 //
-// Dir is on tmpfs: like running containers, it survives the end of the agent but not a reboot. A container is marked
-// only after its hook has returned. If the agent ends before that, the hook runs again. So each hook runs at least
-// once. A kubelet that restarts does not repeat such a hook.
+// Dir is on tmpfs: like running containers, it survives the end of the agent but not a reboot. A container is
+// marked only after its hook has returned. If the agent ends before that, the hook runs again, so each hook
+// runs at least once. A kubelet does not repeat a hook after a restart.
 package lifecycle

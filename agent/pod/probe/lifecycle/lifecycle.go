@@ -77,8 +77,8 @@ func (h *Hooks) HasReturned(id string) bool {
 	return ok
 }
 
-// MarkReturned marks a container, because its postStart hook has returned. If the mark cannot be stored, it is lost when
-// this process ends.
+// MarkReturned records that the postStart hook of a container has returned. If the mark cannot be stored, it
+// is lost when this process ends.
 func (h *Hooks) MarkReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Prune removes the marks of all containers for which exists returns false.
+// Prune removes the marks of all containers for which the function exists returns false.
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string

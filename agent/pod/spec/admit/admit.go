@@ -47,12 +47,12 @@ func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a lack of resources is the only reason why a pod was rejected. It is the only one,
-// because all other checks precede that of the resources.
+// OfResources reports whether a lack of resources is the only reason why a pod was rejected. There is no
+// other reason, because the check of the resources comes after all other checks.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
-// A Holder is a pod with its host ports and resource requests. These are computed only once, because each new pod is
-// compared with all others.
+// A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,
+// because each new pod is compared with all others.
 type Holder struct {
 	Pod      *v1.Pod
 	ports    []port
@@ -98,8 +98,9 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit decides whether a pod may run in addition to others, which must be the admitted pods that have not ended. It
 // returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, rejectDuringShutdown, operatingSystem, nodeName, selector,
-		affinity, taints, sysctls, apparmor, selinux, features, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
+		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
+		checkPorts, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
@@ -107,8 +108,9 @@ func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// features rejects a pod that requires a feature that the Node does not declare, like a kubelet (KEP-5328).
-func features(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkFeatures rejects a pod that requires a feature that the Node does not declare, like a kubelet
+// (KEP-5328).
+func checkFeatures(h *Holder, _ []*Holder, n Node) *Rejection {
 	if slices.Contains(n.Alpha, config.GateBindOptions) {
 		return nil
 	}
@@ -120,10 +122,11 @@ func features(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// pressure rejects pods that could increase a pressure on the node. If memory pressure is the only pressure, these
-// are the best-effort pods that do not tolerate it. Under any other pressure, these are all pods that are not
-// critical. https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
-func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkPressure rejects pods that could increase a pressure on the node. If memory pressure is the only
+// pressure, it rejects best-effort pods that do not tolerate it. Under any other pressure, it rejects all
+// pods that are not critical.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
+func checkPressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	if len(n.Pressures) == 0 || Critical(h.Pod) {
 		return nil
 	}
@@ -146,7 +149,7 @@ func rejectDuringShutdown(_ *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-func operatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
+func checkOperatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if os := pod.Spec.OS; os != nil && string(os.Name) != n.OS {
 		return reject("PodOSNotSupported", "Pod's operating system field doesn't match this node's (%s)", n.OS)
@@ -159,15 +162,15 @@ func operatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-func nodeName(h *Holder, _ []*Holder, n Node) *Rejection {
+func checkNodeName(h *Holder, _ []*Holder, n Node) *Rejection {
 	if to := h.Pod.Spec.NodeName; to != "" && to != n.Name {
 		return reject("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", to, n.Name)
 	}
 	return nil
 }
 
-// selector checks the pod's nodeSelector.
-func selector(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkSelector rejects a pod whose nodeSelector does not match the node's labels.
+func checkSelector(h *Holder, _ []*Holder, n Node) *Rejection {
 	wanted := h.Pod.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		have, ok := n.Labels[key]
@@ -181,9 +184,10 @@ func selector(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// affinity compares the pod's required node affinity with the node's labels and name. Only the scheduler uses
-// preferred affinities. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
-func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkAffinity rejects a pod whose required node affinity does not match the node's labels and name. Only
+// the scheduler uses preferred affinities.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+func checkAffinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	a := h.Pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
@@ -198,10 +202,10 @@ func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// taints rejects a pod from the API server if a NoExecute taint of the node would evict it at once. Static pods
-// belong to the node and ignore its taints.
+// checkTaints rejects a pod from the API server if a NoExecute taint of the node would evict it at once.
+// Static pods belong to the node and ignore its taints.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
-func taints(h *Holder, _ []*Holder, n Node) *Rejection {
+func checkTaints(h *Holder, _ []*Holder, n Node) *Rejection {
 	if h.Pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
 	}
@@ -213,7 +217,7 @@ func taints(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-func duplicate(h *Holder, others []*Holder, _ Node) *Rejection {
+func checkDuplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	pod := h.Pod
 	for _, other := range others {
 		if o := other.Pod; o.UID != pod.UID && o.Name == pod.Name && o.Namespace == pod.Namespace {
@@ -253,7 +257,7 @@ func hostPorts(pod *v1.Pod) (out []port) {
 	return out
 }
 
-func ports(h *Holder, others []*Holder, _ Node) *Rejection {
+func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
 		for _, taken := range o.ports {
 			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
@@ -266,7 +270,7 @@ func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 	return nil
 }
 
-func resources(h *Holder, others []*Holder, n Node) *Rejection {
+func checkResources(h *Holder, others []*Holder, n Node) *Rejection {
 	for _, s := range shortages(h, others, n) {
 		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name,
 			s.asked, s.taken, s.have)
@@ -281,7 +285,8 @@ type shortage struct {
 	asked, taken, have int64
 }
 
-// shortages returns the resources of which too little is free for the pod beside the others, sorted by name.
+// shortages returns the resources of which the pod requests more than the other pods leave free, sorted by
+// name.
 func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
@@ -307,9 +312,9 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	return out
 }
 
-// IsExtended reports whether a resource is an extended resource. An extended resource that the node does not have is
-// not checked, as in a kubelet. A pod that bypassed the scheduler, or that started before its device plugin, then
-// runs without being counted.
+// IsExtended reports whether a resource is an extended resource. Requests for an extended resource that the
+// node does not have are not checked, as in a kubelet. So a pod that bypassed the scheduler, or that started
+// before its device plugin, runs without the resource.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 func IsExtended(name v1.ResourceName) bool {
 	s := string(name)

@@ -242,12 +242,12 @@ func TestBindOptions(t *testing.T) {
 		alpha  []string
 		reason string
 	}{{nil, "PodFeatureUnsupported"}, {[]string{config.GateEmptyDirMode}, "PodFeatureUnsupported"}, {[]string{config.GateBindOptions}, ""}} {
-		r := features(NewHolder(pod("a", bindOptions)), nil, Node{Alpha: c.alpha})
+		r := checkFeatures(NewHolder(pod("a", bindOptions)), nil, Node{Alpha: c.alpha})
 		if got := r != nil; got != (c.reason != "") || got && r.Reason != c.reason {
 			t.Errorf("%q: %v", c.alpha, r)
 		}
 	}
-	if r := features(NewHolder(pod("a", func(*v1.Pod) {})), nil, Node{}); r != nil {
+	if r := checkFeatures(NewHolder(pod("a", func(*v1.Pod) {})), nil, Node{}); r != nil {
 		t.Errorf("a plain pod: %v", r)
 	}
 }

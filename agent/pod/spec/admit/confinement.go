@@ -7,9 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// apparmor rejects a pod with an AppArmor profile that the node cannot enforce, like a kubelet.
+// checkAppArmor rejects a pod with an AppArmor profile that the node cannot enforce, like a
+// kubelet.
 // https://kubernetes.io/docs/tutorials/security/apparmor/
-func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
+func checkAppArmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if n.AppArmor == nil {
 		return nil
@@ -22,15 +23,15 @@ func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// unconfinedSELinux is the SELinux type of containers that SELinux does not confine. A host without SELinux supports
-// it.
+// unconfinedSELinux is the SELinux type of containers that SELinux does not confine. It has the same effect
+// on a host without SELinux.
 const unconfinedSELinux = "spc_t"
 
-// selinux rejects a pod with SELinux options that the node cannot enforce. A kubelet does not check them. A runtime
-// without SELinux ignores the options. A pod that sets only a level is admitted: the level is for sharing volumes
-// among pods, which needs no label on a host without SELinux. Such a level is reported as an ignored field (see
-// IgnoredFields).
-func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkSELinux rejects a pod with SELinux options that the node cannot enforce. A kubelet does not check
+// these options, and a runtime without SELinux ignores them. A pod that sets only a level is admitted. Levels
+// allow pods to share volumes, which works without labels on a host without SELinux. Such a level is reported
+// as an ignored field (see IgnoredFields).
+func checkSELinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	if n.SELinux == nil {
 		return nil
 	}
@@ -43,7 +44,8 @@ func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// seLinuxOptions returns the options of a container. If it has none, it returns those of its pod.
+// seLinuxOptions returns the SELinux options of a container. If the container has none, it
+// returns the pod's options.
 func seLinuxOptions(pod *v1.Pod, c *v1.Container) v1.SELinuxOptions {
 	if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 		return *c.SecurityContext.SELinuxOptions

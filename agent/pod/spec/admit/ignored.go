@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// An IgnoredField is a field that a pod may set but that has no effect on this node. It is reported to users.
+// An IgnoredField is a field of a pod that has no effect on this node. Such fields are reported to users.
 type IgnoredField struct {
 	Field  string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
 	Effect string // what happens instead; the rest of a sentence that begins with the field
@@ -19,7 +19,8 @@ type IgnoredField struct {
 
 func (i IgnoredField) String() string { return i.Field + " " + i.Effect }
 
-// maxSentence is the maximum length of a DescribeIgnored in bytes, so that it fits into an event.
+// maxSentence is the maximum length in bytes of the result of DescribeIgnored, which must fit
+// into an event.
 const maxSentence = 1000
 
 // DescribeIgnored returns one line that describes all ignored fields.
@@ -40,7 +41,7 @@ func DescribeIgnored(list []IgnoredField) string {
 	return b.String()
 }
 
-// ignored is a row of the tables below.
+// An ignored is one row of the tables of ignored fields.
 type ignored struct {
 	there   bool
 	path    *field.Path

@@ -14,8 +14,8 @@ import (
 // Critical reports whether other pods are preempted for this pod.
 func Critical(pod *v1.Pod) bool { return demand.IsCritical(pod) }
 
-// mayPreempt reports whether a pod may be preempted for another pod. For two pods it is never true in both directions, so
-// that there are no cycles.
+// mayPreempt reports whether a pod may be preempted for another pod, the parameter to. It is never true for
+// both orders of two pods, so that pods do not preempt each other.
 func mayPreempt(pod, to *v1.Pod) bool {
 	if Critical(to) && !Critical(pod) {
 		return true
@@ -29,10 +29,11 @@ type Victims struct {
 	Signal v1.ResourceName // the first resource of which too little is free for the critical pod; for the metric
 }
 
-// Preempt selects the pods that must end so that a critical pod can run which was rejected only for lack of
-// resources. It selects as few guaranteed pods as possible, then as few burstable and then best-effort ones. Among
-// these it prefers the pods that free the least beyond the need. Pods in beside are never selected. It returns false
-// if the pod is not critical, or if ending all pods that yield would not free enough.
+// Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been
+// rejected only for lack of resources. It selects as few guaranteed pods as possible, then as few burstable
+// and then best-effort ones. Among these it prefers the pods that free the least beyond the need. It never
+// selects pods in the list beside. It returns false if the pod is not critical, or if ending all pods that
+// may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 	need := shortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {
@@ -57,9 +58,9 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 		return Victims{}, false
 	}
 	effort, burst, sure := kinds[v1.PodQOSBestEffort], kinds[v1.PodQOSBurstable], kinds[v1.PodQOSGuaranteed]
-	sure = want.remainingAfter(slices.Concat(effort, burst)).choose(sure)
-	burst = want.remainingAfter(slices.Concat(effort, sure)).choose(burst)
-	effort = want.remainingAfter(slices.Concat(burst, sure)).choose(effort)
+	sure = want.remainingAfter(slices.Concat(effort, burst)).selectPods(sure)
+	burst = want.remainingAfter(slices.Concat(effort, sure)).selectPods(burst)
+	effort = want.remainingAfter(slices.Concat(burst, sure)).selectPods(effort)
 	return Victims{Pods: want.dropUnneeded(slices.Concat(sure, burst, effort)), Signal: need[0].name}, true
 }
 
@@ -82,9 +83,9 @@ func (w shortfall) remainingAfter(pods []*Holder) shortfall {
 	return left
 }
 
-// choose repeatedly selects the pod with the smallest distance, until enough is freed. The pods together must be able
-// to free enough.
-func (w shortfall) choose(pods []*Holder) (chosen []*Holder) {
+// selectPods repeatedly selects the pod with the smallest distance, until enough is freed. All pods together
+// must be able to free enough.
+func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	pods = slices.Clone(pods)
 	for len(w) > 0 && len(pods) > 0 {
 		best := slices.MinFunc(pods, func(a, b *Holder) int {

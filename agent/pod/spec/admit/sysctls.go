@@ -7,8 +7,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls lists the sysctls that a pod may set without affecting other pods. Each of them is namespaced, and its effect
-// is limited to the namespace.
+// safeSysctls returns the sysctls that a pod may set without affecting other pods. Each of these is
+// namespaced, and its effect is limited to the namespace.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
 func safeSysctls() []string {
 	return []string{
@@ -29,9 +29,10 @@ func safeSysctls() []string {
 	}
 }
 
-// sysctls rejects a pod with sysctls that are neither safe nor allowed by the configuration. It also rejects a pod
-// whose sysctls would be set on the host, because the pod uses the host's namespace or the sysctl is not namespaced.
-func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
+// checkSysctls rejects a pod with sysctls that are neither safe nor allowed by the configuration. It also
+// rejects a pod whose sysctls would be set on the host, because the pod uses the host's namespace or the
+// sysctl is not namespaced.
+func checkSysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if pod.Spec.SecurityContext == nil {
 		return nil

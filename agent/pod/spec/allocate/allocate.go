@@ -27,8 +27,8 @@ func AllocatedPart(spec *v1.PodSpec) *v1.PodSpec {
 	return &v1.PodSpec{Resources: spec.Resources, InitContainers: part(spec.InitContainers), Containers: part(spec.Containers)}
 }
 
-// Apply returns the pod with its allocated resources. If they equal the wanted ones, it returns the pod itself,
-// otherwise a copy that shares everything unchanged with the pod.
+// Apply returns the pod with its allocated resources. If these are equal to the wanted resources, it returns
+// the pod itself. Otherwise it returns a copy, which shares all unchanged parts with the pod.
 func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
 	if given == nil || ResourcesEqual(&pod.Spec, given) {
 		return pod
@@ -79,8 +79,8 @@ type Refusal struct {
 	LacksResources bool   // the resize is deferred for lack of resources; for a critical pod, other pods are preempted
 }
 
-// Decide decides whether a pod may have its wanted resources in addition to those of the others. It returns nil if it
-// may have them. The API server also rejects resizes that are infeasible here.
+// Decide decides whether a pod may have its wanted resources while the other pods keep theirs. It returns nil
+// if the pod may have them. The API server also rejects the resizes that Decide refuses as infeasible.
 func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Refusal {
 	infeasible := func(detail, message string) *Refusal {
 		return &Refusal{Reason: v1.PodReasonInfeasible, Message: message, Detail: detail}
@@ -94,11 +94,11 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 		return infeasible("other_resources", "only cpu and memory resources are mutable")
 	}
 	if demand.Class(wanted) == v1.PodQOSGuaranteed {
-		if n.StaticCPU && changes(wanted, allocated, v1.ResourceCPU) {
+		if n.StaticCPU && differs(wanted, allocated, v1.ResourceCPU) {
 			return infeasible("guaranteed_pod_cpu_manager_static_policy",
 				`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
 		}
-		if n.StaticMemory && changes(wanted, allocated, v1.ResourceMemory) {
+		if n.StaticMemory && differs(wanted, allocated, v1.ResourceMemory) {
 			return infeasible("guaranteed_pod_memory_manager_static_policy",
 				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 		}
@@ -109,8 +109,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// anyResource reports whether visit returns true for the wanted and the allocated resources of the pod or of any of
-// its containers.
+// anyResource reports whether the function visit returns true for any pair of wanted and allocated resources.
+// It calls the function for the pod and for each of its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
@@ -128,8 +128,9 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 		each(wanted.Containers, allocated.Containers)
 }
 
-// changes reports whether a request or limit of a resource differs.
-func changes(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
+// differs reports whether the wanted request or limit of a resource is not the allocated one,
+// for the pod or any container.
+func differs(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
 	return anyResource(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
 		request, limit := want.Requests[name], want.Limits[name]
 		return request.Cmp(have.Requests[name]) != 0 || limit.Cmp(have.Limits[name]) != 0
@@ -171,8 +172,8 @@ type WaitingResize struct {
 	Since             time.Time // when it began to wait; zero if it is new
 }
 
-// Sort sorts the pods for a decision: pods that request no more than they have come first, then pods by priority,
-// then guaranteed pods, then pods by the time for which they have waited.
+// Sort sorts the pods for a decision. Pods that request no more than they have come first. The other criteria
+// are, in this order: the priority, whether the pod is guaranteed, and the time for which it has waited.
 func Sort(list []WaitingResize) {
 	rank := func(yes bool) int {
 		if yes {

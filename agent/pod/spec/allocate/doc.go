@@ -1,5 +1,5 @@
-// Package allocate decides whether a running pod may have amounts of CPU and memory other than those with which it
-// was admitted (KEP-1287, KEP-5419). It is pure.
+// Package allocate decides whether a running pod may get other amounts of CPU and memory than at its
+// admission (KEP-1287, KEP-5419). It is pure.
 //
 //	the pod as wanted, as allocated, the other pods, Node --> Decide --> nil, or why not
 //	those that wait --> Sort --> the order in which room is given to them

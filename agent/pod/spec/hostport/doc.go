@@ -5,6 +5,6 @@
 //	                  +--> FindConflicts --> an event of the pod (Hook), a finding of islet doctor
 //	/proc/net/{tcp,tcp6,udp,udp6} --> ListSockets
 //
-// The sockets are read when the sandbox or a container of a pod with host ports is about to start.
+// The sockets are read before the start of a sandbox or container, if the pod has host ports.
 // https://kubernetes.io/docs/concepts/services-networking/connect-applications-service/
 package hostport

@@ -94,7 +94,8 @@ func address(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), true
 }
 
-// FindConflicts returns a sentence for each host port of a pod on which one of the sockets listens.
+// FindConflicts returns one sentence for each of the pod's host ports at which one of the sockets
+// listens.
 func FindConflicts(pod *v1.Pod, sockets []Socket) (out []string) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
@@ -102,7 +103,7 @@ func FindConflicts(pod *v1.Pod, sockets []Socket) (out []string) {
 				continue
 			}
 			protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
-			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.conflicts(protocol, p.HostIP, p.HostPort) })
+			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.conflictsWith(protocol, p.HostIP, p.HostPort) })
 			if i < 0 {
 				continue
 			}
@@ -117,8 +118,8 @@ func FindConflicts(pod *v1.Pod, sockets []Socket) (out []string) {
 	return out
 }
 
-// conflicts reports whether the socket listens on a host port.
-func (s Socket) conflicts(protocol v1.Protocol, ip string, port int32) bool {
+// conflictsWith reports whether the socket listens at a host port.
+func (s Socket) conflictsWith(protocol v1.Protocol, ip string, port int32) bool {
 	if s.Protocol != protocol || int32(s.Address.Port()) != port {
 		return false
 	}
@@ -129,9 +130,9 @@ func (s Socket) conflicts(protocol v1.Protocol, ip string, port int32) bool {
 // Reason is the reason of the event.
 const Reason = "HostPortConflict"
 
-// A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The pod is
-// started nevertheless, as with a kubelet. A pod with hostNetwork is not checked: its own program listens, and fails
-// if the port is in use.
+// A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The
+// pod is started nevertheless, as with a kubelet. A pod with hostNetwork is not checked, because its own
+// program listens at the port and fails if the port is in use.
 type Hook struct {
 	Host   fs.FS // root directory of the host
 	Events event.Sink

@@ -23,13 +23,13 @@ type Attempt struct {
 	Target string     // ID of the container whose processes this one shares; empty if there is none
 	Image  *api.Image // image to run
 	Ref    string     // reference of the image in CreateContainer
-	// PreviousEnv returns the environment of the last attempt, or nil if it is unknown. It is called if the environment
-	// refers to objects that are unknown and the API server does not respond.
+	// PreviousEnv returns the environment of the last attempt, or nil if it is unknown. It is called if the
+	// environment refers to an unknown object and the API server does not respond.
 	PreviousEnv func() []*api.KeyValue
 }
 
-// Container returns the configuration for an attempt, without mounts and devices. It also returns the container for
-// use by the hooks, in which subPathExpr is replaced by subPath.
+// Container returns the configuration for an attempt, without mounts and devices. It also returns a container
+// for the hooks, in which each subPathExpr is replaced by a subPath.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
@@ -41,7 +41,7 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	if err != nil {
 		return nil, nil, err
 	}
-	sc, err := security(pod, ctr, n, a.Image)
+	sc, err := securityContext(pod, ctr, n, a.Image)
 	if err != nil {
 		return nil, nil, err
 	}

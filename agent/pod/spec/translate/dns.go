@@ -10,7 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// These are a kubelet's limits for a resolv.conf. Some resolvers abort if a search domain is longer than this.
+// These are a kubelet's limits for a resolv.conf. Some resolvers abort if a search domain is longer than
+// maxSearchDomain.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-search-domain-list-limits
 const (
 	maxNameservers  = 3
@@ -48,7 +49,7 @@ func ParseResolv(text string) DNS {
 			}
 		case "options":
 			for _, o := range f[1:] {
-				d.Options = option(d.Options, o)
+				d.Options = setOption(d.Options, o)
 			}
 		}
 	}
@@ -125,7 +126,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 			if o.Value != nil && *o.Value != "" {
 				text += ":" + *o.Value
 			}
-			d.Options = option(d.Options, text)
+			d.Options = setOption(d.Options, text)
 		}
 	}
 	limit := func(what string, cut bool, kept []string) {
@@ -169,8 +170,8 @@ func merge(a, b []string) (out []string) {
 	return out
 }
 
-// option adds an option name:value. If there is an option with the same name, it is replaced.
-func option(all []string, o string) []string {
+// setOption adds an option name:value. It replaces an existing option with the same name.
+func setOption(all []string, o string) []string {
 	name, _, _ := strings.Cut(o, ":")
 	same := func(h string) bool { of, _, _ := strings.Cut(h, ":"); return of == name }
 	if i := slices.IndexFunc(all, same); i >= 0 {

@@ -93,8 +93,8 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files 
 	return e, e.define(pod, ctr, n, objects, files)
 }
 
-// environmentAfter is used while the API server does not respond. It copies the variables that depend on objects from
-// before, which is the environment of the container's last attempt. It evaluates all other variables again.
+// environmentAfter is used while the API server does not respond. It copies the variables that depend on
+// objects from the environment of the container's last attempt. It evaluates all other variables again.
 func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n Node, files Files) (*environ, error) {
 	e := &environ{values: map[string]string{}, services: map[string]string{}}
 	for _, kv := range before {
@@ -103,8 +103,9 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	return e, e.define(pod, ctr, n, nil, files)
 }
 
-// define evaluates env, and then adds the variables of e.services that env does not define. If objects is nil, it
-// skips variables that refer to objects. Their values then come from e.services.
+// define evaluates the container's field env, and then adds those variables of e.services that the field does
+// not define. If the parameter objects is nil, it skips variables that refer to objects. Their values then
+// come from e.services.
 func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]

@@ -81,8 +81,9 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ResourceField returns a request or limit of a container, in units of the selector's divisor and rounded up. The
-// default for a limit is the pod's limit. If that is not set either, it is the node's allocatable amount.
+// ResourceField returns a request or limit of a container, in units of the selector's divisor and rounded up.
+// The default for a limit is the pod's limit. If the pod's limit is not set either, the default is the node's
+// allocatable amount.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef
 func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector, n Node) (string, error) {
 	if sel.ContainerName != "" && (ctr == nil || sel.ContainerName != ctr.Name) {
@@ -115,7 +116,8 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv returns v divided by by, rounded up. If by is not positive, it divides by one.
+// ceilDiv divides a value and rounds up. The divisor is the parameter by if it is positive,
+// otherwise the parameter one.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one

@@ -23,8 +23,9 @@ type QoS struct {
 // memoryHigh is the usage from which the kernel throttles processes.
 const memoryHigh = "memory.high"
 
-// setProtection sets the memory protection of a container. node is the node's allocatable memory in bytes. Without throttling,
-// memory.high is missing, because a new cgroup has no limit.
+// setProtection sets the memory protection of a container. The parameter node is
+// the node's allocatable memory in bytes. Without throttling, memory.high
+// is missing, because a new cgroup has no limit.
 func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil || !q.Enabled {
 		return
@@ -46,10 +47,11 @@ func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Cont
 	}
 }
 
-// swap returns the swap limit of a container in bytes. A container of a burstable pod gets a share of the swap if it
-// is not critical and its memory request is below its limit. The share equals its request's share of the memory. All
-// others get no swap (KEP-2400). https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
-func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
+// swapLimit returns the swap limit of a container in bytes (KEP-2400). Only a container of a burstable pod
+// that is not critical gets swap, and only if its memory request is set and differs from its memory limit.
+// Its share of the swap is the share of its request in the memory of the node.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
+func swapLimit(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
 	critical := demand.IsCritical(pod)
 	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // a pod applied by a user is not a static pod

@@ -35,7 +35,7 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	if m := lim.Cpu().MilliValue(); m > 0 && n.CPUPeriod >= 0 {
 		out.CpuPeriod = cmp.Or(n.CPUPeriod, quotaPeriod)
 		out.CpuQuota = max(m*out.CpuPeriod/1000, minQuota)
-		if n.exclusive(pod, ctr) {
+		if n.hasExclusiveCPUs(pod, ctr) {
 			out.CpuQuota = -1
 		}
 	}
@@ -47,7 +47,7 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	case 1:
 		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // limit for memory and swap together
 	case 2:
-		unified["memory.swap.max"] = strconv.FormatInt(swap(pod, ctr, n), 10)
+		unified["memory.swap.max"] = strconv.FormatInt(swapLimit(pod, ctr, n), 10)
 	}
 	n.MemoryQoS.setProtection(unified, pod, ctr, n.Allocatable.Memory().Value())
 	if len(unified) > 0 {
@@ -72,12 +72,13 @@ func (n Node) hugePages(limits v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// exclusive reports whether a container has exclusive CPUs.
-func (n Node) exclusive(pod *v1.Pod, ctr *v1.Container) bool {
+// hasExclusiveCPUs reports whether a container has exclusive CPUs.
+func (n Node) hasExclusiveCPUs(pod *v1.Pod, ctr *v1.Container) bool {
 	return n.Exclusive != nil && n.Exclusive(pod.UID, ctr.Name)
 }
 
-// milli returns the CPU request of the container. If it has none, it returns the CPU limit.
+// milli returns the CPU request of a container in thousandths of a CPU. If the container has no
+// request, it returns the CPU limit.
 func milli(req, lim v1.ResourceList) int64 {
 	if _, ok := req[v1.ResourceCPU]; ok {
 		return req.Cpu().MilliValue()

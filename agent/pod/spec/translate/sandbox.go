@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Sandbox returns the configuration of the pod's sandbox. started is the time at which the node first accepted the
-// pod. This time is stored as an annotation and copied to each following sandbox.
+// Sandbox returns the configuration of the pod's sandbox. The parameter started is the time at which the node
+// first accepted the pod. It is stored as an annotation and copied to each following sandbox.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
@@ -45,8 +45,8 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 	return cfg, nil
 }
 
-// defaultSysctls returns the sysctls of defaultPodSysctls whose namespaces belong to the pod. A pod that uses the
-// host's network also uses the host's UTS namespace.
+// defaultSysctls returns the sysctls of defaultPodSysctls that apply to the pod, because the pod has its own
+// namespace for them. A pod that uses the host's network also uses the host's UTS namespace.
 func defaultSysctls(pod *v1.Pod, defaults map[string]string) map[string]string {
 	out := map[string]string{}
 	for name, value := range defaults {

@@ -25,9 +25,9 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// security merges the security contexts of pod and container. The container's fields override those of the pod. It
-// also checks runAsNonRoot against the image's user.
-func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.LinuxContainerSecurityContext, error) {
+// securityContext merges the security contexts of the pod and the container. The container's fields override
+// the pod's fields. It also checks runAsNonRoot against the image's user.
+func securityContext(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.LinuxContainerSecurityContext, error) {
 	var psc v1.PodSecurityContext
 	if pod.Spec.SecurityContext != nil {
 		psc = *pod.Spec.SecurityContext

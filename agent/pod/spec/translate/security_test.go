@@ -20,7 +20,7 @@ func TestSecurityMerge(t *testing.T) {
 		SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}, SELinuxOptions: &v1.SELinuxOptions{Level: "pod"}}
 	ctr := &v1.Container{SecurityContext: &v1.SecurityContext{RunAsUser: ptr(int64(9)), ReadOnlyRootFilesystem: ptr(true), AllowPrivilegeEscalation: ptr(false),
 		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}}, AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}}
-	sc, err := security(p, ctr, aNode(), &api.Image{Uid: &api.Int64Value{Value: 77}})
+	sc, err := securityContext(p, ctr, aNode(), &api.Image{Uid: &api.Int64Value{Value: 77}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,15 +31,17 @@ func TestSecurityMerge(t *testing.T) {
 		t.Errorf("%+v", sc)
 	}
 	ctr.SecurityContext = &v1.SecurityContext{Privileged: ptr(true), SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr("p.json")}}
-	if sc, _ = security(p, ctr, aNode(), nil); !sc.Privileged || sc.MaskedPaths != nil || sc.Seccomp.LocalhostRef != "/k/seccomp/p.json" {
+	if sc, _ = securityContext(p, ctr, aNode(), nil); !sc.Privileged || sc.MaskedPaths != nil ||
+		sc.Seccomp.LocalhostRef != "/k/seccomp/p.json" {
 		t.Errorf("%+v", sc)
 	}
 	n := aNode()
 	n.SeccompDefault = true
-	if sc, _ = security(aPod(), &v1.Container{}, n, &api.Image{Username: "app"}); sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.RunAsUsername != "app" || sc.RunAsUser != nil {
+	if sc, _ = securityContext(aPod(), &v1.Container{}, n, &api.Image{Username: "app"}); sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.RunAsUsername != "app" || sc.RunAsUser != nil {
 		t.Errorf("%+v", sc)
 	}
-	if sc, _ = security(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined || sc.NoNewPrivs {
+	if sc, _ = securityContext(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined ||
+		sc.NoNewPrivs {
 		t.Errorf("%+v", sc)
 	}
 }
@@ -51,7 +53,7 @@ func TestMasks(t *testing.T) {
 	n.Throttles = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
 	want := []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
 		"/proc/timer_list", "/proc/timer_stats", "/sys/devices/system/cpu/cpu0/thermal_throttle", "/sys/devices/virtual/powercap", "/sys/firmware"}
-	sc, err := security(aPod(), &v1.Container{}, n, nil)
+	sc, err := securityContext(aPod(), &v1.Container{}, n, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestMasks(t *testing.T) {
 	if got, want := slices.Sorted(slices.Values(sc.ReadonlyPaths)), []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}; !slices.Equal(got, want) {
 		t.Errorf("read-only are %v", got)
 	}
-	sc, err = security(aPod(), &v1.Container{SecurityContext: &v1.SecurityContext{ProcMount: ptr(v1.UnmaskedProcMount)}}, n, nil)
+	sc, err = securityContext(aPod(), &v1.Container{SecurityContext: &v1.SecurityContext{ProcMount: ptr(v1.UnmaskedProcMount)}}, n, nil)
 	if err != nil || len(sc.MaskedPaths)+len(sc.ReadonlyPaths) > 0 {
 		t.Errorf("unmasked: %v, %v, %v", sc.MaskedPaths, sc.ReadonlyPaths, err)
 	}
@@ -82,7 +84,7 @@ func TestRunAsNonRoot(t *testing.T) {
 		{nil, nil, false},
 	} {
 		ctr := &v1.Container{SecurityContext: &v1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: tt.user}}
-		if _, err := security(aPod(), ctr, aNode(), tt.image); (err == nil) != tt.ok {
+		if _, err := securityContext(aPod(), ctr, aNode(), tt.image); (err == nil) != tt.ok {
 			t.Errorf("user %v, image %v: %v", tt.user, tt.image, err)
 		}
 	}
@@ -289,7 +291,7 @@ func TestGroupAlone(t *testing.T) {
 	} {
 		p := aPod()
 		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsGroup: ptr(int64(2))}
-		sc, err := security(p, &p.Spec.Containers[0], aNode(), c.image)
+		sc, err := securityContext(p, &p.Spec.Containers[0], aNode(), c.image)
 		if err != nil || (sc.RunAsUser == nil) != (c.user == nil) || sc.RunAsUser != nil && sc.RunAsUser.Value != *c.user ||
 			sc.RunAsUsername != c.named || sc.RunAsGroup.GetValue() != 2 {
 			t.Errorf("%s: %v, %v", name, sc, err)

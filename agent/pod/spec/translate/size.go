@@ -47,7 +47,7 @@ func PodLevel(pod *v1.Pod, n Node) plan.Resources {
 // quota.
 func (n Node) anyExclusive(pod *v1.Pod) bool {
 	for _, ctr := range podspec.Containers(&pod.Spec) {
-		if n.exclusive(pod, ctr) {
+		if n.hasExclusiveCPUs(pod, ctr) {
 			return true
 		}
 	}
@@ -68,8 +68,8 @@ func ContainerUpdate(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainer
 	return out
 }
 
-// SandboxUpdate returns a pod's resources for UpdatePodSandboxResources, divided into those without its overhead and those of
-// its overhead (KEP-5328).
+// SandboxUpdate returns the arguments of UpdatePodSandboxResources (KEP-5328): a pod's resources without its
+// overhead, and the resources of the overhead.
 func SandboxUpdate(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	own := *pod
 	own.Spec.Overhead = nil

@@ -5,9 +5,9 @@
 //	hook Container  --> the same range, and all mounts are mapped to it
 //	hook Release    --> the file goes: the range is free
 //
-// The range is stored in a lease, a file in a kubelet's format. A pod keeps its range after a restart of the agent,
-// in new sandboxes and after a reboot. This is also so if a kubelet has allocated the range. Nothing is read, run or
-// kept in memory before the first such pod.
+// The range is stored in a lease, a file in a kubelet's format. A pod keeps its range after a restart of the
+// agent, in new sandboxes and after a reboot. It also keeps a range that a kubelet has allocated. Nothing is
+// read, run or kept in memory before the first such pod.
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 package userns

@@ -49,7 +49,7 @@ func decode(b []byte) (Range, error) {
 		return Range{}, errors.New("invalid user namespace mappings file: UID 0 must be mapped")
 	}
 	r := Range{l.UIDs[0].HostID, l.UIDs[0].Length}
-	if err := r.valid(); err != nil {
+	if err := r.validate(); err != nil {
 		return Range{}, fmt.Errorf("invalid user namespace mappings file: %w", err)
 	}
 	return r, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// unit is the unit of ranges: the length of each range is a multiple of it.
+// The length of each range is a multiple of unit.
 const unit = 65536
 
 // A Range consists of Count IDs of the host, starting with First.
@@ -19,18 +19,19 @@ type Range struct{ First, Count uint32 }
 
 func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Count) }
 
-// ids is the number of valid IDs. The last 32-bit value is not valid: to the kernel it means "no ID".
-const ids = 1<<32 - 1
+// numIDs is the number of valid IDs. The last 32-bit value is not valid, because the kernel uses it
+// for "no ID".
+const numIDs = 1<<32 - 1
 
-// valid returns an error if a pod cannot use the range.
-func (r Range) valid() error {
+// validate returns an error if a pod cannot use the range.
+func (r Range) validate() error {
 	switch {
 	case r.Count == 0:
 		return errors.New("the range is empty")
 	case r.First == 0:
 		return errors.New("the range has the host's root in it")
-	case r.end() > ids:
-		return fmt.Errorf("the range ends beyond the last ID, %d", uint32(ids-1))
+	case r.end() > numIDs:
+		return fmt.Errorf("the range ends beyond the last ID, %d", uint32(numIDs-1))
 	}
 	return nil
 }
@@ -47,7 +48,7 @@ type Space struct {
 
 // allOf returns the space of a host that reserves no IDs for pods. It contains all IDs from perPod on.
 func allOf(perPod uint32) Space {
-	return Space{Range{perPod, uint32(ids - uint64(perPod) + 1)}, perPod}
+	return Space{Range{perPod, uint32(numIDs - uint64(perPod) + 1)}, perPod}
 }
 
 // check applies a kubelet's rules to the IDs that a host reserves.
@@ -67,15 +68,15 @@ func (s Space) check(maxPods int) error {
 	return nil
 }
 
-// lowestFree returns the lowest range that does not overlap any taken range. Taken ranges may have any position and length,
-// because the configuration of the space may have been different before.
+// lowestFree returns the lowest range that does not overlap any taken range. Taken ranges may have any
+// position and length, because they may come from an earlier configuration of the space.
 func (s Space) lowestFree(taken []Range) (Range, bool) {
 	taken = slices.Clone(taken)
 	sorting.By(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
 	r := Range{s.First, s.PerPod}
 	next := uint64(s.First)
 	for {
-		if next+uint64(s.PerPod) > min(s.end(), ids) {
+		if next+uint64(s.PerPod) > min(s.end(), numIDs) {
 			return Range{}, false
 		}
 		r.First = uint32(next)

@@ -49,7 +49,7 @@ func TestFree(t *testing.T) {
 		"a longer one":              {s, []Range{{unit, 3 * unit}}, 4},
 		"one across two":            {s, []Range{{2*unit + 7, unit}}, 4},
 		"one of a single ID":        {s, []Range{{2 * unit, 1}, {3*unit - 1, 1}}, 3},
-		"everything":                {s, []Range{{1, ids - 1}}, 0},
+		"everything":                {s, []Range{{1, numIDs - 1}}, 0},
 		"longer ranges":             {Space{Range{2 * unit, 4 * unit}, 2 * unit}, r(3), 4},
 		"the last has no last ID":   {Space{Range{65534 * unit, 2 * unit}, unit}, r(65534), 0},
 		"the last before it":        {Space{Range{65533 * unit, 3 * unit}, unit}, r(65533), 65534},
@@ -75,17 +75,17 @@ func FuzzFree(f *testing.F) {
 		// The space is small, and a unit is 16 IDs. If first is odd, the space ends at the largest ID.
 		s := Space{Range{uint32(first) * 16, uint32(count) * 16}, (uint32(per)%4 + 1) * 16}
 		if first%2 == 1 {
-			s.First = uint32(ids + 1 - 16*uint64(first))
+			s.First = uint32(numIDs + 1 - 16*uint64(first))
 		}
 		var taken []Range
 		for i := 0; i+2 < len(raw) && i < 96; i += 3 {
 			taken = append(taken, Range{s.First + uint32(raw[i])*8 + uint32(raw[i+1])%16 - 64, uint32(raw[i+2])%64 + 1})
 		}
-		taken = slices.DeleteFunc(taken, func(r Range) bool { return r.valid() != nil })
+		taken = slices.DeleteFunc(taken, func(r Range) bool { return r.validate() != nil })
 		got, ok := s.lowestFree(taken)
 		for at := uint64(s.First); ; at += uint64(s.PerPod) {
 			end := at + uint64(s.PerPod)
-			if end > s.end() || end > ids {
+			if end > s.end() || end > numIDs {
 				if ok {
 					t.Fatalf("%v of %v beside %v: no range is free", got, s, taken)
 				}
@@ -134,7 +134,7 @@ func FuzzLease(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := decode(encode(r)); err != nil || again != r || r.valid() != nil {
+		if again, err := decode(encode(r)); err != nil || again != r || r.validate() != nil {
 			t.Errorf("%v, then %v: %v", r, again, err)
 		}
 	})
