@@ -18,9 +18,6 @@ const (
 	maxShares   = 262144
 	quotaPeriod = 100_000 // microseconds; the usual period
 	minQuota    = 1_000
-
-	guaranteedOOM = -997
-	besteffortOOM = 1000
 )
 
 // resources converts requests and limits to cgroup values, in the same way as a kubelet.
@@ -87,23 +84,3 @@ func milli(req, lim v1.ResourceList) int64 {
 }
 
 func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }
-
-// oomScoreAdj returns a container's oom_score_adj. The kernel's OOM killer kills best-effort containers first, then
-// burstable ones by their memory request, and guaranteed and critical ones last. A sidecar is not killed before the
-// main containers.
-func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
-	if demand.HasPriority(pod, demand.SystemNodeCritical) {
-		return guaranteedOOM
-	}
-	switch demand.Class(pod) {
-	case v1.PodQOSGuaranteed:
-		return guaranteedOOM
-	case v1.PodQOSBestEffort:
-		return besteffortOOM
-	}
-	if capacity <= 0 {
-		return besteffortOOM - 1
-	}
-	adj := 1000 - 1000*demand.ScoreMemory(pod, ctr)/capacity
-	return min(max(adj, 1000+guaranteedOOM), besteffortOOM-1)
-}

@@ -1,0 +1,105 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// release unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
+// returns an error, the row stays in the ledger.
+func (k *Mounter) release(ctx context.Context, uid types.UID) error {
+	ids := k.podVolumes(uid)
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			if err := k.withLock(ctx, id, uid,
+				func(ctx context.Context) error { return k.unmountPodVolume(ctx, id, string(uid)) }); err != nil {
+				errs[i] = fmt.Errorf("volume %s: %w", id, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// unmountPodVolume unpublishes a volume of a pod, and unstages it if no other pod uses it. The
+// caller holds the volume's lock.
+func (k *Mounter) unmountPodVolume(ctx context.Context, id, pod string) error {
+	k.forgetExpansion(use{id, types.UID(pod)})
+	for key, r := range k.rowsFor(id, pod) {
+		if err := k.unpublish(ctx, key, r); err != nil {
+			return err
+		}
+	}
+	return k.unstage(ctx, id)
+}
+
+// unstage unmounts a volume for the node. It does nothing if a pod uses the volume. The caller holds the volume's
+// lock.
+func (k *Mounter) unstage(ctx context.Context, id string) error {
+	if k.usedByOthers(id, "") {
+		return nil
+	}
+	for key, r := range k.rowsFor(id, "") {
+		s, ok := k.driver(r.Plugin).(Stager)
+		if !ok {
+			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
+		}
+		k.setReady(key, false)
+		operation := "unmount_device"
+		if r.Volume.Block {
+			operation = "unmap_device"
+		}
+		if err := k.observe(operation, r.Plugin, r.Volume, func() error { return s.Unstage(ctx, r.Volume, key.Path) }); err != nil {
+			return fmt.Errorf("UnmountDevice failed for volume %q : %w", r.Volume.Name, err)
+		}
+		if err := k.deleteRow(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) error {
+	d := k.driver(r.Plugin)
+	if d == nil {
+		return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
+	}
+	k.setReady(key, false)
+	operation := "volume_unmount"
+	if r.Volume.Block {
+		operation = "unmap_volume"
+	}
+	if err := k.observe(operation, r.Plugin, r.Volume,
+		func() error { return d.Unpublish(ctx, r.Volume, types.UID(key.Pod), key.Path) }); err != nil {
+		return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", r.Volume.Name, err)
+	}
+	return k.deleteRow(ctx, key)
+}
+
+// sweep unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
+func (k *Mounter) sweep(ctx context.Context) error {
+	k.mu.Lock()
+	var ids []string
+	for key := range k.rows {
+		if key.Pod == "" {
+			ids = append(ids, key.Volume)
+		}
+	}
+	k.mu.Unlock()
+	errs := []error{k.unmountOrphans()}
+	for _, id := range ids {
+		if k.usedByOthers(id, "") {
+			continue
+		}
+		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstage(ctx, id) }))
+	}
+	return errors.Join(errs...)
+}
