@@ -44,9 +44,8 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended
-// and all parts have stopped. The pods keep running. The function again cancels ctx, with a cause that says why
-// the agent must start again.
+// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and all parts
+// have stopped. The pods keep running. The function again cancels ctx, with a cause that says why the agent must start again.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {

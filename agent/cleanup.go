@@ -50,9 +50,8 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	return 0
 }
 
-// clean removes every pod of this node from the runtime, together with its files, mounts, cgroups and network. It
-// opens the features and the parts that they need, but no worker and no server. It does not connect to any other
-// host.
+// clean removes every pod of this node from the runtime, together with its files, mounts, cgroups and network. It opens the
+// features and the parts that they need, but no worker and no server. It does not connect to any other host.
 func (b *base) clean(ctx context.Context) error {
 	f, err := openFeatures(ctx, b)
 	if err != nil {

@@ -118,8 +118,7 @@ func (f *featured) openImageKeys() (err error) {
 	return err
 }
 
-// openVolumes opens the volumes of pods, including those of PersistentVolumeClaims, and the registry of CSI and DRA
-// plugins.
+// openVolumes opens the volumes of pods, including those of PersistentVolumeClaims, and the registry of CSI and DRA plugins.
 func (f *featured) openVolumes(ctx context.Context) (err error) {
 	var api *volume.Cluster
 	if o := f.objects.API; o != nil {

@@ -52,9 +52,8 @@ func set[T any](l *late, part *T, to T) {
 	*part = to
 }
 
-// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart
-// have no effect. Such calls are not needed, because a worker starts with the desired pod and the running containers
-// at that time.
+// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart have no
+// effect. Such calls are not needed, because a worker starts with the desired pod and the running containers at that time.
 func (l *late) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
@@ -125,8 +124,7 @@ func (l *late) list() []*v1.Pod {
 	return nil
 }
 
-// nodeChanged evaluates rejected pods again, because the node has changed. Before the pods are opened, no pod is
-// rejected.
+// nodeChanged evaluates rejected pods again, because the node has changed. Before the pods are opened, no pod is rejected.
 func (l *late) nodeChanged() {
 	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()
@@ -156,8 +154,7 @@ func (l *late) nodeUID() types.UID {
 	return ""
 }
 
-// pressures returns the node's pressure conditions, such as MemoryPressure. There are none before the first
-// measurement.
+// pressures returns the node's pressure conditions, such as MemoryPressure. There are none before the first measurement.
 func (l *late) pressures() []v1.NodeConditionType {
 	if e := get(l, &l.eviction); e != nil {
 		return e.Conditions()

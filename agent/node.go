@@ -84,8 +84,7 @@ func (n *node) openDevices(ctx context.Context) (err error) {
 	return err
 }
 
-// newEvents returns the recorder of events. On a node that stands alone only islet describe and islet status show the
-// events.
+// newEvents returns the recorder of events. On a node that stands alone only islet describe and islet status show the events.
 func (n *node) newEvents() (*outbox.Events, error) {
 	k := &n.cfg.Kubelet
 	c := outbox.EventsConfig{

@@ -43,7 +43,8 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 		return nil, err
 	}
 	p.sources = sources.New(sources.Config{
-		Config: p.cfg, HasServer: !p.cfg.Standalone(), Desired: p.desired, Objects: p.objects.Local, OnFirstReport: p.sourceReported, Log: p.log,
+		Config: p.cfg, HasServer: !p.cfg.Standalone(), Desired: p.desired, Objects: p.objects.Local, OnFirstReport: p.sourceReported,
+		Log: p.log,
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
@@ -56,8 +57,9 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 	p.pods = pods.New(pods.Config{
 		Desired: p.desired, Store: p.store, Workers: &p.late, HasReported: p.sources.HasReported, Sources: sources.Names,
 		Node: p.machine.Admit, Host: p.host, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.late.isBarred,
-		ShuttingDown: p.shutdown.InProgress, SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
-		Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events, Log: p.log,
+		SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
+		ShuttingDown:   p.shutdown.InProgress, Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events,
+		Log: p.log,
 	})
 	set(&p.late, &p.late.pods, p.pods)
 	p.health = health.New(health.Config{

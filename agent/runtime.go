@@ -26,7 +26,8 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	if r.rt, err = engine.Open(ctx, engine.Config{
 		Config: r.cfg, Store: r.store, ImagesChanged: r.late.imagesChanged,
 		ImagesRemoved:  func() { get(&r.late, &r.late.verifier).PruneRecords(ctx) },
-		NetworkChanged: r.networkChanged, OnLeave: r.keepEnds, RecordEvent: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
+		NetworkChanged: r.networkChanged, OnLeave: r.keepEnds, RecordEvent: r.heldChanged,
+		Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -66,10 +66,11 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 
 func (s *serving) config() server.Config {
 	d := describe.Config{
-		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady, HasReported: s.sources.HasReported,
-		Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network, Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers,
-		Database: filepath.Join(s.cfg.Dirs.State, process.Database), Volatile: s.volatile.String(), Addresses: s.addresses,
-		SlowVolumes: s.claims.SlowCalls, Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
+		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady,
+		HasReported: s.sources.HasReported, Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network,
+		Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers, Database: filepath.Join(s.cfg.Dirs.State, process.Database),
+		Volatile: s.volatile.String(), Addresses: s.addresses, SlowVolumes: s.claims.SlowCalls,
+		Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
 	if c := s.cluster; c != nil {
@@ -91,9 +92,10 @@ func (s *serving) config() server.Config {
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
-		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(), s.upkeep.Collectors(),
-			s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.local.Collectors(),
-			s.devices.Collectors(), s.devices.Pinning.Collectors(), s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
+		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(),
+			s.upkeep.Collectors(), s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(),
+			s.claims.Collectors(s.pods.List), s.local.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(), 
+			s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
 		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
 }

@@ -87,7 +87,8 @@ func needsAttention(st *api.Status) []string {
 		}
 	}
 	if st.Store.Rebuilt {
-		add("the database was damaged and has been rebuilt: %s", firstNonEmpty(st.Store.Message, "pods that were applied by hand may be missing"))
+		add("the database was damaged and has been rebuilt: %s",
+			firstNonEmpty(st.Store.Message, "pods that were applied by hand may be missing"))
 	}
 	for _, p := range st.Troubles {
 		add("%s", troubleText(p))

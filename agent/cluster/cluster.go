@@ -87,8 +87,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, SourcesReported: cfg.SourcesReported, Forget: cfg.Pods.Drop,
-		Retry: cfg.Link.Changed(), Log: cfg.Log,
+		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, SourcesReported: cfg.SourcesReported,
+		Forget: cfg.Pods.Drop, Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -139,8 +139,8 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 			c.cfg.Changed(n)
 			c.setNetworks(n.Spec.PodCIDRs)
 		},
-		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, KeptAnnotations: kept, Taints: taints,
-		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
+		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, KeptAnnotations: kept,
+		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
 		KeptNow: c.cfg.Annotations, OwnConditions: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},

@@ -248,7 +248,7 @@ func (o *Objects) Set(ctx context.Context, source string, claimed []DefinedObjec
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names that this source no longer uses may solve problems of other sources
+		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names that this source no longer uses may solve others' problems
 			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())

@@ -35,7 +35,7 @@ const (
 	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
 	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
 	Round            = "islet.dev/round"     // of a container: the number of restarts of all containers before it
-	RestartResources = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that can change only by creating a new container
+	RestartResources = "islet.dev/anew"      // of a container: plan.Size.RestartResources
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"

@@ -108,7 +108,8 @@ var containerFamilies = []family{
 			e.add(float64(e.s.Shares))
 		}
 	}},
-	{"container_spec_memory_limit_bytes", "memory limit; 0: none", Gauge, true, nil, subjectValue(func(s *Subject) uint64 { return s.Limit })},
+	{"container_spec_memory_limit_bytes", "memory limit; 0: none", Gauge, true, nil,
+		subjectValue(func(s *Subject) uint64 { return s.Limit })},
 	{"container_spec_memory_swap_limit_bytes", "limit of swap; with cgroup v1, of memory and swap together; 0: none", Gauge,
 		true, nil, subjectValue(func(s *Subject) uint64 { return s.SwapLimit })},
 	{"container_spec_memory_reservation_limit_bytes", "memory that is protected when memory is scarce; 0: none", Gauge,

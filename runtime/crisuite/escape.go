@@ -195,8 +195,9 @@ func (b *bench) expectAllowed(what string, pid int, a allowance) {
 func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 	b.Helper()
 	for field, want := range map[string]string{
-		"Uid": strings.Join([]string{a.uid, a.uid, a.uid, a.uid}, "\t"), "CapEff": a.effectiveCapabilities(), "CapPrm": a.effectiveCapabilities(),
-		"CapBnd": a.caps, "CapInh": noCaps, "CapAmb": noCaps, "Seccomp": a.seccomp, "NoNewPrivs": a.noNew,
+		"Uid": strings.Join([]string{a.uid, a.uid, a.uid, a.uid}, "\t"), "CapEff": a.effectiveCapabilities(),
+		"CapPrm": a.effectiveCapabilities(), "CapBnd": a.caps, "CapInh": noCaps, "CapAmb": noCaps,
+		"Seccomp": a.seccomp, "NoNewPrivs": a.noNew,
 	} {
 		if st[field] != want {
 			b.Errorf("%s has %s %q, want %q", what, field, st[field], want)

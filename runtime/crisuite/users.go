@@ -252,7 +252,8 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 			c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = UserNamespace(9 << 16)
 		},
 		"mount": func(c *api.ContainerConfig) {
-			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: UserNamespace(9 << 16).Uids, GidMappings: b.Users.Gids}}
+			uids := UserNamespace(9 << 16).Uids
+			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: uids, GidMappings: b.Users.Gids}}
 		},
 	} {
 		c := b.container("refused " + name)

@@ -136,7 +136,8 @@ var containerMetrics = []metric{
 	{"container_fs_limit_bytes", "size of the file system that has the writable layer", gauge, nil,
 		singleValue(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
 	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, singleValue(func(s *sample) uint64 { return s.free.Files })},
-	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil, singleValue(func(s *sample) uint64 { return s.free.Ffree })},
+	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil,
+		singleValue(func(s *sample) uint64 { return s.free.Ffree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
 		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
@@ -146,7 +147,8 @@ var containerMetrics = []metric{
 
 	{"container_processes", "processes", gauge, nil, singleValue(func(s *sample) uint64 { return s.Processes })},
 	{"container_threads", "threads", gauge, nil, singleValue(func(s *sample) uint64 { return s.PIDs })},
-	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil, singleValue(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil,
+		singleValue(func(s *sample) uint64 { return s.MaxPIDs })},
 
 	{"container_last_seen", "time of this reading, in seconds since 1970", gauge, nil,
 		singleValue(func(s *sample) uint64 { return uint64(s.At.Unix()) })},

@@ -73,7 +73,9 @@ func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Units...) }},
 		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.checkOwner(n.Units...) }},
-		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.existingFiles(proxy)...) }},
+		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error {
+			return n.checkModes(0o600, n.existingFiles(proxy)...)
+		}},
 		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.existingFiles(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Kubeconfig) }},
 		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.Kubeconfig) }},

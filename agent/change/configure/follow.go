@@ -40,8 +40,8 @@ func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slo
 		f.known = true
 	}
 	var err error
-	f.source, err = configsource.New(configsource.Config{Client: client, WantedName: f.wantedName, OnNone: f.offerOwnFiles, Changed: f.changed,
-		Receive: f.offerConfigMap, OnProblem: f.problem, Retry: retry, Log: log})
+	f.source, err = configsource.New(configsource.Config{Client: client, WantedName: f.wantedName, OnNone: f.offerOwnFiles,
+		Changed: f.changed, Receive: f.offerConfigMap, OnProblem: f.problem, Retry: retry, Log: log})
 	return f, err
 }
 

@@ -99,8 +99,8 @@ type Container struct {
 	Hash                             string // hash of the definition; empty if unknown
 	StopSignal                       string // first signal that stops the container, by its Kubernetes name; empty if unknown
 	User                             *User  // IDs of the first process; nil if unknown
-	PostStart                        bool   // the container has a postStart hook; Input.Hooked contains it if the hook has returned
-	RestartResources                 string // Size.RestartResources when the container was created; empty if it was empty then or is unknown
+	PostStart                        bool   // the container has a postStart hook; if it has returned, Input.Hooked contains it
+	RestartResources                 string // Size.RestartResources at the container's creation; empty if it was empty or is unknown
 
 	Resources *Resources // resources that the runtime reports; nil if it reports none
 }

@@ -216,7 +216,8 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 		a.refusal = allocate.Decide(w.Wanted, w.Allocated, h.listHolders(), node)
 		if a.refusal != nil {
 			p.refuseResize(w.Wanted, a, before)
-			if s, ok := admit.Preempt(admit.NewHolder(w.Wanted), h.staying, h.coming, node); ok && a.refusal.LacksResources && room.critical == nil {
+			s, ok := admit.Preempt(admit.NewHolder(w.Wanted), h.staying, h.coming, node)
+			if ok && a.refusal.LacksResources && room.critical == nil {
 				room = clearance{s, w.Wanted}
 			}
 			continue

@@ -89,7 +89,8 @@ func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	pods = slices.Clone(pods)
 	for len(w) > 0 && len(pods) > 0 {
 		best := slices.MinFunc(pods, func(a, b *Holder) int {
-			return cmp.Or(cmp.Compare(w.distance(a), w.distance(b)), cmp.Compare(a.heldAmount(v1.ResourceMemory), b.heldAmount(v1.ResourceMemory)),
+			return cmp.Or(cmp.Compare(w.distance(a), w.distance(b)),
+				cmp.Compare(a.heldAmount(v1.ResourceMemory), b.heldAmount(v1.ResourceMemory)),
 				cmp.Compare(a.heldAmount(v1.ResourceCPU), b.heldAmount(v1.ResourceCPU)), cmp.Compare(a.Pod.UID, b.Pod.UID))
 		})
 		chosen, w = append(chosen, best), w.remainingAfter([]*Holder{best})
