@@ -94,7 +94,7 @@ func (s *serving) config() server.Config {
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
 		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(),
 			s.upkeep.Collectors(), s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(),
-			s.claims.Collectors(s.pods.List), s.local.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(), 
+			s.claims.Collectors(s.pods.List), s.local.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(),
 			s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
 		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
