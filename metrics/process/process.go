@@ -126,30 +126,32 @@ type Files struct {
 	Known                bool // false if no process could be read
 }
 
-// maxDescriptors is the maximum number of descriptors of one process that are inspected. A pod may open
-// very many files.
-const maxDescriptors = 4096
+// These are the maximum numbers of processes and descriptors that one call of Open inspects. A pod may have very many
+// processes that open very many files.
+const (
+	maxProcesses   = 256
+	maxDescriptors = 16384
+	namesAtOnce    = 4096
+)
 
-// Open counts the open files of processes. It recognizes sockets only among the first maxDescriptors
-// descriptors of a process.
+// Open counts the open files of the first maxProcesses processes. It recognizes sockets only among the first
+// maxDescriptors descriptors.
 func (r Reader) Open(pids []int) (f Files) {
-	target := make([]byte, 16)
-	for _, pid := range pids {
+	target, left := make([]byte, 16), maxDescriptors
+	for _, pid := range pids[:min(len(pids), maxProcesses)] {
 		d, err := os.Open(r.path(pid, "fd"))
 		if err != nil {
 			continue // the process has just ended
 		}
 		f.Known = true
-		names, err := d.Readdirnames(maxDescriptors)
-		for _, name := range names {
-			if n, err := unix.Readlinkat(int(d.Fd()), name, target); err == nil && bytes.HasPrefix(target[:n], []byte("socket:")) {
-				f.Sockets++
-			}
-		}
-		f.Descriptors += uint64(len(names))
-		for err == nil && len(names) > 0 { // counts the remaining files
-			names, err = d.Readdirnames(maxDescriptors)
+		for names, err := d.Readdirnames(namesAtOnce); err == nil; names, err = d.Readdirnames(namesAtOnce) {
 			f.Descriptors += uint64(len(names))
+			for _, name := range names[:min(len(names), left)] {
+				if n, err := unix.Readlinkat(int(d.Fd()), name, target); err == nil && bytes.HasPrefix(target[:n], []byte("socket:")) {
+					f.Sockets++
+				}
+			}
+			left -= min(len(names), left)
 		}
 		d.Close()
 	}

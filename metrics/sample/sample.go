@@ -342,9 +342,6 @@ func (w *walk) readNetwork(pod *Group, someone int) {
 	}
 }
 
-// maxProcesses is the maximum number of processes of a container whose open files are counted.
-const maxProcesses = 256
-
 func (w *walk) readProcesses(g *Group) {
 	if last, ok := w.before[g.Path]; ok && g.UsageTurn == last.ran && last.first == g.First && last.open.Known {
 		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
@@ -353,7 +350,6 @@ func (w *walk) readProcesses(g *Group) {
 	pids := []int{g.First}
 	if g.Processes > 1 {
 		pids, _ = w.c.Cgroups.Processes(g.Path)
-		pids = pids[:min(len(pids), maxProcesses)]
 	}
 	g.Open, g.ownNet = w.c.Process.Open(pids), !w.c.Process.SameNetwork(g.First)
 	g.OpenLimit, _ = process.OpenFilesLimit(g.First)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,7 @@ type sample struct {
 	disk    *api.FilesystemUsage
 	free    unix.Statfs_t // usage of the file system with the writable layer
 	network []process.Interface
+	open    process.Files
 	names   map[string]string // device names by device number, shared by all samples of a response
 }
 
@@ -78,6 +80,26 @@ func devices(get func(cgroup.IO) uint64) func(*sample) []value {
 		}
 		return out
 	}
+}
+
+// openFiles returns the number of open files, or no value if no process of the container could be read.
+func openFiles(get func(process.Files) uint64) func(*sample) []value {
+	return func(s *sample) []value {
+		if !s.open.Known {
+			return nil
+		}
+		return []value{{n: get(s.open)}}
+	}
+}
+
+// blockIO returns the bytes that the container has read from and written to each device.
+func blockIO(s *sample) (out []value) {
+	for _, io := range s.IO {
+		major, minor, _ := strings.Cut(io.Device, ":")
+		name := s.device(io.Device)
+		out = append(out, value{[]string{name, major, minor, "Read"}, io.ReadBytes}, value{[]string{name, major, minor, "Write"}, io.WriteBytes})
+	}
+	return out
 }
 
 func interfaces(get func(process.Interface) uint64) func(*sample) []value {
@@ -145,10 +167,15 @@ var containerMetrics = []metric{
 	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
 	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
 
+	{"container_blkio_device_usage_total", "bytes read from and written to a device", counter,
+		[]string{"device", "major", "minor", "operation"}, blockIO},
+
 	{"container_processes", "processes", gauge, nil, singleValue(func(s *sample) uint64 { return s.Processes })},
 	{"container_threads", "threads", gauge, nil, singleValue(func(s *sample) uint64 { return s.PIDs })},
 	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil,
 		singleValue(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_file_descriptors", "open files", gauge, nil, openFiles(func(f process.Files) uint64 { return f.Descriptors })},
+	{"container_sockets", "open sockets", gauge, nil, openFiles(func(f process.Files) uint64 { return f.Sockets })},
 
 	{"container_last_seen", "time of this reading, in seconds since 1970", gauge, nil,
 		singleValue(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
@@ -260,6 +287,11 @@ func (r *Runtime) sampleOf(ctx context.Context, s *sandbox, c *container) (*samp
 	if p.disk, err = r.layer(ctx, c); err != nil {
 		return nil, err
 	}
+	pids, err := r.cgroups.Processes(r.cgroupDir(s, c.rec.ID))
+	if err != nil {
+		return nil, err
+	}
+	p.open = process.Reader{}.Open(pids)
 	return p, unix.Statfs(r.dirs.containers, &p.free)
 }
 

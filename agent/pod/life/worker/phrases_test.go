@@ -158,7 +158,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				w := waiting()
 				// The first waits between pulls are random, and a short one ends before the back-off is shown.
 				for end := time.Now().Add(2 * time.Minute); (w == nil || w.Reason != x.reason) && time.Now().Before(end); w = waiting() {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * time.Millisecond) // in the time of the bubble
 				}
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
 					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)
