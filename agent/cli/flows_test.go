@@ -95,15 +95,15 @@ func TestFlows(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// A bad writer blocks for a while, or fails, on its first Write.
-type bad struct {
+// A badWriter blocks for a while, or fails, on its first Write.
+type badWriter struct {
 	got  bytes.Buffer // not embedded, because its other methods must not be used
 	once sync.Once
 	wait time.Duration
 	fail error
 }
 
-func (b *bad) Write(p []byte) (int, error) {
+func (b *badWriter) Write(p []byte) (int, error) {
 	b.once.Do(func() { <-time.After(b.wait) })
 	if b.fail != nil {
 		return 0, b.fail
@@ -120,7 +120,7 @@ func TestFlowsToReaders(t *testing.T) {
 	var done sync.WaitGroup
 	for name, f := range all {
 		done.Go(func() {
-			out, errw := bad{wait: 3 * time.Second}, bytes.Buffer{}
+			out, errw := badWriter{wait: 3 * time.Second}, bytes.Buffer{}
 			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != f.code || out.got.String() != f.out {
 				t.Errorf("%s, stops: code %d, %d of %d bytes, %s", name, code, out.got.Len(), len(f.out), errw.String())
 			}
@@ -131,7 +131,7 @@ func TestFlowsToReaders(t *testing.T) {
 	all["logs -f, endless"] = flow{args: []string{"logs", "-f", "web", "-c", "flood"}}
 	for name, f := range all {
 		done.Go(func() {
-			out, errw := bad{fail: io.ErrClosedPipe}, bytes.Buffer{}
+			out, errw := badWriter{fail: io.ErrClosedPipe}, bytes.Buffer{}
 			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != ExitFailed ||
 				!strings.Contains(errw.String(), io.ErrClosedPipe.Error()) {
 				t.Errorf("%s, closes: code %d, %s", name, code, errw.String())

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// The type following is islet logs -f, which runs in the background.
-type following struct {
+// A backgroundFollow is islet logs -f, which runs in the background.
+type backgroundFollow struct {
 	t    *testing.T
 	n    *servertest.Node
 	out  *bufio.Reader
@@ -22,9 +22,9 @@ type following struct {
 	code chan int
 }
 
-func follow(t *testing.T, n *servertest.Node, patience time.Duration, args ...string) *following {
+func follow(t *testing.T, n *servertest.Node, patience time.Duration, args ...string) *backgroundFollow {
 	r, w := io.Pipe()
-	f := &following{t: t, n: n, out: bufio.NewReader(r), code: make(chan int, 1)}
+	f := &backgroundFollow{t: t, n: n, out: bufio.NewReader(r), code: make(chan int, 1)}
 	e := env(n, nil, w, &f.errw)
 	e.AgentPatience = patience
 	go func() {
@@ -34,7 +34,7 @@ func follow(t *testing.T, n *servertest.Node, patience time.Duration, args ...st
 	return f
 }
 
-func (f *following) want(lines ...string) {
+func (f *backgroundFollow) want(lines ...string) {
 	f.t.Helper()
 	for _, want := range lines {
 		if got, err := f.out.ReadString('\n'); err != nil || got != want+"\n" {
@@ -44,7 +44,7 @@ func (f *following) want(lines ...string) {
 }
 
 // The method end waits until the command exits, and checks that it prints no further line.
-func (f *following) end(code int, message string) {
+func (f *backgroundFollow) end(code int, message string) {
 	f.t.Helper()
 	rest, _ := io.ReadAll(f.out)
 	check(f.t, f.n, result{out: string(rest), err: f.errw.String(), code: <-f.code}, code, "", message)

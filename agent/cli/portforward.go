@@ -36,15 +36,15 @@ func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A forwarded contains a port of the pod and its local port.
-type forwarded struct{ local, remote uint16 }
+// A forwardedPort contains a port of the pod and its local port.
+type forwardedPort struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	args = withoutKind(args)
 	if len(args) < 2 {
 		return usage("port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE")
 	}
-	var ports []forwarded
+	var ports []forwardedPort
 	for _, a := range args[1:] {
 		p, err := parseForwarded(a)
 		if err != nil {
@@ -87,7 +87,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 }
 
 // parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE. For :REMOTE, any free local port is used.
-func parseForwarded(s string) (p forwarded, err error) {
+func parseForwarded(s string) (p forwardedPort, err error) {
 	local, remote, both := strings.Cut(s, ":")
 	if !both {
 		remote = local

@@ -9,18 +9,21 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// The type ending is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
-type ending struct {
+// A fakeShutdown is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
+type fakeShutdown struct {
 	configured bool
 	err        error
 	going      bool
 }
 
-func (e *ending) Begin(context.Context) (bool, error) { e.going = true; return e.configured, e.err }
-func (e *ending) Cancel(context.Context) error        { e.going = false; return nil }
+func (e *fakeShutdown) Begin(context.Context) (bool, error) {
+	e.going = true
+	return e.configured, e.err
+}
+func (e *fakeShutdown) Cancel(context.Context) error { e.going = false; return nil }
 
 func TestShutdown(t *testing.T) {
-	e := &ending{configured: true}
+	e := &fakeShutdown{configured: true}
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Shutdown = e })
 	check(t, n, run(t, n, "", "shutdown"), 0,
 		"all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel\n", "")

@@ -22,7 +22,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 		unsure[p.Origin] = true
 	}
 	var held []types.UID
-	err := d.change(ctx, func(next rows, blocked map[string][]blocked) error {
+	err := d.change(ctx, func(next rows, blocked map[string][]blockedClaim) error {
 		gone := next.missingPods(source, claims, unsure)
 		held = nil
 		if d.Hold {
@@ -49,7 +49,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 // Update applies changes of a source: new and changed claims, and removed pods. The other pods of the source are kept. If Update returns an
 // error, nothing has changed, and the source must call Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []RemovedPod) error {
-	return d.change(ctx, func(next rows, blockedClaims map[string][]blocked) error {
+	return d.change(ctx, func(next rows, blockedClaims map[string][]blockedClaim) error {
 		named := make(map[types.UID]bool, len(claims)+len(gone))
 		for _, g := range gone {
 			named[g.UID] = true
@@ -60,7 +60,7 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 		for _, c := range claims {
 			named[c.Pod.UID] = true
 		}
-		still := slices.DeleteFunc(slices.Clone(blockedClaims[source]), func(b blocked) bool { return named[b.Pod.UID] })
+		still := slices.DeleteFunc(slices.Clone(blockedClaims[source]), func(b blockedClaim) bool { return named[b.Pod.UID] })
 		blockedClaims[source] = append(still, next.applyClaims(source, claims)...)
 		return nil
 	})
@@ -94,7 +94,7 @@ func (d *Desired) logNew(before, now []Problem) {
 // Apply adds or replaces pods of the local source, which are identified by namespace and name. An unchanged pod has the same UID and keeps
 // running. A changed pod ends within its grace period before its successor starts. Apply applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
-	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		for _, p := range pods {
 			h, held := next.owner(nameOf(p))
 			if held && h.Source != Local {
@@ -115,7 +115,7 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 // Delete ends a pod of the local source. The grace period is in seconds; nil means the pod's own grace period. For a pod that already ends,
 // Delete can only shorten the grace period.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
-	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		row, ok := next[uid]
 		if !ok {
 			return fmt.Errorf("delete pod %s: %w", uid, ErrNotFound)
@@ -135,7 +135,7 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 // Forget removes a deleting pod. Call it after all resources of the pod on this node were removed. If the pod was added again in the
 // meantime, it becomes wanted instead. Forget ignores unknown UIDs, and pods that are not deleting.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
-	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		next.forget(uid)
 		return nil
 	})
@@ -161,7 +161,7 @@ type Recovered struct {
 // Adopt adds running pods that the store has lost. It skips pods with a known UID. If a known pod has the same name, Adopt ends the added
 // pod.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
-	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		for _, p := range pods {
 			if _, found := next[p.Pod.UID]; found || p.Pod.UID == "" {
 				continue

@@ -9,7 +9,7 @@ import (
 )
 
 // An edit is a function that makes a change. It modifies copies of the rows and of the blocked claims.
-type edit func(next rows, claims map[string][]blocked) error
+type edit func(next rows, claims map[string][]blockedClaim) error
 
 // A change is an edit that waits to be committed.
 type change struct {

@@ -107,8 +107,8 @@ type Desired struct {
 	pods     map[types.UID]Pod
 	version  uint64
 	spoken   map[string]bool
-	problems map[string][]Problem // problems that each source reported
-	blocked  map[string][]blocked // by source
+	problems map[string][]Problem      // problems that each source reported
+	blocked  map[string][]blockedClaim // by source
 	held     map[string][]types.UID
 
 	restarts struct{ static, fromAPI int }
@@ -121,7 +121,7 @@ func New(c Config) (*Desired, error) {
 		return nil, err
 	}
 	d := &Desired{
-		Config: c, rows: rows{}, blocked: map[string][]blocked{},
+		Config: c, rows: rows{}, blocked: map[string][]blockedClaim{},
 		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{}, held: map[string][]types.UID{},
 	}
 	for _, p := range stored {
@@ -222,7 +222,7 @@ func (d *Desired) Problems() []Problem {
 }
 
 // publish makes new rows visible to readers. It returns the UIDs of the pods that have changed.
-func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
+func (d *Desired) publish(next rows, claims map[string][]blockedClaim) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.predecessors()
 	restarts := d.restarts   // only publish writes it

@@ -18,14 +18,14 @@ import (
 // rows is the set of all pods, by UID. Its methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blocked claim is a claim that cannot be applied now. Most blocked claims wait until their name is free.
-type blocked struct {
+// A blockedClaim is a claim that cannot be applied now. Most blocked claims wait until their name is free.
+type blockedClaim struct {
 	Claim
 	field, why string
 	final      bool // the claim stays blocked even if other pods are removed
 }
 
-func problemsOf(blockedClaims map[string][]blocked) (problems []Problem) {
+func problemsOf(blockedClaims map[string][]blockedClaim) (problems []Problem) {
 	for source, claims := range blockedClaims {
 		for _, b := range claims {
 			problems = append(problems, Problem{Source: source, Origin: b.Origin, Field: b.field, Message: b.why})
@@ -93,7 +93,7 @@ func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool)
 
 // applyClaims applies the claims of a source and returns the blocked claims. If two pods of the API server have the same name, the new pod
 // replaces the old one.
-func (r rows) applyClaims(source string, claims []Claim) []blocked {
+func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 	// If two files define a pod with the same UID, the file of the stored pod takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
@@ -102,7 +102,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blocked {
 		return 1
 	}
 	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b Claim) int { return moved(a) - moved(b) })
-	var failed []blocked
+	var failed []blockedClaim
 	taken := map[types.UID]Claim{}
 	for _, c := range claims {
 		first, twice := taken[c.Pod.UID]
@@ -111,7 +111,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blocked {
 			r.end(h.Pod.UID, graceOf(h.Pod))
 		}
 		block := func(field, format string, args ...any) {
-			failed = append(failed, blocked{c, field, fmt.Sprintf(format, args...), true})
+			failed = append(failed, blockedClaim{c, field, fmt.Sprintf(format, args...), true})
 		}
 		switch why := r.whyBlocked(source, c); {
 		case c.Pod.UID == "":
@@ -121,7 +121,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blocked {
 		case twice:
 			block("metadata.uid", "the UID of pod %s is used twice", nameOf(c.Pod))
 		case why != "":
-			failed = append(failed, blocked{c, "metadata.name", why, false})
+			failed = append(failed, blockedClaim{c, "metadata.name", why, false})
 		default:
 			taken[c.Pod.UID] = c
 			r.claim(source, c)
@@ -193,8 +193,8 @@ func (r rows) nextSeq() int64 {
 }
 
 // retry applies the claims that are no longer blocked, and returns the others. It processes the sources in the order of their names.
-func (r rows) retry(blockedClaims map[string][]blocked) map[string][]blocked {
-	still := map[string][]blocked{}
+func (r rows) retry(blockedClaims map[string][]blockedClaim) map[string][]blockedClaim {
+	still := map[string][]blockedClaim{}
 	for _, source := range slices.Sorted(maps.Keys(blockedClaims)) {
 		for _, b := range blockedClaims[source] {
 			if !b.final {

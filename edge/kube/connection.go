@@ -133,7 +133,7 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 			return nil, err
 		}
 		c.progress.connected(time.Since(began))
-		t := &tracked{Conn: conn, client: c}
+		t := &trackedConn{Conn: conn, client: c}
 		c.mu.Lock()
 		c.open[t] = struct{}{}
 		c.mu.Unlock()
@@ -157,14 +157,14 @@ func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// A tracked connection is a network connection that CloseConnections can close.
-type tracked struct {
+// A trackedConn is a network connection that CloseConnections can close.
+type trackedConn struct {
 	net.Conn
 	client *Client
 }
 
 // Close also removes the connection from its client.
-func (t *tracked) Close() error {
+func (t *trackedConn) Close() error {
 	t.client.mu.Lock()
 	delete(t.client.open, t)
 	t.client.mu.Unlock()
@@ -172,7 +172,7 @@ func (t *tracked) Close() error {
 }
 
 // Read also records progress.
-func (t *tracked) Read(p []byte) (int, error) {
+func (t *trackedConn) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
 		t.client.progress.recordData()

@@ -19,16 +19,16 @@ func WithoutHooks(ctx context.Context) context.Context {
 // noAnswerKey is the context key for a *error. If an attempt gets no answer, the gate sets this variable to the reason.
 type noAnswerKey struct{}
 
-// refused wraps an error of BeforeRequest and hides its text. Otherwise rest.Request would retry errors whose text mentions a lost
+// refusedError wraps an error of BeforeRequest and hides its text. Otherwise rest.Request would retry errors whose text mentions a lost
 // connection.
-type refused struct{ why error }
+type refusedError struct{ why error }
 
-func (refused) Error() string   { return "refused" }
-func (r refused) Unwrap() error { return r.why }
+func (refusedError) Error() string   { return "refused" }
+func (r refusedError) Unwrap() error { return r.why }
 
 // unwrapRefused returns the original error of BeforeRequest. It returns other errors unchanged.
 func unwrapRefused(err error) error {
-	if r := (refused{}); errors.As(err, &r) {
+	if r := (refusedError{}); errors.As(err, &r) {
 		return r.why
 	}
 	return err
@@ -50,7 +50,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 				_ = req.Body.Close()
 			}
 			setNoAnswer(ctx, err)
-			return nil, refused{err}
+			return nil, refusedError{err}
 		}
 	}
 	return g.send(req, gated)

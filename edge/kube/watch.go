@@ -58,17 +58,17 @@ func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 		p.end()
 		return nil, unwrapRefused(cmp.Or(late, err))
 	}
-	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
+	return &releasingWatch{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
-// A watching is a watch whose Stop also releases the context of its request.
-type watching struct {
+// A releasingWatch is a watch whose Stop also releases the context of its request.
+type releasingWatch struct {
 	watch.Interface
 	end func()
 }
 
 // Stop ends the watch.
-func (w *watching) Stop() {
+func (w *releasingWatch) Stop() {
 	w.end()
 	w.Interface.Stop()
 }

@@ -89,7 +89,7 @@ func initialEvents(pods *corev1.PodList) <-chan watch.Event {
 
 func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	time.Sleep(2 * year)
-	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
+	w := &timedWorld{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
 		who: map[string]int{}}, line: line}
 	w.server = kubetest.NewOn(t, line, corev1.AddToScheme, coordinationv1.AddToScheme)
 	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}

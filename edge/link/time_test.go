@@ -20,16 +20,16 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A timed world is a node and a server whose clocks may be wrong. They are connected in memory. The bubble's time is the correct time.
-type timed struct {
+// A timedWorld is a node and a server whose clocks may be wrong. They are connected in memory. The bubble's time is the correct time.
+type timedWorld struct {
 	*world
 	line   *kubetest.Line
 	offset atomic.Int64 // offset of the machine's clock
 	date   atomic.Int64 // offset of the Date header that the server sends
 }
 
-func newTimed(t *testing.T) *timed {
-	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
+func newTimed(t *testing.T) *timedWorld {
+	w := &timedWorld{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
 		who: map[string]int{}}, line: &kubetest.Line{Delay: 20 * time.Millisecond}}
 	w.server = kubetest.NewOn(t, w.line, corev1.AddToScheme)
 	w.server.Authenticate = func(r *http.Request) bool { return w.authenticate(r) }
@@ -48,10 +48,10 @@ func newTimed(t *testing.T) *timed {
 	return w
 }
 
-func (w *timed) machine() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
+func (w *timedWorld) machine() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 
 // boot starts the node. The returned function ends it.
-func (w *timed) boot(cfg Config) (*Link, func()) {
+func (w *timedWorld) boot(cfg Config) (*Link, func()) {
 	l, err := New(w.t.Context(), cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -71,7 +71,7 @@ func (w *timed) boot(cfg Config) (*Link, func()) {
 
 // member returns the configuration of a node whose certificate is valid for a year. Half of this time is over. The server has a
 // certificate of the same age. A bootstrap kubeconfig exists, but signing requests are not approved.
-func (w *timed) member(serverLife time.Duration) Config {
+func (w *timedWorld) member(serverLife time.Duration) Config {
 	begin := time.Now().Add(-year / 2)
 	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
 	w.server.Certificate = &cert
@@ -87,7 +87,7 @@ func (w *timed) member(serverLife time.Duration) Config {
 }
 
 // The method asks sends requests at intervals, as a node does.
-func (w *timed) asks(l *Link, stop <-chan struct{}) {
+func (w *timedWorld) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:

@@ -32,13 +32,13 @@ type recorder struct {
 	stop   func()
 }
 
-// The type counting counts write transactions.
-type counting struct {
+// A countingStore counts write transactions.
+type countingStore struct {
 	*store.Store
 	r *recorder
 }
 
-func (c counting) UpdateEvents(ctx context.Context, put []store.Event, remove []string) error {
+func (c countingStore) UpdateEvents(ctx context.Context, put []store.Event, remove []string) error {
 	c.r.writes.Add(1)
 	return c.Store.UpdateEvents(ctx, put, remove)
 }
@@ -60,7 +60,7 @@ func (r *recorder) start() {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, SaveWrites: r.spare.Load, Log: slog.New(slog.DiscardHandler)}
+	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: countingStore{db, r}, SaveWrites: r.spare.Load, Log: slog.New(slog.DiscardHandler)}
 	closing := func() {}
 	if !r.alone {
 		c.Client = r.Client(r.T)

@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The type broken is a runtime that cannot create containers.
-type broken struct {
+// A brokenRuntime is a runtime that cannot create containers.
+type brokenRuntime struct {
 	api.UnimplementedRuntimeServiceServer
 	err error
 }
 
-func (b *broken) CreateContainer(context.Context, *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+func (b *brokenRuntime) CreateContainer(context.Context, *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	return nil, b.err
 }
 
@@ -33,7 +33,7 @@ func TestMessagesOfARuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, b := grpc.NewServer(), &broken{}
+	s, b := grpc.NewServer(), &brokenRuntime{}
 	api.RegisterRuntimeServiceServer(s, b)
 	go s.Serve(l)
 	t.Cleanup(s.Stop)

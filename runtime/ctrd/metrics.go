@@ -97,7 +97,8 @@ func blockIO(s *sample) (out []value) {
 	for _, io := range s.IO {
 		major, minor, _ := strings.Cut(io.Device, ":")
 		name := s.device(io.Device)
-		out = append(out, value{[]string{name, major, minor, "Read"}, io.ReadBytes}, value{[]string{name, major, minor, "Write"}, io.WriteBytes})
+		out = append(out, value{[]string{name, major, minor, "Read"}, io.ReadBytes},
+			value{[]string{name, major, minor, "Write"}, io.WriteBytes})
 	}
 	return out
 }

@@ -69,7 +69,7 @@ func TestInterruptedChecks(t *testing.T) {
 		t.Skip("overlayfs does not work here:", err)
 	}
 	root := t.TempDir()
-	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.NewTextHandler(failing{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.NewTextHandler(failingLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	d := start(t, c)
 	var checks []string
 	for _, dir := range []string{root, filepath.Join(root, Overlay)} {
@@ -115,10 +115,10 @@ func TestInterruptedChecks(t *testing.T) {
 	}
 }
 
-// The type failing is a log output that fails the test on any write.
-type failing struct{ *testing.T }
+// A failingLog is a log output that fails the test on any write.
+type failingLog struct{ *testing.T }
 
-func (f failing) Write(line []byte) (int, error) {
+func (f failingLog) Write(line []byte) (int, error) {
 	f.Errorf("logged: %s", line)
 	return len(line), nil
 }

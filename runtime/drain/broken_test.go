@@ -28,7 +28,7 @@ type fifoProcess struct {
 
 // startFIFO starts a shell script whose output is copied to w. If signal is true, BrokenPipe sends
 // SIGPIPE to the script.
-func startFIFO(t *testing.T, w *failing, signal bool, script string) *fifoProcess {
+func startFIFO(t *testing.T, w *failingReader, signal bool, script string) *fifoProcess {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -69,7 +69,7 @@ func (h *fifoProcess) finish(ctx context.Context) (syscall.WaitStatus, error) {
 // TestBrokenPipe checks that BrokenPipe is called when a reader fails.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
-	h := startFIFO(t, &failing{after: 100}, true, "exec yes")
+	h := startFIFO(t, &failingReader{after: 100}, true, "exec yes")
 	st, lost := h.finish(t.Context())
 	var e *drain.LostError
 	if st.Signal() != unix.SIGPIPE || !errors.As(lost, &e) || e.Bytes == 0 || h.broken != 1 {
@@ -82,7 +82,7 @@ func TestBrokenPipe(t *testing.T) {
 func TestBrokenPipeIgnored(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{101, 5000, 1 << 20} {
-		h := startFIFO(t, &failing{after: 100}, true, fmt.Sprintf("trap '' PIPE; head -c %d /dev/zero; exit 3", size))
+		h := startFIFO(t, &failingReader{after: 100}, true, fmt.Sprintf("trap '' PIPE; head -c %d /dev/zero; exit 3", size))
 		st, lost := h.finish(t.Context())
 		var e *drain.LostError
 		if st.ExitStatus() != 3 || !errors.As(lost, &e) || e.Bytes != int64(size-100) || h.broken != 1 {
@@ -99,7 +99,7 @@ func TestBrokenPipeChild(t *testing.T) {
 	cancel()
 	for name, ctx := range map[string]context.Context{"running context": t.Context(), "canceled context": canceled} {
 		pid := filepath.Join(t.TempDir(), "pid")
-		h := startFIFO(t, &failing{after: 100}, true, fmt.Sprintf("trap '' PIPE; yes & echo $! >%s; head -c 100000 /dev/zero; exit 3", pid))
+		h := startFIFO(t, &failingReader{after: 100}, true, fmt.Sprintf("trap '' PIPE; yes & echo $! >%s; head -c 100000 /dev/zero; exit 3", pid))
 		began := time.Now()
 		st, lost := h.finish(ctx)
 		if e := new(drain.LostError); st.ExitStatus() != 3 || !errors.As(lost, &e) || e.Bytes < 100000-100 && ctx.Err() == nil {

@@ -44,17 +44,19 @@ func seq(n int) string {
 	return b.String()
 }
 
-// The type gated is a reader whose Write blocks until the channel open is closed.
-type gated struct {
+// A gatedReader is a reader whose Write blocks until the channel open is closed.
+type gatedReader struct {
 	bytes.Buffer
 	once sync.Once
 	full chan struct{} // closed by the first write
 	open chan struct{} // closed by the test
 }
 
-func newGated() *gated { return &gated{full: make(chan struct{}), open: make(chan struct{})} }
+func newGated() *gatedReader {
+	return &gatedReader{full: make(chan struct{}), open: make(chan struct{})}
+}
 
-func (g *gated) Write(b []byte) (int, error) {
+func (g *gatedReader) Write(b []byte) (int, error) {
 	g.once.Do(func() { close(g.full) })
 	<-g.open
 	return g.Buffer.Write(b)
@@ -116,10 +118,10 @@ func TestEndlessChild(t *testing.T) {
 	}
 }
 
-// The type failing is a reader whose Write returns an error after a number of bytes.
-type failing struct{ after int }
+// A failingReader is a reader whose Write returns an error after a number of bytes.
+type failingReader struct{ after int }
 
-func (f *failing) Write(b []byte) (int, error) {
+func (f *failingReader) Write(b []byte) (int, error) {
 	n := min(f.after, len(b))
 	f.after -= n
 	if n < len(b) {
@@ -131,7 +133,7 @@ func (f *failing) Write(b []byte) (int, error) {
 // TestLost checks that a failure of the reader is reported as an error and does not block the process.
 func TestLost(t *testing.T) {
 	t.Parallel()
-	err, lost := run(t, t.Context(), &failing{after: 100}, 0, "yes")
+	err, lost := run(t, t.Context(), &failingReader{after: 100}, 0, "yes")
 	var e *drain.LostError
 	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
 		t.Errorf("a failing reader: %v, %v", err, lost)

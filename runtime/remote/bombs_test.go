@@ -18,27 +18,27 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The type heavy is a runtime whose lists need much more memory than their encoded size.
-type heavy struct {
+// A heavyRuntime is a runtime whose lists need much more memory than their encoded size.
+type heavyRuntime struct {
 	api.UnimplementedRuntimeServiceServer
 	api.UnimplementedImageServiceServer
 	containers []*api.Container
 	event      *api.ContainerEventResponse
 }
 
-func (h *heavy) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+func (h *heavyRuntime) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	return &api.ListContainersResponse{Containers: h.containers}, nil
 }
 
-func (h *heavy) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
+func (h *heavyRuntime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
 	return nil, errors.New(strings.Repeat("x", 8<<20))
 }
 
-func (h *heavy) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error) {
+func (h *heavyRuntime) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error) {
 	return &api.ListImagesResponse{Images: slices.Repeat([]*api.Image{{}}, 1_000_000)}, nil
 }
 
-func (h *heavy) GetContainerEvents(_ *api.GetEventsRequest, to grpc.ServerStreamingServer[api.ContainerEventResponse]) error {
+func (h *heavyRuntime) GetContainerEvents(_ *api.GetEventsRequest, to grpc.ServerStreamingServer[api.ContainerEventResponse]) error {
 	return to.Send(h.event)
 }
 
@@ -50,7 +50,7 @@ func TestHeavyAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, s := &heavy{}, grpc.NewServer()
+	h, s := &heavyRuntime{}, grpc.NewServer()
 	api.RegisterRuntimeServiceServer(s, h)
 	api.RegisterImageServiceServer(s, h)
 	go s.Serve(l)

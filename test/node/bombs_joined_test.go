@@ -130,7 +130,7 @@ func reviewBombs(t *testing.T) []answer {
 }
 
 // joinBombed starts the agent as a node of an API server that has the given objects.
-func joinBombed(t *testing.T, objects map[string]string) (*bombed, *plainServer) {
+func joinBombed(t *testing.T, objects map[string]string) (*bombedNode, *plainServer) {
 	t.Helper()
 	cert, ca := signed(t)
 	objects["/api/v1/nodes/edge"] = emptyNode

@@ -261,7 +261,7 @@ func TestPluginBombs(t *testing.T) {
 }
 
 // register serves a plugin at its own socket and at its socket in the registration directory.
-func (b *bombed) register(p *fakePlugin, file string) {
+func (b *bombedNode) register(p *fakePlugin, file string) {
 	b.t.Helper()
 	p.endpoint = b.Disk + "/kubelet/plugins/" + file
 	grpcServer(b.t, p.endpoint, p)
@@ -269,7 +269,7 @@ func (b *bombed) register(p *fakePlugin, file string) {
 }
 
 // allAsked waits until each plugin has sent its bomb.
-func (b *bombed) allAsked(all []*fakePlugin) {
+func (b *bombedNode) allAsked(all []*fakePlugin) {
 	b.t.Helper()
 	for n := len(unasked(all)); n > 0; n = len(unasked(all)) {
 		b.Await(fmt.Sprintf("one of the plugins %q to be asked", unasked(all)), func() bool {

@@ -63,8 +63,8 @@ func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	}
 }
 
-// A bombed is a machine whose agent has a memory limit and a well-behaved pod.
-type bombed struct {
+// A bombedNode is a machine whose agent has a memory limit and a well-behaved pod.
+type bombedNode struct {
 	*machine.Machine
 	t      *testing.T
 	agent  *machine.Agent
@@ -73,16 +73,16 @@ type bombed struct {
 }
 
 // bombedMachine returns a machine without a running agent.
-func bombedMachine(t *testing.T) *bombed {
+func bombedMachine(t *testing.T) *bombedNode {
 	t.Helper()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	return &bombed{Machine: m, t: t}
+	return &bombedNode{Machine: m, t: t}
 }
 
 // newBombed returns a machine whose agent runs with additional lines of a KubeletConfiguration.
-func newBombed(t *testing.T, kubelet string) *bombed {
+func newBombed(t *testing.T, kubelet string) *bombedNode {
 	t.Helper()
 	b := bombedMachine(t)
 	b.start(kubelet)
@@ -90,7 +90,7 @@ func newBombed(t *testing.T, kubelet string) *bombed {
 }
 
 // start starts the agent, waits for the well-behaved pod and sets the agent's memory limit.
-func (b *bombed) start(kubelet string, flags ...string) {
+func (b *bombedNode) start(kubelet string, flags ...string) {
 	b.t.Helper()
 	b.Write("kubelet.yaml", b.Kubelet(machine.Roomy+kubelet))
 	b.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
@@ -100,7 +100,7 @@ func (b *bombed) start(kubelet string, flags ...string) {
 }
 
 // checkAlive fails the test if the agent has exited or the kernel has killed a process for its memory.
-func (b *bombed) checkAlive(after string) {
+func (b *bombedNode) checkAlive(after string) {
 	b.t.Helper()
 	select {
 	case <-b.agent.Ended:
@@ -113,7 +113,7 @@ func (b *bombed) checkAlive(after string) {
 }
 
 // The method well checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
-func (b *bombed) well() {
+func (b *bombedNode) well() {
 	b.t.Helper()
 	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })
 	b.checkAlive("all")

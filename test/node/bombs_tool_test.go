@@ -20,7 +20,7 @@ import (
 )
 
 // newTools starts the agent of a machine with a CRI socket, and returns the path of the socket.
-func newTools(t *testing.T) (b *bombed, socket string) {
+func newTools(t *testing.T) (b *bombedNode, socket string) {
 	t.Helper()
 	b = bombedMachine(t)
 	b.Write("edge.yaml", fmt.Sprintf(

@@ -12,15 +12,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A dead is a node whose containers are killed, to check which of the ended containers it keeps.
-type dead struct {
+// A collectNode is a node whose containers are killed, to check which of the ended containers it keeps.
+type collectNode struct {
 	*testing.T
 	*machine.Machine
 	pods []string
 }
 
 // The method end kills the container of each pod and waits for its restart.
-func (d dead) end() {
+func (d collectNode) end() {
 	d.Helper()
 	count := map[string]int{}
 	for name, p := range d.WaitReady(d.pods...) {
@@ -49,7 +49,7 @@ func (d dead) end() {
 }
 
 // keptAttempts returns the restart counts of a pod's containers whose logs exist, sorted.
-func (d dead) keptAttempts(pod string) (attempts []int) {
+func (d collectNode) keptAttempts(pod string) (attempts []int) {
 	d.Helper()
 	logs, err := filepath.Glob(filepath.Join(d.Disk, "logs", "default_"+pod+"_*", "c", "*.log"))
 	if err != nil {
@@ -63,7 +63,7 @@ func (d dead) keptAttempts(pod string) (attempts []int) {
 }
 
 // waitForAttempts waits until exactly the containers with the given restart counts are kept for each pod.
-func (d dead) waitForAttempts(what string, attempts ...int) {
+func (d collectNode) waitForAttempts(what string, attempts ...int) {
 	d.Helper()
 	d.Await(what, func() bool {
 		all := 0
@@ -85,7 +85,7 @@ func TestDeadContainers(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {memory.available: 1Mi}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"))
-	d := dead{t, m, []string{"a-edge", "b-edge"}}
+	d := collectNode{t, m, []string{"a-edge", "b-edge"}}
 	m.Write("manifests/a.yaml", manifest("a", "", "sleep"))
 	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
 	m.StartAgent("--maximum-dead-containers-per-container=3")

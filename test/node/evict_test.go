@@ -182,8 +182,8 @@ func checkEvictions(t *testing.T, a *machine.Agent, signals ...string) {
 	}
 }
 
-// A scarce is a resource that a node runs out of.
-type scarce struct {
+// A scarceResource is a resource that a node runs out of.
+type scarceResource struct {
 	of        string
 	mkfs      string // command that formats the file system of the root directory
 	config    string // in it, FREE is the number of free process IDs minus 700
@@ -200,7 +200,7 @@ func TestEvictsFor(t *testing.T) {
 	t.Parallel()
 	const ext4 = "mkfs.ext4 -q"
 	fills := onVolume("greedy", "", "fill", "/v/file", "50")
-	for _, x := range []scarce{
+	for _, x := range []scarceResource{
 		{"disk", ext4, "evictionHard: {nodefs.available: 40%}\n", fills, "nodefs.available", "ephemeral-storage", "DiskPressure", 0},
 		{"inodes", ext4 + " -N 1000", "evictionHard: {nodefs.inodesFree: 40%}\n", onVolume("greedy", "", "litter", "/v", "700"), "nodefs.inodesFree", "inodes", "DiskPressure", 0},
 		{"disk, softly", ext4, "evictionHard: {memory.available: 1Mi}\nevictionSoft: {nodefs.available: 40%}\nevictionSoftGracePeriod: {nodefs.available: 4s}\nevictionMaxPodGracePeriod: 1\n",
@@ -223,7 +223,7 @@ func freePIDs(t *testing.T, m *machine.Machine) int {
 	return min(most, threads) - all
 }
 
-func (x scarce) test(t *testing.T) {
+func (x scarceResource) test(t *testing.T) {
 	t.Parallel() // the tests mostly wait
 	m := machine.New(t, "edge")
 	m.InstallImage()

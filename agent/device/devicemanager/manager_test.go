@@ -320,13 +320,13 @@ func TestClaimsOfProviders(t *testing.T) {
 	}
 }
 
-// The type yielding is a Provider that counts calls of Yield.
-type yielding struct {
+// A yieldCounter is a Provider that counts calls of Yield.
+type yieldCounter struct {
 	shop
 	gone int
 }
 
-func (y *yielding) Yield(error) { y.gone++ }
+func (y *yieldCounter) Yield(error) { y.gone++ }
 
 // TestManyLists checks that the lists of all resources together have a size limit. A list of the same size may
 // replace one, and a resource that is removed or lists fewer devices leaves space for others.
@@ -338,7 +338,7 @@ func TestManyLists(t *testing.T) {
 	}
 	var links []*Link
 	for i := range 4 {
-		l, err := w.Connect(t.Context(), fmt.Sprint("example.com/r", i), &yielding{})
+		l, err := w.Connect(t.Context(), fmt.Sprint("example.com/r", i), &yieldCounter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +376,7 @@ func TestGreedyProvider(t *testing.T) {
 		}
 		return l.Devices(list[:n])
 	}
-	own, greedy, other := &shop{}, &yielding{}, &yielding{}
+	own, greedy, other := &shop{}, &yieldCounter{}, &yieldCounter{}
 	for _, c := range []struct {
 		name string
 		p    Provider

@@ -19,14 +19,14 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// The type asked is a fake plugin that records its requests.
-type asked struct {
+// A fakePlugin is a fake plugin that records its requests.
+type fakePlugin struct {
 	mu    sync.Mutex
 	of    []string
 	reply func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
 }
 
-func (a *asked) ask(_ context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+func (a *fakePlugin) ask(_ context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 	a.mu.Lock()
 	a.of = append(a.of, r.Image)
 	n := len(a.of)
@@ -34,13 +34,13 @@ func (a *asked) ask(_ context.Context, r credentialv1.CredentialProviderRequest)
 	return a.reply(n, r)
 }
 
-func (a *asked) times() int {
+func (a *fakePlugin) times() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.of)
 }
 
-func (a *asked) provider(t *testing.T, keep time.Duration) *provider {
+func (a *fakePlugin) provider(t *testing.T, keep time.Duration) *provider {
 	p := configv1.CredentialProvider{Name: "acme", MatchImages: []string{"*.example"}, DefaultCacheDuration: &metav1.Duration{Duration: keep}}
 	made := newProvider(t.Context(), &p, plugin{}, newCounts("sha256:0"))
 	made.ask = a.ask
@@ -90,7 +90,7 @@ func TestCache(t *testing.T) {
 				{"a.example/app", "", 0, tt.image}, {"a.example/other", "", 0, tt.registry}, {"b.example/app", "", 0, tt.elsewhere},
 				{"a.example/app", "", 100 * time.Second, tt.later}, {"a.example/app", "somebody", 0, true},
 			} {
-				a := &asked{reply: func(int, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+				a := &fakePlugin{reply: func(int, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 					return reply(tt.key, tt.keep, "ann"), nil
 				}}
 				p := a.provider(t, time.Minute)
@@ -110,7 +110,7 @@ func TestFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var going, most int
 		var mu sync.Mutex
-		a := &asked{}
+		a := &fakePlugin{}
 		a.reply = func(_ int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 			mu.Lock()
 			going++
@@ -149,7 +149,7 @@ func TestFlights(t *testing.T) {
 
 // TestFailedCall checks that a plugin that failed or panicked is called again for the next lookup.
 func TestFailedCall(t *testing.T) {
-	a := &asked{reply: func(n int, _ credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+	a := &fakePlugin{reply: func(n int, _ credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 		switch n {
 		case 1:
 			return nil, errors.New("no role")
@@ -172,7 +172,7 @@ func TestFailedCall(t *testing.T) {
 // TestCacheIsBounded checks that the cache has a size limit, and that the responses that expire first are evicted.
 func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &asked{reply: func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+		a := &fakePlugin{reply: func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 			out := reply(credentialv1.ImagePluginCacheKeyType, &metav1.Duration{Duration: time.Duration(n) * time.Hour}, r.Image)
 			out.Auth["*.example"] = credentialv1.AuthConfig{Username: r.Image, Password: strings.Repeat("p", 200<<10)}
 			return out, nil
@@ -210,7 +210,7 @@ func TestEchoedToken(t *testing.T) {
 		configv1.TokenServiceAccountTokenCacheType:          "ann",
 		configv1.ServiceAccountServiceAccountTokenCacheType: "error: it returned the service account token",
 	} {
-		a := &asked{reply: func(_ int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+		a := &fakePlugin{reply: func(_ int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 			if r.ServiceAccountToken != "pw" {
 				t.Error(r)
 			}

@@ -27,7 +27,7 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 		}
 		return slog.NewTextHandler(w, all)
 	}
-	h := leveled{Handler: format(errors), level: level}
+	h := leveledHandler{Handler: format(errors), level: level}
 	if split := logging.Options.Text.SplitStream; logging.Format == "json" && logging.Options.JSON.SplitStream ||
 		logging.Format != "json" && split {
 		h.Handler = splitHandler{rest: format(out), errors: h.Handler}
@@ -55,8 +55,8 @@ func LogConfig(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	log.Debug("Effective KubeletConfiguration", "config", string(text)) // a kubelet's words
 }
 
-// A leveled handler has a level that can be changed at run time.
-type leveled struct {
+// A leveledHandler has a level that can be changed at run time.
+type leveledHandler struct {
 	slog.Handler
 	level *slog.LevelVar
 	files *files // files with their own levels; nil if there are none
@@ -64,7 +64,7 @@ type leveled struct {
 
 // LevelOf returns a function that changes the level of log. It returns nil if log was not created by Logger.
 func LevelOf(log *slog.Logger) (set func(slog.Level)) {
-	if l, ok := log.Handler().(leveled); ok {
+	if l, ok := log.Handler().(leveledHandler); ok {
 		return l.level.Set
 	}
 	return nil
@@ -72,12 +72,12 @@ func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 
 // Enabled implements slog.Handler. If some source files have levels of their own, it returns true for every level
 // that applies to one of them, and Handle filters by file.
-func (l leveled) Enabled(_ context.Context, level slog.Level) bool {
+func (l leveledHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= l.level.Level() || l.files != nil && l.files.isEnabled(level)
 }
 
 // Handle implements slog.Handler.
-func (l leveled) Handle(ctx context.Context, r slog.Record) error {
+func (l leveledHandler) Handle(ctx context.Context, r slog.Record) error {
 	if l.files != nil && r.Level < l.files.levelOf(r.PC) {
 		return nil
 	}
@@ -85,13 +85,13 @@ func (l leveled) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (l leveled) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (l leveledHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	l.Handler = l.Handler.WithAttrs(attrs)
 	return l
 }
 
 // WithGroup implements slog.Handler.
-func (l leveled) WithGroup(name string) slog.Handler {
+func (l leveledHandler) WithGroup(name string) slog.Handler {
 	l.Handler = l.Handler.WithGroup(name)
 	return l
 }

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stalled writer takes the first bytes and then blocks until the channel on is closed.
-type stalled struct {
+// A stalledWriter takes the first bytes and then blocks until the channel on is closed.
+type stalledWriter struct {
 	bytes.Buffer
 	begun, on chan struct{}
 }
 
-func (w *stalled) Write(b []byte) (int, error) {
+func (w *stalledWriter) Write(b []byte) (int, error) {
 	if w.Len() == 0 {
 		close(w.begun)
 		<-w.on
@@ -117,7 +117,7 @@ func TestMissed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", name, follow), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
-				w := &stalled{begun: make(chan struct{}), on: make(chan struct{})}
+				w := &stalledWriter{begun: make(chan struct{}), on: make(chan struct{})}
 				done := make(chan error)
 				go func() {
 					done <- Read(t.Context(), s.path, Options{Follow: follow, Tail: -1}, func(context.Context) bool { return true }, w)
@@ -179,7 +179,7 @@ func TestManyDamaged(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newStage(t)
-		w := &stalled{begun: make(chan struct{}), on: make(chan struct{})}
+		w := &stalledWriter{begun: make(chan struct{}), on: make(chan struct{})}
 		done := make(chan error)
 		go func() {
 			done <- Read(t.Context(), s.path, Options{Follow: true, Tail: 1}, func(context.Context) bool { return ended }, w)

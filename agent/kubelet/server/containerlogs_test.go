@@ -81,10 +81,10 @@ func TestLogStopping(t *testing.T) {
 	}
 }
 
-// The type answered is a response whose body has not been read.
-type answered struct{ *http.Response }
+// An  is a response whose body has not been read.
+type openResponse struct{ *http.Response }
 
-func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answered {
+func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) openResponse {
 	t.Helper()
 	req, err := http.NewRequest("GET", "http://islet/containerLogs/default/web/nginx"+query, nil)
 	if err != nil {
@@ -98,11 +98,11 @@ func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answer
 		t.Fatal(resp, err)
 	}
 	t.Cleanup(func() { resp.Body.Close() })
-	return answered{resp}
+	return openResponse{resp}
 }
 
 // The method rest reads the body to its end.
-func (a answered) rest() (body, trailer string, err error) {
+func (a openResponse) rest() (body, trailer string, err error) {
 	b, err := io.ReadAll(a.Body)
 	return string(b), a.Trailer.Get(api.TrailerError), err
 }

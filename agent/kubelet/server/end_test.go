@@ -15,21 +15,21 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// A late writer blocks for three seconds before its first Write.
-type late struct {
+// A lateWriter blocks for three seconds before its first Write.
+type lateWriter struct {
 	bytes.Buffer
 	once sync.Once
 }
 
-func (l *late) Write(b []byte) (int, error) {
+func (l *lateWriter) Write(b []byte) (int, error) {
 	l.once.Do(func() { <-time.After(3 * time.Second) })
 	return l.Buffer.Write(b)
 }
 
-// The type endless is a standard input that never ends.
-type endless struct{}
+// An  is a standard input that never ends.
+type endlessInput struct{}
 
-func (endless) Read(b []byte) (int, error) {
+func (endlessInput) Read(b []byte) (int, error) {
 	clear(b)
 	return len(b), nil
 }
@@ -43,14 +43,14 @@ func TestSlowEnd(t *testing.T) {
 	want := strings.Repeat("0123456789abcdef", size/16)
 	var all sync.WaitGroup
 	for _, protocol := range []string{"spdy", "websocket"} {
-		for _, in := range []io.Reader{nil, endless{}} {
+		for _, in := range []io.Reader{nil, endlessInput{}} {
 			path := "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1"
 			if in != nil {
 				path += "&input=1"
 			}
 			x := executor(t, n, protocol, path)
 			all.Go(func() {
-				var out late
+				var out lateWriter
 				err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: &out, Stderr: io.Discard})
 				if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
 					t.Errorf("%s, sending %v: %v, %d of %d bytes", protocol, in != nil, err, out.Len(), len(want))

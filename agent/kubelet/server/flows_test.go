@@ -102,7 +102,7 @@ func flowNode(t *testing.T) *servertest.Node {
 
 // A port10250 is a server that counts its requests.
 type port10250 struct {
-	*secured
+	*securedPort
 	begun  chan struct{}
 	served sync.WaitGroup
 }
@@ -112,7 +112,7 @@ const silence = 2 * time.Second
 
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	p := &port10250{begun: make(chan struct{}, 1)}
-	p.secured = openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
+	p.securedPort = openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 		room := door.Listen(ln.(*door.Listener).Listener, door.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: quiet})
 		return n.Server.RunAPI(ctx, room, c, func(h http.Handler) http.Handler {
 			return guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	spdy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxed, _ string) { m.forward(streamer, id) })
+		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxedConn, _ string) { m.forward(streamer, id) })
 	})
 	if tunnel.IsTunnel(r) {
 		tunnel.Serve(w, r, spdy)
@@ -68,7 +68,7 @@ const maxForwarded = 256
 
 // forward connects streams to ports of the pod until the client disconnects. Each connection has a pair of streams, one for
 // data and one for errors.
-func (m *muxed) forward(to cri.Streamer, sandbox string) {
+func (m *muxedConn) forward(to cri.Streamer, sandbox string) {
 	var active sync.WaitGroup
 	defer active.Wait()
 	half := map[string]httpstream.Stream{} // the first stream of an incomplete pair, by request ID
@@ -107,7 +107,7 @@ func (m *muxed) forward(to cri.Streamer, sandbox string) {
 }
 
 // forwardOne connects one pair of streams to a port.
-func (m *muxed) forwardOne(to cri.Streamer, sandbox string, data, failed httpstream.Stream) {
+func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed httpstream.Stream) {
 	port, err := strconv.ParseUint(data.Headers().Get(portforward.PortHeader), 10, 16)
 	if err == nil {
 		err = to.Forward(m.ctx, sandbox, int32(port), data)

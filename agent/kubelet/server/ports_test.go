@@ -54,14 +54,14 @@ func open(t testing.TB, run func(context.Context, net.Listener) error) string {
 	return ln.Addr().String()
 }
 
-// The type secured is port 10250 with a client certificate that permits all requests.
-type secured struct {
+// A securedPort is port 10250 with a client certificate that permits all requests.
+type securedPort struct {
 	addr string
 	ca   *accesstest.Authority
 	cert *tls.Certificate
 }
 
-func openAPI(t testing.TB, s *server.Server) *secured {
+func openAPI(t testing.TB, s *server.Server) *securedPort {
 	t.Helper()
 	return openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 		return s.RunAPI(ctx, ln, c, guard)
@@ -69,9 +69,9 @@ func openAPI(t testing.TB, s *server.Server) *secured {
 }
 
 // openAPIBy is like openAPI, but the parameter run serves the port.
-func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *secured {
+func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *securedPort {
 	t.Helper()
-	a := &secured{ca: accesstest.New(t)}
+	a := &securedPort{ca: accesstest.New(t)}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, a.ca.PEM, 0o644); err != nil {
 		t.Fatal(err)
@@ -83,18 +83,18 @@ func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config
 	return a
 }
 
-func (a *secured) config() *tls.Config {
+func (a *securedPort) config() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(a.ca.PEM)
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{*a.cert}}
 }
 
-func (a *secured) client() *http.Client {
+func (a *securedPort) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), ForceAttemptHTTP2: true, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func (a *secured) rest(t testing.TB) *rest.Config {
+func (a *securedPort) rest(t testing.TB) *rest.Config {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(a.cert.PrivateKey)
 	if err != nil {
@@ -238,7 +238,7 @@ func TestPorts(t *testing.T) {
 		{healthz, "GET", "/metrics", 404, ""},
 	} {
 		client, at := http.DefaultClient, c.where
-		if a, ok := c.where.(*secured); ok {
+		if a, ok := c.where.(*securedPort); ok {
 			client, at = a.client(), "https://"+a.addr
 		}
 		code, body := fetch(t, client, c.method, at.(string)+c.path)

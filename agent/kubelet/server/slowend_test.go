@@ -45,7 +45,7 @@ func TestEndInKernel(t *testing.T) {
 		}
 		all.Go(func() {
 			var out bytes.Buffer
-			err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
+			err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endlessInput{}, Stdout: &out, Stderr: io.Discard})
 			if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != strings.Repeat("0123456789abcdef", 1<<16) {
 				t.Errorf("%s: %v, %d bytes", protocol, err, out.Len())
 			}
@@ -79,7 +79,7 @@ func TestEndBehindProxy(t *testing.T) {
 			return
 		}
 		var out bytes.Buffer
-		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endlessInput{}, Stdout: &out, Stderr: io.Discard})
 		if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
 			t.Errorf("SPDY: %v, %d bytes", err, out.Len())
 		}

@@ -23,8 +23,8 @@ const (
 	goodbye     = time.Second      // to read the message that the agent is stopping
 )
 
-// A muxed is a SPDY connection. It has a channel for the streams that the client opens.
-type muxed struct {
+// A muxedConn is a SPDY connection. It has a channel for the streams that the client opens.
+type muxedConn struct {
 	ctx     context.Context // ends when the connection ends; if it ends first, the connection is closed soon after
 	conn    httpstream.Connection
 	streams chan httpstream.Stream
@@ -37,7 +37,7 @@ const maxWaiting = 64
 // upgrade upgrades a request to SPDY, calls the function use with the connection, and then closes the
 // connection. The function must return soon after the context of the connection has ended. The handlers of
 // the library are not used, because they do not detect the end of a connection and leak goroutines.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxed, protocol string)) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
 		return // Handshake has sent the response
@@ -46,7 +46,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	defer idle.Stop()
 	w, r, cancel := takeover(w, r, goodbye, func() { idle.Reset(s.StreamIdleTimeout) })
 	defer cancel(nil)
-	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
+	m := &muxedConn{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w), r, m.sendStream)
 	if conn == nil {
 		return // UpgradeResponse has sent the response
@@ -70,7 +70,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 
 // sendStream sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
 // confirmed is closed, which happens after sendStream has returned.
-func (m *muxed) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
+func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
 		return errors.New("too many streams")
@@ -92,7 +92,7 @@ func (m *muxed) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) 
 
 // serveSPDY connects a process to SPDY streams.
 func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
-	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxed, protocol string) {
+	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxedConn, protocol string) {
 		streams, err := m.await(p.streamTypes(protocol))
 		if err != nil {
 			s.Log.Debug("a client did not open its streams", "container", p.id, "error", err)
@@ -129,7 +129,7 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 // The node must not close the connection first. An API server between the client and the node closes both of its
 // connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
 // something, such as a ping. client-go would treat this as a success.
-func (m *muxed) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
+func (m *muxedConn) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {
 			stream.Close()
@@ -161,7 +161,7 @@ func (p *process) streamTypes(protocol string) []string {
 
 // await receives one stream of each type. It returns an error if the client opens another stream, or does not open all of
 // them within openTimeout.
-func (m *muxed) await(types []string) (map[string]httpstream.Stream, error) {
+func (m *muxedConn) await(types []string) (map[string]httpstream.Stream, error) {
 	late := time.NewTimer(openTimeout)
 	defer late.Stop()
 	got := map[string]httpstream.Stream{}

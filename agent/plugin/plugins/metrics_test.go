@@ -11,7 +11,7 @@ import (
 // until it is deregistered.
 func TestMetrics(t *testing.T) {
 	r := &Registry{sockets: map[string]*socket{
-		"/a.sock": {there: true, has: &registered{}}, "/b.sock": {there: true}, "/c.sock": {has: &registered{}}, "/d.sock": {},
+		"/a.sock": {there: true, has: &registeredSocket{}}, "/b.sock": {there: true}, "/c.sock": {has: &registeredSocket{}}, "/d.sock": {},
 	}}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(r.Collectors()...)

@@ -46,10 +46,10 @@ type socket struct {
 
 	busy bool               // a goroutine is handling the socket
 	stop context.CancelFunc // cancels the current step
-	has  *registered        // the registered plugin, or nil
+	has  *registeredSocket  // the registered plugin, or nil
 }
 
-type registered struct {
+type registeredSocket struct {
 	Plugin
 	handler Handler
 	made    int
@@ -95,7 +95,7 @@ func (r *Registry) startStep(ctx context.Context, s *socket) {
 	})
 }
 
-func (r *Registry) deregister(s *socket, has *registered) {
+func (r *Registry) deregister(s *socket, has *registeredSocket) {
 	has.handler.Deregister(has.Plugin)
 	r.c.Log.Info("a plugin was deregistered", "plugin", has.Name, "socket", s.path)
 	r.mu.Lock()
@@ -146,7 +146,7 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 
 // registerOnce makes one attempt to register a plugin, and sends the result to the plugin. If only sending
 // the result fails, it returns both the registered plugin and an error.
-func (r *Registry) registerOnce(ctx context.Context, path string) (*registered, error) {
+func (r *Registry) registerOnce(ctx context.Context, path string) (*registeredSocket, error) {
 	conn, err := Dial(path)
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (r *Registry) registerOnce(ctx context.Context, path string) (*registered, 
 }
 
 // addPlugin checks a plugin's information and registers it with its handler.
-func (r *Registry) addPlugin(ctx context.Context, path string, info *registration.PluginInfo) (*registered, error) {
+func (r *Registry) addPlugin(ctx context.Context, path string, info *registration.PluginInfo) (*registeredSocket, error) {
 	handler, ok := r.c.Handlers[info.GetType()]
 	if !ok {
 		return nil, fmt.Errorf("no handler registered for plugin type: %.64q", info.GetType())
@@ -199,7 +199,7 @@ func (r *Registry) addPlugin(ctx context.Context, path string, info *registratio
 	if err := handler.Register(ctx, p); err != nil {
 		return nil, fmt.Errorf("plugin registration failed with err: %w", err)
 	}
-	return &registered{Plugin: p, handler: handler}, nil
+	return &registeredSocket{Plugin: p, handler: handler}, nil
 }
 
 // check validates the information that is common to all types.

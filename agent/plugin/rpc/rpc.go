@@ -134,7 +134,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	free := sync.OnceFunc(func() { <-l.places })
 	select {
 	case c := <-l.first:
-		return &placed{c, free}, nil
+		return &placedConn{c, free}, nil
 	default:
 	}
 	c, err := l.Listener.Accept()
@@ -142,7 +142,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		free()
 		return nil, err
 	}
-	return &placed{c, free}, nil
+	return &placedConn{c, free}, nil
 }
 
 func (l *listener) Close() error {
@@ -150,13 +150,13 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// A placed connection occupies one of the places of the listener until it is closed.
-type placed struct {
+// A placedConn occupies one of the places of the listener until it is closed.
+type placedConn struct {
 	net.Conn
 	free func()
 }
 
-func (c *placed) Close() error {
+func (c *placedConn) Close() error {
 	defer c.free()
 	return c.Conn.Close()
 }

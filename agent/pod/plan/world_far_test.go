@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The type far contains the differences of a runtime behind a CRI socket, such as containerd with its pause
+// The type farRuntime contains the differences of a runtime behind a CRI socket, such as containerd with its pause
 // containers. It reports exits late, or only when it is listed after an action. The stop of a sandbox stops its
 // containers. Other programs may remove the node's containers.
-type far struct {
+type farRuntime struct {
 	remote bool
 	unseen map[string]end // exited containers that are still observed as running, by ID
 }

@@ -111,7 +111,7 @@ type world struct {
 	spec     *v1.PodSpec     // the spec of hash
 	hash     string
 	resizes
-	far
+	farRuntime
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {

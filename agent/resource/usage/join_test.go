@@ -12,28 +12,28 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The type layered is a fake runtime that counts the bytes of containers. A count waits until the test sends the
+// A layeredRuntime is a fake runtime that counts the bytes of containers. A count waits until the test sends the
 // number.
-type layered struct {
+type layeredRuntime struct {
 	runtime
 	asked chan struct{} // receives a value for each count that begins
 	bytes chan uint64
 	whole bool
 }
 
-func (l *layered) ListContainers(ctx context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+func (l *layeredRuntime) ListContainers(ctx context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	out, err := l.runtime.ListContainers(ctx, req)
 	out.Containers = out.Containers[1:] // no container in a virtual machine
 	out.Containers[0].State = api.ContainerState_CONTAINER_RUNNING
 	return out, err
 }
 
-func (l *layered) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
+func (l *layeredRuntime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
 	u, _, err := l.WholeLayer(ctx, "c1")
 	return map[string]*api.FilesystemUsage{"c1": u}, err
 }
 
-func (l *layered) WholeLayer(ctx context.Context, id string) (*api.FilesystemUsage, bool, error) {
+func (l *layeredRuntime) WholeLayer(ctx context.Context, id string) (*api.FilesystemUsage, bool, error) {
 	l.asked <- struct{}{}
 	select {
 	case n := <-l.bytes:
@@ -44,9 +44,9 @@ func (l *layered) WholeLayer(ctx context.Context, id string) (*api.FilesystemUsa
 }
 
 // layeredNode returns a node that measures only once.
-func layeredNode(t *testing.T) (*Usage, *layered) {
+func layeredNode(t *testing.T) (*Usage, *layeredRuntime) {
 	u, _ := node(t)
-	l := &layered{asked: make(chan struct{}, 10), bytes: make(chan uint64)}
+	l := &layeredRuntime{asked: make(chan struct{}, 10), bytes: make(chan uint64)}
 	u.c.Runtime = l
 	return u, l
 }

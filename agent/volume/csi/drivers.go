@@ -87,7 +87,7 @@ type Drivers struct {
 	mu          sync.Mutex
 	drivers     map[string]*driver            // by name
 	waiting     map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver name
-	uses        map[string]*published         // volumes that this process has published or adopted, by path
+	uses        map[string]*publishedVolume   // volumes that this process has published or adopted, by path
 	callSeconds *prometheus.HistogramVec      // of drivers
 	republish   chan struct{}                 // capacity 1; receives a value when a volume requires republishing
 	ctx         context.Context               // parent context of the drivers' limit loops
@@ -135,7 +135,7 @@ func New(cfg Config) (*Drivers, error) {
 	}
 	d := &Drivers{
 		cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{},
-		uses: map[string]*published{}, callSeconds: newCallSeconds(), republish: make(chan struct{}, 1),
+		uses: map[string]*publishedVolume{}, callSeconds: newCallSeconds(), republish: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil

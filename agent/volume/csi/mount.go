@@ -120,7 +120,7 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 }
 
 // publish calls NodePublishVolume. The caller must have called acquireUse to obtain p.
-func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriver, error) {
+func (d *Drivers) publish(ctx context.Context, p *publishedVolume) (*storagev1.CSIDriver, error) {
 	v, u, s := p.volume, p.use, p.volume.Source.CSI
 	n, err := d.find(s.Driver, u.Pod.UID)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // republishEvery is the default of Config.Every. A kubelet republishes each time it syncs the pod.
 const republishEvery = 80 * time.Second
 
-// A published is the record of a volume that was published for a pod, by this process or by a previous one.
-type published struct {
+// A publishedVolume is the record of a volume that was published for a pod, by this process or by a previous one.
+type publishedVolume struct {
 	volume storage.Volume
 	staged string
 	use    storage.Use
@@ -29,15 +29,15 @@ type published struct {
 	failing bool // the failure has already been logged
 }
 
-func (p *published) release() { <-p.busy }
+func (p *publishedVolume) release() { <-p.busy }
 
 // acquireUse registers a pod's volume and locks it. If a call to the driver for this volume is in progress,
 // acquireUse waits for it.
-func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*published, error) {
+func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*publishedVolume, error) {
 	d.mu.Lock()
 	p := d.uses[u.Path]
 	if p == nil {
-		p = &published{busy: make(chan struct{}, 1)}
+		p = &publishedVolume{busy: make(chan struct{}, 1)}
 		d.uses[u.Path] = p
 	}
 	d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if d.uses[u.Path] != nil {
 		return // already registered, because a container has started
 	}
-	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
+	d.uses[u.Path] = &publishedVolume{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
 	if repeat {
 		select {
 		case d.republish <- struct{}{}:
@@ -100,7 +100,7 @@ func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) err
 }
 
 // publishedAt returns the volume that is published at path, or nil.
-func (d *Drivers) publishedAt(path string) *published {
+func (d *Drivers) publishedAt(path string) *publishedVolume {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.uses[path]
@@ -157,7 +157,7 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 
 // republishOne republishes a volume. If the call fails, the volume stays mounted, and the next
 // republishAll retries the call.
-func (d *Drivers) republishOne(ctx context.Context, p *published) {
+func (d *Drivers) republishOne(ctx context.Context, p *publishedVolume) {
 	object, err := d.publish(ctx, p)
 	d.mu.Lock()
 	news := (err != nil) != p.failing

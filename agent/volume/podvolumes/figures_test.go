@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The type claimed is a Kind of volumes with drivers.
-type claimed struct {
-	served
+// A claimedKind is a Kind of volumes with drivers.
+type claimedKind struct {
+	servedKind
 	mounted bool
 }
 
-func (c *claimed) PluginState(_ *v1.Pod, vol *v1.Volume) (string, bool) {
+func (c *claimedKind) PluginState(_ *v1.Pod, vol *v1.Volume) (string, bool) {
 	if vol.NFS.Server == "unbound" {
 		return "", false
 	}
@@ -29,7 +29,7 @@ func (c *claimed) PluginState(_ *v1.Pod, vol *v1.Volume) (string, bool) {
 // TestTotalVolumes checks that each volume that a container uses is counted by its plugin as a desired volume while
 // its pod is desired, and as an actual one while it is set up.
 func TestTotalVolumes(t *testing.T) {
-	c := &claimed{served: served{t.TempDir(), make(chan struct{})}}
+	c := &claimedKind{servedKind: servedKind{t.TempDir(), make(chan struct{})}}
 	objects := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1"}}}
 	v, err := New(Config{Root: t.TempDir(), Objects: objects, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{c}})
 	requireNoError(t, err)

@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The type served is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is
+// A servedKind is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is
 // unmounted.
-type served struct {
+type servedKind struct {
 	dir       string
 	unmounted chan struct{}
 }
 
-func (*served) Plugin() string             { return "test/served" }
-func (*served) Serves(vol *v1.Volume) bool { return vol.NFS != nil }
-func (s *served) HasPod(types.UID) bool {
+func (*servedKind) Plugin() string             { return "test/served" }
+func (*servedKind) Serves(vol *v1.Volume) bool { return vol.NFS != nil }
+func (s *servedKind) HasPod(types.UID) bool {
 	select {
 	case <-s.unmounted:
 		return false
@@ -30,17 +30,17 @@ func (s *served) HasPod(types.UID) bool {
 		return true
 	}
 }
-func (s *served) Pods() []types.UID           { return nil }
-func (s *served) Sweep(context.Context) error { return nil }
-func (s *served) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, error) {
+func (s *servedKind) Pods() []types.UID           { return nil }
+func (s *servedKind) Sweep(context.Context) error { return nil }
+func (s *servedKind) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, error) {
 	return s.dir, nil
 }
 
-func (s *served) MountPath(*v1.Pod, *v1.Volume) (path string, readOnly, relabel bool, err error) {
+func (s *servedKind) MountPath(*v1.Pod, *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	return s.dir, false, false, nil
 }
 
-func (s *served) TearDown(context.Context, types.UID) error {
+func (s *servedKind) TearDown(context.Context, types.UID) error {
 	close(s.unmounted)
 	return nil
 }
@@ -50,7 +50,7 @@ func (s *served) TearDown(context.Context, types.UID) error {
 func TestSubPathThatHangs(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s := &served{t.TempDir(), make(chan struct{})}
+		s := &servedKind{t.TempDir(), make(chan struct{})}
 		v, err := New(Config{Root: root, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{s}})
 		if err != nil {
 			t.Fatal(err)

@@ -13,13 +13,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// The type linked is a driver that mounts directories and links devices.
-type linked struct{ source string }
+// A linkDriver is a driver that mounts directories and links devices.
+type linkDriver struct{ source string }
 
-func (linked) Plugin() string                           { return "kubernetes.io/csi" }
-func (linked) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
+func (linkDriver) Plugin() string                           { return "kubernetes.io/csi" }
+func (linkDriver) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 
-func (d linked) Publish(_ context.Context, v Volume, _ string, u Use) error {
+func (d linkDriver) Publish(_ context.Context, v Volume, _ string, u Use) error {
 	if err := os.MkdirAll(filepath.Dir(u.Path), 0o755); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (d linked) Publish(_ context.Context, v Volume, _ string, u Use) error {
 	return bind(context.Background(), d.source, u.Path, false, nil)
 }
 
-func (linked) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
+func (linkDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
 		return os.Remove(path)
 	}
@@ -51,7 +51,7 @@ func TestCount(t *testing.T) {
 		"directory": {v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}}, false, "kubernetes.io/local-volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, o, d := t.TempDir(), &objects{}, linked{t.TempDir()}
+			root, o, d := t.TempDir(), &objects{}, linkDriver{t.TempDir()}
 			s := openStore(t, t.TempDir())
 			defer s.Close()
 			claim, pv := o.bound("c", c.source)

@@ -31,8 +31,8 @@ func (g growingDriver) Expand(_ context.Context, _ Volume, _, published string, 
 	return nil
 }
 
-// The type adopting is a driver that adopts volumes that were mounted before.
-type adopting struct {
+// An  is a driver that adopts volumes that were mounted before.
+type adoptingDriver struct {
 	growingDriver
 	adopted []string
 
@@ -40,17 +40,17 @@ type adopting struct {
 	err error
 }
 
-func (a *adopting) fails(err error) {
+func (a *adoptingDriver) fails(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.err = err
 }
 
-func (a *adopting) Adopt(_ Volume, _ string, u Use) {
+func (a *adoptingDriver) Adopt(_ Volume, _ string, u Use) {
 	a.adopted = append(a.adopted, u.Path+" "+u.Volume)
 }
 
-func (a *adopting) Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error {
+func (a *adoptingDriver) Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return errors.Join(a.growingDriver.Expand(ctx, v, staged, published, to), a.err)
@@ -98,7 +98,7 @@ func TestExpansion(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
 	o := &resizableDriver{told: make(chan string, 1)}
-	g := &adopting{growingDriver: growingDriver{make(chan string, 1)}}
+	g := &adoptingDriver{growingDriver: growingDriver{make(chan string, 1)}}
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
@@ -154,7 +154,7 @@ func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
 	o := &resizableDriver{told: make(chan string, 1)}
-	g := &adopting{growingDriver: growingDriver{make(chan string, 1)}}
+	g := &adoptingDriver{growingDriver: growingDriver{make(chan string, 1)}}
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
@@ -182,7 +182,7 @@ func TestExpansionFails(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		defer s.Close()
 		o := &resizableDriver{told: make(chan string, 99)}
-		g := &adopting{growingDriver: growingDriver{make(chan string, 99)}}
+		g := &adoptingDriver{growingDriver: growingDriver{make(chan string, 99)}}
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 		c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 		c.Status.Capacity, pv.Spec.Capacity, c.Spec.Resources.Requests = size("1Gi"), size("2Gi"), size("2Gi")

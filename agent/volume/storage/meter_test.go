@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// The type metered is a driver that measures its volumes, or hangs.
-type metered struct {
+// A meteredDriver is a driver that measures its volumes, or hangs.
+type meteredDriver struct {
 	growingDriver
 	mu    sync.Mutex
 	usage Usage
@@ -26,7 +26,7 @@ type metered struct {
 	asked int
 }
 
-func (m *metered) Usage(context.Context, Volume, string) (Usage, error) {
+func (m *meteredDriver) Usage(context.Context, Volume, string) (Usage, error) {
 	m.mu.Lock()
 	hang, u, err := m.hang, m.usage, m.err
 	m.asked++
@@ -37,13 +37,13 @@ func (m *metered) Usage(context.Context, Volume, string) (Usage, error) {
 	return u, err
 }
 
-func (m *metered) calls() int {
+func (m *meteredDriver) calls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asked
 }
 
-func (m *metered) set(f func()) {
+func (m *meteredDriver) set(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f()
@@ -56,7 +56,7 @@ func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, dir)
 		defer s.Close()
-		o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1}}
+		o, m := &objects{}, &meteredDriver{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1}}
 		o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 		k := newMounter(t, root, s, o, m)
 		var events []string
@@ -152,7 +152,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 func TestVolumeMetrics(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
-	o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Abnormal: "it smells"}}
+	o, m := &objects{}, &meteredDriver{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Abnormal: "it smells"}}
 	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	k := newMounter(t, root, s, o, m)
 	pods := []*v1.Pod{podWith("p", "c"), podWith("q", "c")}

@@ -22,12 +22,12 @@ const (
 
 // LimitControlFrames returns a ResponseWriter for the SPDY library. Hijack returns a connection that limits the
 // control frames of the client.
-func LimitControlFrames(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
+func LimitControlFrames(w http.ResponseWriter) http.ResponseWriter { return framedWriter{w} }
 
-type framed struct{ http.ResponseWriter }
+type framedWriter struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.
-func (f framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(f.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

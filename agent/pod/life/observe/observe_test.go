@@ -86,13 +86,13 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	return nil, errdefs.ErrNotFound
 }
 
-// The type eventful is a table that also sends events.
-type eventful struct {
+// An  is a table that also sends events.
+type eventRuntime struct {
 	*table
 	events chan error // nil: a change of pod u1; otherwise the stream breaks
 }
 
-func (r eventful) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+func (r eventRuntime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	for {
 		select {
 		case err := <-r.events:
@@ -160,7 +160,7 @@ func TestView(t *testing.T) {
 // TestEvents checks that each event causes one read, and that objects that cannot have changed are not read again.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := eventful{aTable(), make(chan error)}
+		r := eventRuntime{aTable(), make(chan error)}
 		o, changes := run(t, r)
 		<-changes
 		r.events <- nil
@@ -192,7 +192,7 @@ func TestReasonComesLate(t *testing.T) {
 
 func reasonComes(t *testing.T, after, within time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		r := eventful{aTable(), make(chan error)}
+		r := eventRuntime{aTable(), make(chan error)}
 		o, changes := run(t, r)
 		<-changes
 		message := filepath.Join(t.TempDir(), "message")
@@ -233,7 +233,7 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 // listed after five minutes.
 func TestLostEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := eventful{aTable(), make(chan error)}
+		r := eventRuntime{aTable(), make(chan error)}
 		_, changes := run(t, r)
 		<-changes
 		began := time.Now()
@@ -255,7 +255,7 @@ func TestLostEvents(t *testing.T) {
 // subscription and for one after a break.
 func TestChangesBeforeTheEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := eventful{aTable(), make(chan error)}
+		r := eventRuntime{aTable(), make(chan error)}
 		_, changes := run(t, r)
 		<-changes
 		began := time.Now()

@@ -87,12 +87,12 @@ func TestDefinitionOfEnded(t *testing.T) {
 	})
 }
 
-// The type hashless creates containers without a hash of their definition, as older agents did.
-type hashless struct{}
+// A hashlessRuntime creates containers without a hash of their definition, as older agents did.
+type hashlessRuntime struct{}
 
-func (hashless) Name() string { return "hashless" }
+func (hashlessRuntime) Name() string { return "hashless" }
 
-func (hashless) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
+func (hashlessRuntime) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
 	delete(out.Annotations, "io.kubernetes.container.hash")
 	return nil
 }
@@ -101,7 +101,7 @@ func (hashless) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, out *ap
 func TestNoHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1", "app:2"))
-		n.hooks = hook.Chain{hashless{}}
+		n.hooks = hook.Chain{hashlessRuntime{}}
 		n.start(t)
 		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
 		n.stop()

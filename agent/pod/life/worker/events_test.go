@@ -155,18 +155,18 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	})
 }
 
-// The type claimless is a hook whose pods wait for a claim. The message is that of a kubelet.
-type claimless struct{ error }
+// A claimHook is a hook whose pods wait for a claim. The message is that of a kubelet.
+type claimHook struct{ error }
 
-func (claimless) Name() string                             { return "claims" }
-func (c claimless) Prepare(context.Context, *v1.Pod) error { return c }
-func (claimless) Reason() string                           { return plan.FailedPrepareDynamicResources }
+func (claimHook) Name() string                             { return "claims" }
+func (c claimHook) Prepare(context.Context, *v1.Pod) error { return c }
+func (claimHook) Reason() string                           { return plan.FailedPrepareDynamicResources }
 
 // TestEventsOfClaims checks that the event has the reason that the hook returns.
 func TestEventsOfClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
-		n.hooks = hook.Chain{claimless{errors.New("Failed to prepare dynamic resources: no driver")}}
+		n.hooks = hook.Chain{claimHook{errors.New("Failed to prepare dynamic resources: no driver")}}
 		n.start(t)
 		defer n.stop()
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
@@ -202,7 +202,7 @@ func TestEventsOfFailures(t *testing.T) {
 		return nil
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n, object := newNode(t, m), &missing{}
+		n, object := newNode(t, m), &missingObjectHook{}
 		n.hooks = hook.Chain{object}
 		n.start(t)
 		defer n.stop()

@@ -90,10 +90,10 @@ func (deniedImages) PullImage(context.Context, *api.PullImageRequest) (*api.Pull
 	return nil, errors.New("denied: authentication required")
 }
 
-// The type lacking is a keyring without the Secrets of the pod.
-type lacking struct{}
+// An  is a keyring without the Secrets of the pod.
+type emptyKeyring struct{}
 
-func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
+func (emptyKeyring) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
 	return keyring.Credentials{MissingSecrets: []string{"one", "two"}}
 }
 
@@ -105,7 +105,7 @@ func TestEventsOfImages(t *testing.T) {
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image that cannot be inspected")
 	}
-	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
+	images = newImages(ExecutorConfig{Images: m, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)
@@ -114,7 +114,7 @@ func TestEventsOfImages(t *testing.T) {
 	if told.times(missing) != 0 {
 		t.Error("a pull that succeeded warns of pull secrets")
 	}
-	images = newImages(ExecutorConfig{Images: deniedImages{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
+	images = newImages(ExecutorConfig{Images: deniedImages{m}, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image whose pull is denied")
 	}
@@ -128,13 +128,15 @@ func TestEventsOfImages(t *testing.T) {
 	}
 }
 
-// The type unmapped is a hook whose block volume cannot be prepared.
-type unmapped struct{}
+// An  is a hook whose block volume cannot be prepared.
+type unmappedHook struct{}
 
-func (unmapped) Name() string                           { return "unmapped" }
-func (unmapped) Prepare(context.Context, *v1.Pod) error { return fmt.Errorf("volumes: %w", unmapped{}) }
-func (unmapped) Error() string                          { return "no device" }
-func (unmapped) EventReason() string                    { return "FailedMapVolume" }
+func (unmappedHook) Name() string { return "unmapped" }
+func (unmappedHook) Prepare(context.Context, *v1.Pod) error {
+	return fmt.Errorf("volumes: %w", unmappedHook{})
+}
+func (unmappedHook) Error() string       { return "no device" }
+func (unmappedHook) EventReason() string { return "FailedMapVolume" }
 
 // TestEventOfBlockVolume checks that the event about a failed block volume has another reason than that about a
 // failed file system volume.
@@ -142,7 +144,7 @@ func TestEventOfBlockVolume(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.hooks = hook.Chain{unmapped{}}
+		n.hooks = hook.Chain{unmappedHook{}}
 		n.start(t)
 		defer n.stop()
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})

@@ -284,12 +284,12 @@ func TestUnreachableWithCredentials(t *testing.T) {
 	})
 }
 
-// The type missing is a hook that fails until its object exists.
-type missing struct{ there atomic.Bool }
+// A missingObjectHook is a hook that fails until its object exists.
+type missingObjectHook struct{ there atomic.Bool }
 
-func (*missing) Name() string { return "missing" }
+func (*missingObjectHook) Name() string { return "missing" }
 
-func (m *missing) Prepare(context.Context, *v1.Pod) error {
+func (m *missingObjectHook) Prepare(context.Context, *v1.Pod) error {
 	if m.there.Load() {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (m *missing) Prepare(context.Context, *v1.Pod) error {
 func TestRetryPod(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {
-		n, object := newNode(t, m), &missing{}
+		n, object := newNode(t, m), &missingObjectHook{}
 		n.hooks = hook.Chain{object}
 		n.start(t)
 		defer n.stop()
@@ -319,13 +319,13 @@ func TestRetryPod(t *testing.T) {
 	})
 }
 
-// The type leaving is a verifier during whose call the pod is deleted.
-type leaving struct {
+// A deletingVerifier is a verifier during whose call the pod is deleted.
+type deletingVerifier struct {
 	allowAll
 	leave context.CancelFunc
 }
 
-func (l leaving) MayUse(context.Context, string, string, func() keyring.Credentials) bool {
+func (l deletingVerifier) MayUse(context.Context, string, string, func() keyring.Credentials) bool {
 	l.leave()
 	return false
 }
@@ -336,7 +336,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	m.bring(t, "app:1")
 	ctx, leave := context.WithCancel(t.Context())
 	var events eventRecorder
-	images := newImages(ExecutorConfig{Images: m, Verifier: leaving{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
+	images := newImages(ExecutorConfig{Images: m, Verifier: deletingVerifier{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
 	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v %v", image, err)

@@ -30,11 +30,11 @@ func (absent) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
-// The type refusing is a hook that cannot prepare a pod.
-type refusing struct{ error }
+// A refusingHook is a hook that cannot prepare a pod.
+type refusingHook struct{ error }
 
-func (refusing) Name() string                             { return "refusing" }
-func (r refusing) Prepare(context.Context, *v1.Pod) error { return r.error }
+func (refusingHook) Name() string                             { return "refusing" }
+func (r refusingHook) Prepare(context.Context, *v1.Pod) error { return r.error }
 
 // TestPhrasesOfWaiting checks that the reasons and messages of waiting containers, and of their events, are those of
 // kubelet 1.37, because tools match them. Container c of pod a waits.
@@ -121,7 +121,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 		},
 		"volume": {
 			node: func(n *node) {
-				n.hooks = hook.Chain{refusing{errors.New(`MountVolume.SetUp failed for volume "v" : no`)}}
+				n.hooks = hook.Chain{refusingHook{errors.New(`MountVolume.SetUp failed for volume "v" : no`)}}
 			},
 			reason: "ContainerCreating", message: `FailedMount: MountVolume.SetUp failed for volume "v" : no`,
 			events: []string{`Warning FailedMount a: MountVolume.SetUp failed for volume "v" : no`},

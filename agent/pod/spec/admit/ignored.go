@@ -41,8 +41,8 @@ func DescribeIgnored(list []IgnoredField) string {
 	return b.String()
 }
 
-// An ignored is one row of the tables of ignored fields.
-type ignored struct {
+// An ignoredRow is one row of the tables of ignored fields.
+type ignoredRow struct {
 	there   bool
 	path    *field.Path
 	instead string
@@ -54,7 +54,7 @@ type ignored struct {
 func IgnoredFields(pod *v1.Pod, n Node) (out []IgnoredField) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
-		out = listed(out, append(ofContainer(at, c, n), ignored{level, at.Child("securityContext", "seLinuxOptions", "level"),
+		out = listed(out, append(ofContainer(at, c, n), ignoredRow{level, at.Child("securityContext", "seLinuxOptions", "level"),
 			"does not act: SELinux is not enabled on the host"}))
 	})
 	spec := field.NewPath("spec")
@@ -64,26 +64,26 @@ func IgnoredFields(pod *v1.Pod, n Node) (out []IgnoredField) {
 	return out
 }
 
-func ofContainer(at *field.Path, c *v1.Container, n Node) []ignored {
+func ofContainer(at *field.Path, c *v1.Container, n Node) []ignoredRow {
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
-	return []ignored{
+	return []ignoredRow{
 		{disk && !n.Limits, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)),
 			"is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)"},
 	}
 }
 
-func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignored {
+func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignoredRow {
 	e := v.EmptyDir
-	rows := []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
+	rows := []ignoredRow{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
 		at.Child("emptyDir", "sizeLimit"),
 		"is not enforced on disk, whose file system has no project quotas: the volume can fill it " +
 			"(localStorageCapacityIsolation is false)"}}
 	if !slices.Contains(n.Alpha, config.GateEmptyDirMode) {
-		rows = append(rows, ignored{e != nil && e.Mode != nil, at.Child("emptyDir", "mode"),
+		rows = append(rows, ignoredRow{e != nil && e.Mode != nil, at.Child("emptyDir", "mode"),
 			"does not act, because the feature gate " + config.GateEmptyDirMode + " is off: every user may write to the volume"})
 	}
 	if !slices.Contains(n.Alpha, config.GateFileOwners) {
-		rows = append(rows, ignored{setsOwner(v), at, "sets the user of files, which does not act, because the feature gate " +
+		rows = append(rows, ignoredRow{setsOwner(v), at, "sets the user of files, which does not act, because the feature gate " +
 			config.GateFileOwners + " is off: the files belong to root"})
 	}
 	return rows
@@ -115,7 +115,7 @@ func setsOwner(v *v1.Volume) bool {
 	})
 }
 
-func listed(out []IgnoredField, rows []ignored) []IgnoredField {
+func listed(out []IgnoredField, rows []ignoredRow) []IgnoredField {
 	for _, r := range rows {
 		if r.there {
 			out = append(out, IgnoredField{r.path.String(), r.instead})

@@ -88,19 +88,19 @@ func TestThisHost(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hostport")) }
 
-// A counting file system counts the opened files.
-type counting struct {
+// A countingFS counts the opened files.
+type countingFS struct {
 	fs.FS
 	opened int
 }
 
-func (c *counting) Open(name string) (fs.File, error) {
+func (c *countingFS) Open(name string) (fs.File, error) {
 	c.opened++
 	return c.FS.Open(name)
 }
 
 func TestHook(t *testing.T) {
-	host := &counting{FS: fstest.MapFS{"proc/net/tcp": {Data: []byte(header + "   0: 00000000:1F90 00000000:0000 0A 0\n")}}}
+	host := &countingFS{FS: fstest.MapFS{"proc/net/tcp": {Data: []byte(header + "   0: 00000000:1F90 00000000:0000 0A 0\n")}}}
 	var told []string
 	record := func(e eventtest.Event) { told = append(told, e.Type+" "+e.Reason+" "+e.Message) }
 	h := Hook{Host: host, Events: eventtest.Sink(record), Log: slog.New(slog.DiscardHandler)}
