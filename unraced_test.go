@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// unracedLine is the line of the Makefile with the packages that the race detector does not instrument.
+var unracedLine = regexp.MustCompile(`(?m)^UNRACED := (.+)$`)
+
+// TestUnraced checks that no package without the race detector's instrumentation makes a copy of generic code that
+// uses atomics and that other packages use too. Go compiles such code once for each package, and the linker keeps one
+// copy. If it keeps one without instrumentation, the detector reports races that do not exist in the other packages.
+func TestUnraced(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := unracedLine.FindSubmatch(makefile)
+	if line == nil {
+		t.Fatal("the Makefile has no UNRACED")
+	}
+	patterns := strings.Fields(string(line[1]))
+	packages := linked(t, ".")
+	looked := 0
+	for _, p := range listed(t, patterns) {
+		if _, ok := packages[p.ImportPath]; !ok {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			looked++
+			for _, use := range sharedAtomics(t, filepath.Join(p.Dir, name)) {
+				t.Errorf("%s: remove package %s from UNRACED in the Makefile", use, p.ImportPath)
+			}
+		}
+	}
+	if looked < 50 {
+		t.Fatalf("only %d files were searched", looked)
+	}
+}
+
+// TestSharedAtomics checks that sharedAtomics finds each kind of use.
+func TestSharedAtomics(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.go")
+	src := `package a
+import ("sync"; "sync/atomic"; "time"; "unique")
+type local struct{ x int }
+var (
+	m sync.Map
+	f = sync.OnceValue(func() int { return 1 })
+	foreign atomic.Pointer[time.Time]
+	number atomic.Pointer[int]
+	own atomic.Pointer[local]
+	mu sync.Mutex
+	n atomic.Int64
+	h = unique.Make("a")
+)
+`
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	uses := sharedAtomics(t, file)
+	for i, want := range []string{"a.go:5:", "a.go:6:", "a.go:7:", "a.go:8:", "a.go:12:"} {
+		if i >= len(uses) || !strings.Contains(uses[i], want) {
+			t.Fatalf("uses: %q, the one with number %d must be in %s", uses, i, want)
+		}
+	}
+	if len(uses) != 5 {
+		t.Errorf("uses: %q", uses)
+	}
+}
+
+// A listedPackage has the fields of go list for the files of a package.
+type listedPackage struct {
+	ImportPath, Dir string
+	GoFiles         []string
+}
+
+// The function listed returns the packages of the patterns with their files for Linux.
+func listed(t *testing.T, patterns []string) []listedPackage {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, patterns...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listedPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listedPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// The function sharedAtomics returns the positions in a file that use generic code of the standard library with atomics,
+// except atomic.Pointer of a type of the file's package, of which other packages have no copy.
+func sharedAtomics(t *testing.T, file string) []string {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[ast.Expr]bool{}
+	var uses []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IndexExpr:
+			if arg, ok := n.Index.(*ast.Ident); ok && !predeclared[arg.Name] {
+				own[n.X] = true
+			}
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			switch name := x.Name + "." + n.Sel.Name; {
+			case name == "sync.Map", name == "unique.Make", strings.HasPrefix(name, "sync.OnceValue"),
+				name == "atomic.Pointer" && !own[n]:
+				uses = append(uses, fset.Position(n.Pos()).String()+" uses "+name)
+			}
+		}
+		return true
+	})
+	return uses
+}
+
+// predeclared has the types of Go without a package that a pointer usually refers to.
+var predeclared = map[string]bool{"any": true, "bool": true, "error": true, "int": true, "int32": true, "int64": true,
+	"string": true, "uint": true, "uint32": true, "uint64": true}
