@@ -89,7 +89,7 @@ type listedPackage struct {
 // The function listed returns the packages of the patterns with their files for Linux.
 func listed(t *testing.T, patterns []string) []listedPackage {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Dir,GoFiles"}, patterns...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
 	out, err := cmd.Output()
 	if err != nil {
