@@ -23,6 +23,8 @@ const dependenciesFile = "dependencies.txt"
 // A goPackage has the fields of go list for a package.
 type goPackage struct {
 	ImportPath string
+	Dir        string
+	GoFiles    []string
 	Imports    []string
 	Standard   bool
 	Module     *struct{ Path string }
@@ -31,7 +33,7 @@ type goPackage struct {
 // The function linked returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", program)
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module", program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
 	out, err := cmd.Output()
 	if err != nil {
