@@ -45,7 +45,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
+// Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
 type Slices interface {
 	DriverConnected(driver string)
 	DriverGone(driver string)

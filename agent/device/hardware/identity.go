@@ -54,8 +54,8 @@ func (f *finder) identify(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of a device that is part of a USB device. The parameters sys and dir are their
-// directories.
+// usbIdentity returns the identity of a device that is part of a USB device. The directory of the device is sys, and
+// the directory of the USB device is dir.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.attribute(dir, "idVendor")), cleanName(f.attribute(dir, "idProduct")))

@@ -91,7 +91,7 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 }
 
-// receive waits for a message. The result ok is false if the kernel did not send the message.
+// receive waits for a message. It returns false if the sender of the message is not the kernel.
 func receive(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
 	var n int
 	var from unix.Sockaddr
