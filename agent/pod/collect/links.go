@@ -144,8 +144,7 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes the pod's links for whose target the function unwanted returns true. The caller
-// holds mu.
+// remove removes the links of a pod whose targets are unwanted, as decided by the given function. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error

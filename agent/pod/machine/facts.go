@@ -137,8 +137,8 @@ type engine struct {
 	bindOptions bool // the runtime supports mount options
 }
 
-// runtime returns the data that the container runtime reports. If the runtime does not respond, runtime returns the
-// last known data. NotReady then reports the failure.
+// runtime returns the data that the container runtime reports. If the container runtime does not respond, the method
+// returns the last known data, and NotReady reports the failure.
 func (a *Reporter) runtime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
@@ -211,8 +211,8 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 }
 
 // throttlePaths lists the files in which the kernel counts the thermal throttling of CPUs. They are hidden from
-// containers, because a program could infer from them what another program does. A kubelet masks those of them that
-// exist when it starts.
+// containers, because a program could infer the activity of other programs from these counts. A kubelet masks the files
+// that exist when it starts.
 func throttlePaths(root string) []string {
 	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is valid
 	for i := range found {

@@ -25,8 +25,7 @@ type Resources struct {
 	Memory int64 // memory limit in bytes
 }
 
-// FromCRI converts values of the CRI to Resources. The parameters quota and period are in
-// microseconds.
+// FromCRI converts values of the CRI to Resources. The CPU quota and its period are in microseconds.
 func FromCRI(shares, quota, period, memory int64) Resources {
 	out := Resources{Shares: shares, Memory: max(memory, 0)}
 	if quota > 0 && period > 0 {
@@ -131,9 +130,9 @@ func (p *planner) allocate() {
 	}
 }
 
-// resize starts Resize if running containers do not have their allocated resources. It waits until the containers
-// that must restart for the resize have stopped, as with a kubelet, so that their resources are available to other
-// containers.
+// resize starts Resize if running containers do not have their allocated resources. It first waits until the containers
+// that must restart for the resize have stopped. Their resources are then available to other containers. A kubelet does
+// the same.
 func (p *planner) resize(sb Sandbox) {
 	for subject, f := range p.InFlight {
 		if f.Op == Resize && f.Hash != p.Spec {

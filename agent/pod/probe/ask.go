@@ -126,8 +126,8 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event if an answer is an error, a warning or a failure. If the parameter early is true,
-// the container is still starting, and a failure is ignored.
+// record records an event if an answer is an error, a warning or a failure. While the container is still starting
+// (early), it ignores a failure.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {
