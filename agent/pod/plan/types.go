@@ -158,7 +158,7 @@ type End struct {
 	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod becomes Failed when all its containers have stopped
 	Reason, Message string
 	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
-	Disrupted       bool          // the node ends the pod in favour of other pods (condition DisruptionTarget)
+	Disrupted       bool          // the pod gets the condition DisruptionTarget
 }
 
 // Input contains all the data that Decide and status.Compute use.

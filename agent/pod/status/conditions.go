@@ -68,9 +68,9 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
-// disruptionMessage returns the message of the condition DisruptionTarget if the node itself ends the pod, in
-// favour of other pods or because of a shutdown. Otherwise it returns "".
-// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+// disruptionMessage returns the message of the condition DisruptionTarget, or "" if the pod does not get this
+// condition. The pod gets it if it was preempted, if its End has Disrupted set, or if it ends because of a shutdown of
+// the machine. https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 func (m *maker) disruptionMessage() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
 		return "Pod was preempted by Kubelet to accommodate a critical pod."

@@ -47,8 +47,8 @@ func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a lack of resources is the only reason why a pod was rejected. There is no
-// other reason, because the check of the resources comes after all other checks.
+// OfResources reports whether a pod was rejected for lack of resources. It then has no other reason, because the
+// resources are checked last.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
 // A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,

@@ -109,8 +109,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// anyResource reports whether the function visit returns true for any pair of wanted and allocated resources.
-// It calls the function for the pod and for each of its containers.
+// anyResource reports whether a function returns true for the wanted and allocated resources of the pod as a whole, or
+// of any of its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
