@@ -76,8 +76,8 @@ func (l *Links) Release(_ context.Context, uid types.UID) error {
 	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
 }
 
-// Sweep removes links whose log no longer exists, and links of pods for which the function keep
-// returns false.
+// Sweep removes links whose log no longer exists. It also removes the links of pods that need not be kept, as decided
+// by the given function.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,7 +34,7 @@ func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	return o, nil
 }
 
-// checkLifecycle verifies that the driver supports persistent or inline volumes.
+// checkLifecycle verifies that the driver supports persistent volumes, or inline volumes if inline is true.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
 func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	mode := storagev1.VolumeLifecyclePersistent
