@@ -248,7 +248,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 
 // balance returns the nodes that provide the CPUs: the set of size nodes that leaves the remaining free CPUs
 // distributed most evenly. The set is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided
-// equally, balance also returns the nodes of the set that provide the remaining CPUs.
+// equally, it also returns the nodes of the set that provide the remaining CPUs.
 func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	subsets(nodes, size, func(subset []int) {

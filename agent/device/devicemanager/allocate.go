@@ -170,8 +170,8 @@ func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at top
 	return nil
 }
 
-// End stores the allocation, together with the rows in the parameter more, in one transaction. If err is not nil or the
-// rows cannot be stored, End revokes the allocation and returns the error.
+// End stores the allocation, together with the given additional rows, in one transaction. If err is not nil or the rows
+// cannot be stored, End revokes the allocation and returns the error.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {

@@ -218,7 +218,7 @@ func (m *Manager) driver(name string) *driver {
 	return m.latestLocked(name)
 }
 
-// latestLocked does the same as driver. The caller holds mu.
+// latestLocked does the same as latestDriver. The caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {

@@ -64,7 +64,7 @@ type Hardware struct {
 	found     [][]*unit  // by class
 	kept      []WithheldDevice
 	missing   map[heldDevice]bool
-	published bool                 // publish has been called before
+	published bool                 // the devices have been published before
 	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 

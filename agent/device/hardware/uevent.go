@@ -55,7 +55,7 @@ func (e uevent) isRelevant() bool {
 // kernelGroup is the multicast group of the kernel's messages. udev uses another group.
 const kernelGroup = 1
 
-// listenUevents opens a socket that receives the kernel's uevents. receive ignores messages from other senders.
+// listenUevents opens a socket that receives the kernel's uevents. receiveUevent ignores messages from other senders.
 func listenUevents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {

@@ -48,7 +48,7 @@ type allocation struct {
 	madeFrom *v1.Pod // the version of the wanted pod from which pod was made; see worker.Wanted.Pod
 
 	asked     *v1.Pod           // the version of the wanted pod at the last decision
-	tried     uint64            // Pods.freed at the last decision
+	tried     uint64            // Pods.freedCount at the last decision
 	refusal   *allocate.Refusal // nil if the pod has the resources that it requested
 	since     time.Time         // when the resize was deferred; zero if no resize is deferred
 	announced int64             // the generation whose refusal was recorded as an event

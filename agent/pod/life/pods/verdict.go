@@ -17,11 +17,11 @@ import (
 // A verdict is the node's decision whether a pod may run.
 type verdict struct {
 	end    *plan.End     // nil if the pod may run
-	made   uint64        // Pods.freed at the time of the decision
+	made   uint64        // Pods.freedCount at the time of the decision
 	held   *admit.Holder // the resources that are reserved for the pod; may be nil or outdated
 	coming bool          // the pod is about to be admitted, and the resources that it requests are reserved
 	again  bool          // the pod was admitted after a refusal, and its status still shows the refusal
-	ending bool          // the pod is being ended, and its resources are reserved until it has ended
+	ending bool          // the pod was running when its end was decided; its resources are reserved until it has ended
 
 	lacksDevices bool // the pod was refused because it lacks devices, exclusive CPUs or memory
 	unstored     bool // end could not be stored

@@ -144,7 +144,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	return m.fetch(ctx, pod, ctr, name, tell)
 }
 
-// ensureVolumes calls ensure for each image volume that a container mounts (KEP-4639).
+// ensureVolumes calls ensureImage for each image volume that a container mounts (KEP-4639).
 func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -269,8 +269,8 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.localImage(ctx, name)
 }
 
-// join returns the pull of the image that is in progress, or starts one. The caller must then call await.
-// During the back-off after a failed pull, join returns the error of that pull.
+// join returns the pull of the image that is in progress, or starts one. The caller must then call awaitPull. During
+// the back-off after a failed pull, it returns the error of that pull.
 func (m *images) join(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
