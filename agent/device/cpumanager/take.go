@@ -87,7 +87,7 @@ func (p *selection) caches() (out []int) {
 	return out
 }
 
-// takeWhole selects each unit whose CPUs are all free, while at least that many CPUs are still to be selected.
+// takeWhole selects units whose CPUs are all free. It skips a unit that has more CPUs than are still missing.
 func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.IDs()) {

@@ -104,7 +104,7 @@ func healthService(p plugins.Plugin) string {
 	return ""
 }
 
-// Register implements plugins.Handler. An older instance of the same driver may stay registered meanwhile.
+// Register implements plugins.Handler. An older instance of the same driver may still be registered.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
 	if err != nil {

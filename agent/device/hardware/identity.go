@@ -19,7 +19,7 @@ type identity struct {
 // An anchor is the nearest piece of hardware with a stable name.
 type anchor struct{ dir, name string }
 
-// buses are the buses whose devices have stable names, by address, slot or port.
+// buses contains the buses whose devices have stable names, by address, slot or port.
 var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true,
 	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 

@@ -239,7 +239,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id,
 			Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
 		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
-			// The container may have ended in the meantime. If not, the next call retries.
+			// If the container is still running, the next call retries.
 			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e)
 			continue
 		}

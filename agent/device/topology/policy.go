@@ -191,9 +191,10 @@ func narrowestMask(row []Hint) (out Mask) {
 	return out
 }
 
-// isBetter reports whether a is better than b. A hint is better if it is preferred and the other is not. If neither is
-// preferred, the one with exactly minNodes nodes is better. If neither has minNodes nodes and one has more than that, the
-// one with fewer nodes is better. Otherwise the one with more nodes is better.
+// isBetter reports whether a is better than b. A preferred hint is better than a hint that is not preferred. If both
+// are preferred, or have the same number of nodes, isCloser decides. Otherwise a hint with exactly minNodes nodes is
+// better. If neither has minNodes nodes, the hint with fewer nodes is better. But if both have fewer than minNodes
+// nodes, the hint with more nodes is better.
 func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred

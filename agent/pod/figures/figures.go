@@ -20,7 +20,7 @@ type Figures struct {
 	operations         Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
-	mapped, unmapped   prometheus.Counter // pods with a user namespace: all, and those that failed
+	mapped, unmapped   prometheus.Counter // starts of sandboxes with a user namespace: all, and the failed ones
 	containers         containers
 	seen, created, sli prometheus.Histogram // durations of pod starts
 	since              time.Time            // pods that started earlier are not counted

@@ -73,7 +73,7 @@ func (w *Watches) Protected(guaranteed, burstable int64) {
 	w.low.WithLabelValues().Set(float64(burstable))
 }
 
-// Rotated records that a serving certificate was replaced, and the age of the former one.
+// Rotated records that a serving certificate was replaced, and the age of the replaced certificate.
 func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
 
 // RequestObserver returns a function that records a request to the API server. The function host returns the

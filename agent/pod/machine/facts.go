@@ -73,7 +73,8 @@ func (a *Reporter) inUse() []v1.UniqueVolumeName {
 }
 
 // Facts returns the current facts for the Node object. It must not be called concurrently. It is called every few
-// seconds, so facts that do not change are read only once. https://kubernetes.io/docs/reference/node/node-status/
+// seconds, so facts that do not change are read only once.
+// https://kubernetes.io/docs/reference/node/node-status/
 func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	id, err := a.identity()
 	if err != nil {
@@ -109,8 +110,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
-// declaredFeatures returns the features that the Node declares, sorted. A pod that requires one of them is
-// scheduled to this node, or resized, only if the Node lists it (KEP-5328).
+// declaredFeatures returns the features that the Node declares, sorted. A pod that requires such a feature is scheduled
+// to this node, or resized, only if the Node lists the feature (KEP-5328).
 func declaredFeatures(bindOptions bool) []string {
 	all := []string{
 		webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",

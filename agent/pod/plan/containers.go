@@ -218,8 +218,8 @@ func mainsEnded(in Input) bool {
 	return true
 }
 
-// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. If not, it sets the wake-up
-// time to the deadline.
+// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. Before the deadline, it sets the
+// wake-up time to the deadline.
 func (p *planner) checkDeadline() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false

@@ -62,9 +62,9 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 	return want != "" && c.RestartResources != "" && c.RestartResources != want
 }
 
-// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated
-// resources with the resources that the runtime last accepted, even if the runtime reports other values. If
-// the runtime has not accepted any resources yet, it compares the reported ones. If the runtime reports none,
+// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources
+// with the resources that the runtime last accepted, even if the runtime reports other values. If the runtime has not
+// accepted any resources yet, it compares the resources that the runtime reports. If the runtime reports none,
 // ResourcesApplied returns false.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]

@@ -24,7 +24,8 @@ const (
 // maxMessage is the maximum length of an event's message, in bytes.
 const maxMessage = 1 << 10
 
-// maxTries is the maximum number of times that a call is made while it returns an error instead of an answer.
+// maxTries is the maximum number of attempts of a call. A call is repeated only if it returns an error instead of an
+// answer.
 const maxTries = 3
 
 // A question contains the arguments of one call of a probe.

@@ -45,8 +45,8 @@ func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, 
 // less often.
 const beat = 100 * time.Millisecond
 
-// nextBeat returns the first multiple of beat that is not before t. Periods are whole seconds, so the following calls
-// are at multiples of beat as well.
+// nextBeat returns the first aligned time that is not before t. Periods are whole seconds, so the following calls are
+// also aligned.
 func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }

@@ -133,7 +133,7 @@ func (uncounted) ObserveResolved(string, string, time.Duration) {}
 // the UID. A grant is stored before it takes effect. As during admission, other pods are preempted for a critical pod.
 // After an error the caller must call Allocate again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
-	select { // decisions are serialized, so that each one sees the results of the earlier ones
+	select { // each decision depends on the results of the earlier decisions
 	case p.allocating <- struct{}{}:
 		defer func() { <-p.allocating }()
 	case <-ctx.Done():
@@ -146,7 +146,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	var err error
 	if room.critical != nil {
 		if err = p.preemptAll(ctx, room.Victims, room.critical); err != nil {
-			p.release(podUpdated) // decide again: if no pod ends, nothing else would cause it
+			p.release(podUpdated) // otherwise, if no pod ends, nothing would cause another decision
 		}
 	}
 	if len(granted) > 0 {

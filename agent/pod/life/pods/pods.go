@@ -97,7 +97,7 @@ type Pods struct {
 	outbox Outbox                // nil on a node without a control plane
 	dirty  *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
 
-	mu       sync.Mutex // never held during I/O
+	mu       sync.Mutex // never locked during I/O
 	verdicts map[types.UID]verdict
 	freed    uint64 // number of changes after which a refused pod may fit
 	refused  uint64 // number of refusals that another pod may have caused

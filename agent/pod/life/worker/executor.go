@@ -189,7 +189,7 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) 
 // then wakes the waiting pods with Set.Retry.
 func (e *Executor) ImagesChanged() { e.images.forget() }
 
-// withAddresses returns a copy of the pod whose status has the addresses of the pod and the node.
+// withAddresses returns a copy of the pod, with the addresses of the pod and the node in its status.
 func withAddresses(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	out := *pod
 	ips := n.IPs

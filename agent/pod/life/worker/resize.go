@@ -51,7 +51,8 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	return e.cfg.Hooks.Shrink(ctx, pod)
 }
 
-// lessFirst sorts containers so that those whose resources decrease come first. This makes room for the others.
+// lessFirst sorts containers so that containers whose resources decrease come first. Their resources are then available
+// to the other containers.
 func lessFirst(in plan.Input, list []plan.Container) []plan.Container {
 	rank := func(c plan.Container) int {
 		switch want := in.Sizes[c.Name]; {

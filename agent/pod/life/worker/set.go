@@ -19,7 +19,7 @@ import (
 // Wanted contains a pod as its source wants it, and the node's decisions about the pod.
 type Wanted struct {
 	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
-	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
+	// the version of the pod or its resources change, and then a new pointer. Workers compare the pointers.
 	Pod         *v1.Pod
 	Deleting    bool          // the pod is to end, and then to be forgotten
 	Grace       time.Duration // grace period of the deletion

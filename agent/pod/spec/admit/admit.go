@@ -278,8 +278,8 @@ func checkResources(h *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths, those
-// of other resources in their usual unit.
+// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths of a
+// CPU. Amounts of other resources are in their usual unit.
 type shortage struct {
 	name               v1.ResourceName
 	asked, taken, have int64

@@ -128,8 +128,8 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 		each(wanted.Containers, allocated.Containers)
 }
 
-// differs reports whether the wanted request or limit of a resource is not the allocated one,
-// for the pod or any container.
+// differs reports whether the wanted request or limit of a resource differs from the allocated one, for the pod or any
+// container.
 func differs(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
 	return anyResource(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
 		request, limit := want.Requests[name], want.Limits[name]
