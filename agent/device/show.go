@@ -58,7 +58,7 @@ func (d *Devices) Show(all bool) ([]api.Device, error) {
 	return withParts(out)
 }
 
-// users lists the containers that have a device, by resource and ID.
+// users lists the containers that have each device, by resource and device ID.
 func (d *Devices) users() map[[2]string][]string {
 	users := map[[2]string][]string{}
 	for _, h := range d.Manager.Holdings() {

@@ -35,7 +35,7 @@ func NewPlugins() *Plugins {
 	}
 }
 
-// Collectors returns all metrics. The function claims returns the number of resource claims in use.
+// Collectors returns all metrics, including the given collector of resource claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
 	return append(p.PodResources.collectors(), p.registered, p.allocated, p.operations, p.called, claims)
 }
@@ -58,7 +58,8 @@ func (p *Plugins) DRACall(driver, method, code string, took time.Duration) {
 	p.called.WithLabelValues(driver, method, code).Observe(took.Seconds())
 }
 
-// Claims returns the number of resource claims in use, by driver and in total.
+// Claims is a collector of the number of resource claims in use. The function returns this number by driver and in
+// total.
 type Claims func() (drivers map[string]int, all int)
 
 var claimsInUse = prometheus.NewDesc("dra_resource_claims_in_use",

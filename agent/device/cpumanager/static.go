@@ -275,7 +275,7 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g A
 	if n == 0 {
 		return nil
 	}
-	// Assigned CPUs are kept even if full-pcpus-only was set since then, as in a kubelet from 1.37 on.
+	// A container keeps its CPUs even if full-pcpus-only was set after the assignment, as in a kubelet from 1.37 on.
 	if _, has := g[pod.UID][ctr.Name]; has {
 		return nil
 	}

@@ -20,7 +20,7 @@ type selection struct {
 	missing int           // number of CPUs that are still to be selected
 	// nodesFirst is set if no socket has more than one NUMA node. A node is then the larger unit.
 	nodesFirst bool
-	spread     bool // distribute the CPUs over cores instead of filling cores
+	spread     bool // distribute the CPUs over all cores
 }
 
 func newSelection(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *selection {
@@ -87,7 +87,7 @@ func (p *selection) caches() (out []int) {
 	return out
 }
 
-// takeWhole selects each unit whose CPUs are all free, while at least that many CPUs are still to be selected.
+// takeWhole selects units whose CPUs are all free. It skips a unit that has more CPUs than are still missing.
 func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.IDs()) {
@@ -136,8 +136,8 @@ func (p *selection) takePart(cache int) {
 	}
 }
 
-// takeSingle selects single CPUs. It starts with the cores that are partly in use, or distributes the CPUs over all
-// cores if spread is set.
+// takeSingle selects single CPUs. It starts with the cores that are partly in use. If acrossCores is set, it
+// distributes the CPUs over all cores instead.
 func (p *selection) takeSingle() {
 	var order []int
 	if p.spread {
@@ -246,9 +246,9 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balance returns the set of nodes, of the given size, that leaves the free CPUs distributed most evenly. If the CPUs
-// cannot be divided equally among these nodes, the result remainder contains the nodes that provide the rest. The result
-// best is nil if no such set has enough free CPUs.
+// balance returns the nodes that provide the CPUs: the set of size nodes that leaves the remaining free CPUs
+// distributed most evenly. The set is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided
+// equally, it also returns the nodes of the set that provide the remaining CPUs.
 func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	subsets(nodes, size, func(subset []int) {
@@ -293,8 +293,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter returns the deviation of the free CPUs after the given nodes have provided the CPUs that are still
-// missing (rest), in turn. It returns false if these nodes have too few free CPUs.
+// deviationAfter returns the standard deviation of the free CPUs after the given nodes have provided the missing CPUs,
+// one group of CPUs from each node in turn. It returns false if these nodes have too few free CPUs.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {
@@ -329,7 +329,7 @@ func deviation(counts map[int]int) float64 {
 	return round(math.Sqrt(squares / float64(len(counts))))
 }
 
-// subsets calls visit for each subset of the given size, in order. A subset is valid only during the call.
+// subsets calls a function for each subset of the given size. The subset is valid only during that call.
 func subsets(items []int, size int, visit func([]int)) {
 	subset := make([]int, 0, size)
 	var walk func(rest []int)

@@ -170,8 +170,8 @@ func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at top
 	return nil
 }
 
-// End stores the allocation, together with the rows in the parameter more, in one transaction. If err is not nil or the
-// rows cannot be stored, End revokes the allocation and returns the error.
+// End stores the allocation, together with the given additional rows, in one transaction. If err is not nil or the rows
+// cannot be stored, End revokes the allocation and returns the error.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
@@ -186,7 +186,7 @@ func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices
 // container ends before the next container starts.
 type spares map[string]map[string]bool
 
-// add adds the devices of an init container, or removes the devices of another container.
+// add adds the devices of an init container. If the container is not an init container, it removes the devices.
 func (s spares) add(w deviceRequest, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
@@ -209,9 +209,8 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	return nil
 }
 
-// finish confirms the granted devices if success is true, and revokes them otherwise. The parameter short is the value of
-// m.shortages when the allocation began. If another pod has lacked devices since then, finish calls Changed after it has
-// revoked devices.
+// finish confirms the granted devices if success is true, and revokes them otherwise. After revoking devices, it calls
+// Changed if another pod has lacked devices since the allocation began, when m.shortages had the value short.
 func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
@@ -298,8 +297,8 @@ func providerOf(l *Link) Provider {
 	return l.provider
 }
 
-// available lists the healthy devices that a container may get. The result reused contains devices that it can reuse from
-// an init container of its pod. The result free contains devices that are not allocated. The caller holds mu.
+// available returns two lists of healthy devices that a container may get: the devices that it can reuse from an init
+// container of its pod, and the devices that are not allocated. The caller holds mu.
 func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {
@@ -325,7 +324,8 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 	return reused, free
 }
 
-// pick selects devices: reused ones first, then preferred ones, then any others. The caller holds mu.
+// pick selects devices in this order: devices that the pod can reuse, devices that the provider prefers, other free
+// devices. The caller holds mu.
 func (m *Manager) pick(w deviceRequest, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {

@@ -19,7 +19,7 @@ type Device struct {
 // weight returns the approximate memory of a listed device in bytes.
 func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight returns the weight of the devices of all resources except the resource but. The caller holds mu.
+// listedWeight returns the total weight of the devices of all resources except the given resource. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {

@@ -130,9 +130,10 @@ func (m *Manager) hasNUMA(name string) bool {
 	return false
 }
 
-// availableNear does the same as available, but prefers devices of the NUMA nodes in the set at, where zero means any
-// node. If these nodes have more free devices than needed, the result free contains only their devices. Otherwise the
-// result must also contains all their free devices, and the result free contains the others. The caller holds mu.
+// availableNear is like availableDevices, but prefers devices of the given NUMA nodes. Zero means any node. It returns
+// the devices that must be selected, and the devices from which to select the rest. If the NUMA nodes have more free
+// devices than needed, the rest is selected from these only. Otherwise all these free devices must be selected, and the
+// rest is selected from the other free devices. The caller holds mu.
 func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.available(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {

@@ -36,8 +36,8 @@ type plugin struct {
 	stop             context.CancelCauseFunc
 }
 
-// dial connects to a plugin and requests its options. If the plugin returns no options, dial uses those that the plugin
-// sent with its registration.
+// dial connects to a plugin and requests its options. If the plugin returns no options, the options from its
+// registration are used.
 func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)
 	if err == nil && fi.Mode().Type() != os.ModeSocket {

@@ -208,7 +208,8 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 // size returns the number of bytes that a device's health occupies.
 func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
-// driverHealthSize returns the number of a driver's devices whose health is stored, and the bytes that it occupies.
+// driverHealthSize returns the number of a driver's devices whose health is stored, and the size of this health in
+// bytes.
 func driverHealthSize(d *driver) (devices, bytes int) {
 	for k, c := range d.health {
 		bytes += k.size(c)
@@ -216,9 +217,9 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 	return len(d.health), bytes
 }
 
-// dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if that is not
-// more space than the health of the driver reporter occupies. So no driver can prevent that the health of other drivers
-// is stored. It returns the affected pods. The caller holds mu.
+// dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if the health
+// of the driver reporter occupies as much space. So no driver can keep the health of other drivers from being stored.
+// It returns the affected pods. The caller holds mu.
 func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {
@@ -244,8 +245,8 @@ func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	return m.podsWith(largest.name, forgotten)
 }
 
-// healthSize returns the number of all drivers' devices whose health is stored, and the bytes that it occupies. The
-// caller holds mu.
+// healthSize returns the number of devices, of all drivers, whose health is stored, and the size of this health in
+// bytes. The caller holds mu.
 func (m *Manager) healthSize() (devices, bytes int) {
 	for _, drivers := range m.drivers {
 		for _, d := range drivers {

@@ -104,7 +104,7 @@ func healthService(p plugins.Plugin) string {
 	return ""
 }
 
-// Register implements plugins.Handler. An older instance of the same driver may stay registered meanwhile.
+// Register implements plugins.Handler. An older instance of the same driver may still be registered.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
 	if err != nil {
@@ -218,7 +218,7 @@ func (m *Manager) driver(name string) *driver {
 	return m.latestLocked(name)
 }
 
-// latestLocked does the same as driver. The caller holds mu.
+// latestLocked does the same as latestDriver. The caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {

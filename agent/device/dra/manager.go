@@ -45,7 +45,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
+// Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
 type Slices interface {
 	DriverConnected(driver string)
 	DriverGone(driver string)
@@ -55,7 +55,7 @@ type Slices interface {
 type Counter interface {
 	// DRAOperation observes an operation on all claims of a pod. Its name is PrepareResources or UnprepareResources.
 	DRAOperation(name string, failed bool, took time.Duration)
-	// DRACall observes one call to a driver. The parameter code is the name of the gRPC status code.
+	// DRACall observes one call to a driver. The code is the name of the gRPC status code.
 	DRACall(driver, method, code string, took time.Duration)
 }
 

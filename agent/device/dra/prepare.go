@@ -78,8 +78,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 	return nil
 }
 
-// claim returns the claim of a pod that n names. If that claim is not prepared for the pod yet, the method reads the
-// object and checks that it is reserved for the pod.
+// claim returns the claim of a pod to which n refers. If the claim is not recorded for the pod yet, it reads the
+// ResourceClaim and checks that it is reserved for the pod.
 func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	c := m.find(pod, n.Name)
@@ -126,8 +126,8 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	return c, nil
 }
 
-// inUse reports whether the object is still reserved for a pod for which the claim is prepared. If not, the claim may
-// have been allocated to other devices in the meantime. The caller holds Manager.mu.
+// inUse reports whether the object is still reserved for a pod for which the claim is prepared. If it is not, other
+// devices may have been allocated to the ResourceClaim in the meantime. The caller holds Manager.mu.
 func (c *claim) inUse(obj *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(obj.Status.ReservedFor,
 		func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// glob calls found for each path in /dev that matches a pattern of the configuration. The parameter path of found is the
-// matching path, and node is the path of its device node. The two differ for a symbolic link. glob does not follow links
-// to directories, such as /dev/fd, and ignores nodes outside of /dev.
+// glob calls a function for each path in /dev that matches a pattern of the configuration. It passes the matching path
+// and the path of the device node, which differ for a symbolic link. Links to directories, such as /dev/fd, are not
+// followed. Links to device nodes outside of /dev are ignored.
 func (h host) glob(pattern string, found func(path, node string)) {
 	h.expand("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
 		switch {

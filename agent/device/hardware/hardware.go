@@ -64,7 +64,7 @@ type Hardware struct {
 	found     [][]*unit  // by class
 	kept      []WithheldDevice
 	missing   map[heldDevice]bool
-	published bool                 // publish has been called before
+	published bool                 // the devices have been published before
 	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 
@@ -123,8 +123,8 @@ func (h *Hardware) Poke() {
 	}
 }
 
-// Run watches for devices that are plugged in or removed until ctx ends. If uevents or /dev cannot be watched, it
-// uses only the other one.
+// Run watches for devices that are plugged in or removed until ctx ends. If it cannot receive uevents, it only watches
+// /dev. If it cannot watch /dev, it only receives uevents.
 func (h *Hardware) Run(ctx context.Context) error {
 	if h == nil {
 		return nil

@@ -19,7 +19,7 @@ type identity struct {
 // An anchor is the nearest piece of hardware with a stable name.
 type anchor struct{ dir, name string }
 
-// buses are the buses whose devices have stable names, by address, slot or port.
+// buses contains the buses whose devices have stable names, by address, slot or port.
 var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true,
 	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 
@@ -54,8 +54,8 @@ func (f *finder) identify(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of a device that is part of a USB device. The parameters sys and dir are their
-// directories.
+// usbIdentity returns the identity of a device that is part of a USB device. The directory of the device is sys, and
+// the directory of the USB device is dir.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.attribute(dir, "idVendor")), cleanName(f.attribute(dir, "idProduct")))

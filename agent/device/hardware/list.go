@@ -57,8 +57,8 @@ func (h *Hardware) Serves(resource string) bool {
 // UnitOf returns the ID of the unit that a device ID of the Manager belongs to.
 func UnitOf(device string) string { return unitOf(device) }
 
-// A Part is a device node with the attributes that the configuration can match. A USB device itself reports its
-// attributes, and they are not verified.
+// A Part is a device node with the attributes that the configuration can match. A USB device reports its own
+// attributes, which are not verified.
 type Part struct {
 	Path                    string
 	Subsystem, Driver       string

@@ -12,9 +12,9 @@ import (
 // A finder matches devices with resources during one scan.
 type finder struct {
 	host
-	all   map[number]*node  // the devices in /sys and those that only path patterns found
+	all   map[number]*node  // the devices in /sys, and other devices that match a path pattern
 	used  map[number]string // how the host uses its block devices; nil until it is needed
-	exact map[number]bool   // the configuration names the device explicitly; see refusal
+	exact map[number]bool   // the configuration names the device explicitly; see withheldReason
 }
 
 // find returns the nodes of each class, in the order of the classes, and the devices that match a class but are withheld.

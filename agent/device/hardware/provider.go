@@ -53,8 +53,8 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 	return &a, p.h.history.record(ctx, p.holder(r), units, held)
 }
 
-// PreferredDevices implements devicemanager.Preferrer. It prefers different units, and among shared units those with the
-// fewest users.
+// PreferredDevices implements devicemanager.Preferrer. It prefers different units. Among shared units, it prefers the
+// units with the fewest users.
 func (p *provider) PreferredDevices(_ context.Context, c devicemanager.Choice) ([]string, error) {
 	free, has := map[string]int{}, map[string]bool{}
 	for _, slot := range c.Available {

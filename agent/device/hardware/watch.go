@@ -46,8 +46,8 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	return w, nil
 }
 
-// refresh updates the watched directories. It reports whether it has added a directory, because nodes may have appeared
-// there before it was watched.
+// refresh updates the watched directories. It returns true if it has added a directory. The caller must then scan
+// again, because nodes may have appeared in the directory before it was watched.
 func (w *watch) refresh(udev bool) (fresh bool, err error) {
 	want := map[string]bool{w.absolutePath("/dev"): true}
 	if udev {

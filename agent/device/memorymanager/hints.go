@@ -79,7 +79,7 @@ func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assign
 	return out
 }
 
-// mixesGroups reports whether a node of the set m already belongs to a group that contains other nodes than m.
+// mixesGroups reports whether a node in m already belongs to a group of nodes that differs from m.
 func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false

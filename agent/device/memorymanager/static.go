@@ -32,8 +32,8 @@ type Static struct {
 // Reserved contains the option reservedMemory, by NUMA node.
 type Reserved map[int]v1.ResourceList
 
-// New returns the policy. Like a kubelet, it fails unless the reservations of all nodes add up
-// to the node's reserved memory and huge pages.
+// New returns the policy. Like a kubelet, it fails unless the reservations of all NUMA nodes add up to the reserved
+// memory and huge pages of the machine.
 func New(m topology.Machine, by Reserved, reserved v1.ResourceList) (*Static, error) {
 	s := &Static{ids: m.IDs(), total: map[int]map[v1.ResourceName]uint64{}}
 	sum := v1.ResourceList{}

@@ -197,7 +197,7 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 
 // rows returns the rows with the pod's CPUs and memory.
 func (d *draft) rows() (out []store.Devices, err error) {
-	now := time.Now().UnixMicro() // load sorts the rows by this time
+	now := time.Now().UnixMicro() // loadRows sorts the rows by this time
 	for i, ctr := range containers(d.pod) {
 		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
 			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// counters counts the requests for one kind of resource, and those that failed.
+// counters contains the number of requests for one kind of resource, and the number of failed requests.
 type counters struct{ requests, errors prometheus.Counter }
 
 // metrics contains the metrics of a kubelet's CPU, memory and topology managers.

@@ -56,7 +56,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// metaPolicy is the key under which the value of type policies is stored.
+// metaPolicy is the key under which the names of the policies are stored.
 const metaPolicy = "pinning"
 
 // The names of the resources in the rows. No device can have these names.

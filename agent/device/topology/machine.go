@@ -25,7 +25,7 @@ type Machine struct {
 	Nodes []Node // sorted by ID; at least one
 }
 
-// collect returns the set of a property's values. The function of returns the value for a CPU, and keep selects the CPUs.
+// collect returns the set of values that a function returns for the CPUs for which keep returns true.
 func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {

@@ -24,7 +24,7 @@ const (
 // a decision grows exponentially with the number of nodes.
 const defaultMaxNodes = 8
 
-// Options are the options of the topology manager.
+// Options contains the options of the topology manager.
 type Options struct {
 	PreferClosest bool // prefer-closest-numa-nodes
 	MaxNodes      int  // max-allowable-numa-nodes
@@ -119,8 +119,8 @@ func flatten(list []Hints) (rows [][]Hint) {
 	return rows
 }
 
-// bestMerged returns the best combination of one hint for each resource. It does not keep every combination. It keeps
-// only the different results (nodes and preference) of combining the hints of the resources considered so far.
+// bestMerged returns the best combination of one hint for each resource. It does not store every combination. For the
+// resources considered so far, it stores only the different results (nodes and preference).
 func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask
@@ -191,9 +191,10 @@ func narrowestMask(row []Hint) (out Mask) {
 	return out
 }
 
-// isBetter reports whether a is better than b. A hint is better if it is preferred and the other is not. If neither is
-// preferred, the one with exactly minNodes nodes is better. If neither has minNodes nodes and one has more than that, the
-// one with fewer nodes is better. Otherwise the one with more nodes is better.
+// isBetter reports whether a is better than b. A preferred hint is better than a hint that is not preferred. If both
+// are preferred, or have the same number of nodes, isCloser decides. Otherwise a hint with exactly minNodes nodes is
+// better. If neither has minNodes nodes, the hint with fewer nodes is better. But if both have fewer than minNodes
+// nodes, the hint with more nodes is better.
 func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -210,9 +211,9 @@ func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer reports whether the set a is better than the set b because its nodes are fewer or closer together. If both have
-// the same number of nodes, closer compares the distances between the nodes, provided that prefer-closest-numa-nodes is
-// set, and then the values of the sets.
+// closer reports whether the nodes of the set a are fewer or closer together than the nodes of the set b. If both sets
+// have the same number of nodes and prefer-closest-numa-nodes is set, it compares the distances between the nodes. If
+// the sets are still equal, it compares their values.
 func (p *Policy) closer(a, b Mask) bool {
 	if p.options.PreferClosest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {

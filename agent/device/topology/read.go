@@ -20,9 +20,10 @@ const (
 	maxNode = 64 // the number of bits of a Mask
 )
 
-// Read reads the online CPUs and the NUMA nodes from the root sys of /sys. If the kernel does not report NUMA nodes,
-// there is one node with the given memory and huge pages, in bytes by page size. If /sys does not contain the position of
-// a CPU, the CPU is its own core in socket 0, shares a cache with its socket, and belongs to the first node.
+// Read reads the online CPUs and the NUMA nodes from /sys. If the kernel does not report NUMA nodes, it returns one
+// node with the given memory and the given huge pages, which are in bytes by page size. If /sys does not contain the
+// position of a CPU, the CPU is its own core in socket 0, shares a cache with its socket, and belongs to the first
+// node.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {

@@ -76,8 +76,8 @@ func (l *Links) Release(_ context.Context, uid types.UID) error {
 	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
 }
 
-// Sweep removes links whose log no longer exists, and links of pods for which the function keep
-// returns false.
+// Sweep removes links whose log no longer exists. It also removes the links of pods that need not be kept, as decided
+// by the given function.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +144,7 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes the pod's links for whose target the function unwanted returns true. The caller
-// holds mu.
+// remove removes the links of a pod whose targets are unwanted, as decided by the given function. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error

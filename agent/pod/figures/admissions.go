@@ -69,8 +69,8 @@ func levelOf(spec *v1.PodSpec) string {
 	return ""
 }
 
-// rejection returns the value of the metric's label for a reason, as in a kubelet. All extended resources
-// share one value, and so do all unknown reasons. Otherwise pods could create an unlimited number of metrics.
+// rejection returns the value of the metric's label for a reason, as in a kubelet. All extended resources share one
+// value. All unknown reasons share another value. Otherwise pods could create an unlimited number of metrics.
 func rejection(reason string) string {
 	switch reason {
 	case "AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu",

@@ -14,13 +14,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Figures counts what the node does with pods, in metrics with a kubelet's names.
+// Figures contains the metrics of pods. Their names are the same as in a kubelet.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type Figures struct {
 	operations         Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
-	mapped, unmapped   prometheus.Counter // pods with a user namespace: all, and those that failed
+	mapped, unmapped   prometheus.Counter // starts of sandboxes with a user namespace: all, and the failed ones
 	containers         containers
 	seen, created, sli prometheus.Histogram // durations of pod starts
 	since              time.Time            // pods that started earlier are not counted
@@ -40,7 +40,8 @@ type Operations interface {
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New returns Figures that start at zero. The parameter unified is true on cgroup v2. began is when the agent started.
+// New returns Figures that start at zero, for an agent that started at the time began. On a machine with cgroup v2,
+// unified is true.
 func New(o Operations, unified bool, began time.Time) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {

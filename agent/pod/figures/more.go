@@ -51,8 +51,8 @@ func (w *Watches) collectors() []prometheus.Collector {
 	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod, w.least, w.low, w.rotated}
 }
 
-// ObserveRelist records that the runtime's state was listed. The parameter before is the time
-// of the previous list.
+// ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list, which
+// ended at the time before.
 func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
@@ -73,7 +73,7 @@ func (w *Watches) Protected(guaranteed, burstable int64) {
 	w.low.WithLabelValues().Set(float64(burstable))
 }
 
-// Rotated records that a serving certificate was replaced, and the age of the former one.
+// Rotated records that a serving certificate was replaced, and the age of the replaced certificate.
 func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
 
 // RequestObserver returns a function that records a request to the API server. The function host returns the

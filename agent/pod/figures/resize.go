@@ -50,8 +50,8 @@ func (r *Resizes) CountInfeasible(detail string) { r.infeasible.WithLabelValues(
 // CountAccepted counts a deferred resize that was then accepted.
 func (r *Resizes) CountAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
-// ObserveResolved records for how long a resize was deferred. The parameter resolution is the outcome:
-// accepted, reverted or terminated.
+// ObserveResolved records for how long a resize was deferred. The outcome, called the resolution, is accepted, reverted
+// or terminated.
 func (r *Resizes) ObserveResolved(resolution, priority string, after time.Duration) {
 	r.deferred.WithLabelValues(resolution, priority).Observe(after.Seconds())
 }

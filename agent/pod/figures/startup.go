@@ -80,7 +80,8 @@ func (s *Startup) Ready() {
 	})
 }
 
-// change calls record and changes the state if the present state is from.
+// change changes the state and calls record with the current uptime. It does nothing if the current state is not the
+// expected one.
 func (s *Startup) change(from, to startupState, record func(now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ func (i *ImageVolumes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{i.requested, i.mounted, i.failed, i.features}
 }
 
-// Feature sets whether a feature is enabled. The parameter stage is ALPHA, BETA or empty.
+// Feature sets whether a feature is enabled. The stage of the feature is ALPHA, BETA or empty.
 func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	v := 0.0
 	if on {
@@ -42,8 +42,8 @@ func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	i.features.WithLabelValues(name, stage).Set(v)
 }
 
-// image counts the image volumes of a container after an attempt to start the container. The parameter err is
-// the result of the attempt.
+// image counts the image volumes of a container after an attempt to start the container. The result of the attempt is
+// err.
 func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
 	if pod == nil {
 		return

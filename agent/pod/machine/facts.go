@@ -73,7 +73,8 @@ func (a *Reporter) inUse() []v1.UniqueVolumeName {
 }
 
 // Facts returns the current facts for the Node object. It must not be called concurrently. It is called every few
-// seconds, so facts that do not change are read only once. https://kubernetes.io/docs/reference/node/node-status/
+// seconds, so facts that do not change are read only once.
+// https://kubernetes.io/docs/reference/node/node-status/
 func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	id, err := a.identity()
 	if err != nil {
@@ -109,8 +110,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
-// declaredFeatures returns the features that the Node declares, sorted. A pod that requires one of them is
-// scheduled to this node, or resized, only if the Node lists it (KEP-5328).
+// declaredFeatures returns the features that the Node declares, sorted. A pod that requires such a feature is scheduled
+// to this node, or resized, only if the Node lists the feature (KEP-5328).
 func declaredFeatures(bindOptions bool) []string {
 	all := []string{
 		webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
@@ -137,8 +138,8 @@ type engine struct {
 	bindOptions bool // the runtime supports mount options
 }
 
-// runtime returns the data that the container runtime reports. If the runtime does not respond, runtime returns the
-// last known data. NotReady then reports the failure.
+// runtime returns the data that the container runtime reports. If the container runtime does not respond, the method
+// returns the last known data, and NotReady reports the failure.
 func (a *Reporter) runtime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
@@ -211,8 +212,8 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 }
 
 // throttlePaths lists the files in which the kernel counts the thermal throttling of CPUs. They are hidden from
-// containers, because a program could infer from them what another program does. A kubelet masks those of them that
-// exist when it starts.
+// containers, because a program could infer the activity of other programs from these counts. A kubelet masks the files
+// that exist when it starts.
 func throttlePaths(root string) []string {
 	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is valid
 	for i := range found {

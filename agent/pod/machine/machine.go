@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// nodeFresh is the time for which the node's addresses and resolv.conf are cached. They are read on use and
-// not periodically.
+// nodeFresh is the time for which the node's addresses and resolv.conf are cached. The agent reads them when they are
+// needed, and not periodically.
 const nodeFresh = 10 * time.Second
 
 // A Machine provides the facts about the machine that pods need.
@@ -200,7 +200,7 @@ func (n *Machine) IPs() (out []netip.Addr) {
 	return out
 }
 
-// addresses returns the addresses from --node-ip. Without the flag, it returns those of the default route (see
+// addresses returns the addresses from --node-ip. Without the flag, it returns the addresses of the default route (see
 // package address). If the kernel does not respond, it returns the last addresses that were found.
 func (n *Machine) addresses() (out []string) {
 	for _, ip := range n.cfg.Node.IPs {

@@ -33,9 +33,9 @@ const (
 	PullSettle = 2 * time.Second
 )
 
-// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no
-// delay. The delay of the second restart is 10 s, and doubles with each further restart. The parameter most
-// is the maximum delay; 0 means 5 min.
+// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no delay. The
+// delay of the second restart is 10 s, and doubles with each further restart. The maximum delay is most, or 5 min if
+// most is 0.
 func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
@@ -95,9 +95,9 @@ func nextStreak(c Container) uint32 {
 	return c.Streak + 1
 }
 
-// NextStart returns the time at which a container that has ended may start again, and the delay since its
-// end. The parameter most is Input.CrashMax. A container that ended with its shim is delayed by a second,
-// because it may have caused the shim's end.
+// NextStart returns the time at which a container that has ended may start again, and the delay since its end. The
+// maximum delay is most, as in CrashDelay. A container that ended with its shim is delayed by a second, because it may
+// have caused the shim's end.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
 	if endedWithShim(c) {
 		return c.FinishedAt.Add(sandboxPause), sandboxPause

@@ -81,10 +81,10 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	}
 }
 
-// keepOrStop lets a container run or stops it. If the container's definition has changed, it is stopped only
-// if the parameter replace is true, which is false for init containers that run to completion. The first
-// matching case applies. Cases in which the container runs again come first. In these cases its end is not
-// counted as a crash, and its restart policy does not matter.
+// keepOrStop lets a container run or stops it. If replace is false, it does not stop a container because of a changed
+// definition or a resize. This is the case for init containers that run to completion. The first matching case applies.
+// Cases in which the container runs again come first. In these cases its end is not counted as a crash, and its restart
+// policy does not matter.
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
@@ -218,8 +218,8 @@ func mainsEnded(in Input) bool {
 	return true
 }
 
-// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. If not, it sets the wake-up
-// time to the deadline.
+// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. Before the deadline, it sets the
+// wake-up time to the deadline.
 func (p *planner) checkDeadline() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false

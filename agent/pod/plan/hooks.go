@@ -16,7 +16,8 @@ import (
 //	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
 //
 // If the agent restarts before it has stored that a hook has returned, the hook runs again. So each hook runs at
-// least once. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+// least once.
+// https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
 // PostStartRunning reports whether a container has a postStart hook that has not returned yet.
 func PostStartRunning(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }

@@ -191,8 +191,8 @@ func (p *planner) mustWait(op Op) bool {
 	return false
 }
 
-// update starts Update if the current spec has not been passed to the hooks. Update cannot run at the same
-// time as other actions, so Decide calls update before it adds any other action.
+// update starts Update if the current spec has not been passed to the hooks. Update cannot run at the same time as
+// actions on containers, so Decide adds it before them.
 func (p *planner) update() {
 	if p.Applied != "" && p.Applied != p.Spec {
 		p.start(Action{Op: Update, Hash: p.Spec})

@@ -142,9 +142,8 @@ func (p *planner) isRunning() bool {
 	return slices.ContainsFunc(p.Observed.Sandboxes, ready) || slices.ContainsFunc(p.Observed.Containers, Container.MayRun)
 }
 
-// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it
-// keeps the newest container, and as many older containers that have ended as DeadLimit allows, by default
-// one.
+// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it keeps the
+// newest container. It also keeps as many older containers that have ended as DeadLimit allows. The default is one.
 func (p *planner) removeUnneeded() {
 	for _, c := range p.Observed.Containers {
 		newest, _ := p.Observed.Newest(c.Name)

@@ -24,7 +24,8 @@ const (
 // maxMessage is the maximum length of an event's message, in bytes.
 const maxMessage = 1 << 10
 
-// maxTries is the maximum number of times that a call is made while it returns an error instead of an answer.
+// maxTries is the maximum number of attempts of a call. A call is repeated only if it returns an error instead of an
+// answer.
 const maxTries = 3
 
 // A question contains the arguments of one call of a probe.
@@ -126,8 +127,8 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event if an answer is an error, a warning or a failure. If the parameter early is true,
-// the container is still starting, and a failure is ignored.
+// record records an event if an answer is an error, a warning or a failure. While the container is still starting
+// (early), it ignores a failure.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {

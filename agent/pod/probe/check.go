@@ -60,8 +60,8 @@ type check struct {
 	target     call.Target
 	due        time.Time     // time of the next call
 	index      int           // index in the queue, or -1
-	steady     time.Time     // end of the starting phase, in which the interval between calls is gap and failures do not count
-	gap        time.Duration // interval between calls before steady; it doubles with each call
+	steady     time.Time     // end of the starting phase, in which calls are more frequent and failures do not count
+	gap        time.Duration // interval between calls in the starting phase; it doubles with each call
 	flight     *flight       // the running call, or nil
 	lastResult verdict       // result of the last call
 	inRow      int32         // number of consecutive calls with that result
@@ -73,7 +73,7 @@ type check struct {
 	counts  counts
 }
 
-// A flight is a running call.
+// A flight is a call of a probe that is in progress.
 type flight struct {
 	check  *check
 	began  time.Time

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Metrics of probes, with a kubelet's names.
+// Metrics of probes. Their names are the same as in a kubelet.
 var (
 	totalDesc = prometheus.NewDesc("prober_probe_total", "probes of containers by their result",
 		[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}, nil)
@@ -16,7 +16,7 @@ var (
 		[]string{"probe_type", "container", "pod", "namespace"}, nil)
 )
 
-// buckets are prometheus.DefBuckets.
+// buckets contains the same values as prometheus.DefBuckets.
 var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // counts contains the metrics of one check. It uses 80 bytes, while an entry of a vector of histograms uses 2 KiB.

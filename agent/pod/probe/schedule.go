@@ -41,12 +41,12 @@ func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, 
 	}
 }
 
-// beat is the interval to whose multiples regular calls are aligned. Calls at the same point in time wake up
-// the CPU less often.
+// beat is the interval to which regular calls are aligned. Calls of several probes at the same time wake up the CPU
+// less often.
 const beat = 100 * time.Millisecond
 
-// nextBeat returns the first multiple of beat that is not before t. Periods are whole seconds, so the following calls
-// are at multiples of beat as well.
+// nextBeat returns the first aligned time that is not before t. Periods are whole seconds, so the following calls are
+// also aligned.
 func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }

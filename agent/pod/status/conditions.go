@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// setConditions sets the same five conditions as a kubelet. It keeps conditions of other
-// owners.
+// setConditions sets the same five conditions as a kubelet. It keeps the conditions that other components have set.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 	ours := []v1.PodCondition{m.readyToStartCondition(), m.initializedCondition(st), m.readyCondition(st), m.containersReady(st),
@@ -68,8 +67,9 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
-// disruptionMessage returns the message of the condition DisruptionTarget if the node itself ends the pod, in
-// favour of other pods or because of a shutdown. Otherwise it returns "".
+// disruptionMessage returns the message of the condition DisruptionTarget, or "" if the pod does not get this
+// condition. The pod gets it if it was preempted, if its End has Disrupted set, or if it ends because of a shutdown of
+// the machine.
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 func (m *maker) disruptionMessage() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {

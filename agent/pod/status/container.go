@@ -60,8 +60,8 @@ func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Conta
 	}
 }
 
-// state returns the state of a container. The parameter c is the zero value, whose state is Created, if the
-// runtime has no such container.
+// state returns the state of a container. If the runtime has no such container, c is the zero value, whose state is
+// Created.
 func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
@@ -151,9 +151,9 @@ func (m *maker) noneWillStart() bool {
 	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run
-// again after the boot. It is the previous status, changed so that the container is not running. The result
-// is nil if the container had no status.
+// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run again after
+// the boot. It is the previous status, changed so that the container is not running. It returns nil if the container
+// had no status.
 func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		if st.Name != name {

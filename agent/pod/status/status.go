@@ -30,7 +30,7 @@ type Host struct {
 	MissingDevices func(pod types.UID) []string
 }
 
-// startTime returns the start time of a pod. It returns that of the previous status, unless this time is from
+// startTime returns the start time of a pod. It returns the start time in the previous status, unless this time is from
 // before the clock was set.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
@@ -193,8 +193,8 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// isInitialized reports whether the init containers have completed. A pod that was initialized stays so while
-// all its containers restart (KEP-5532).
+// isInitialized reports whether the init containers have completed. A pod that was initialized remains initialized
+// while all its containers restart (KEP-5532).
 func (m *maker) isInitialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.MainContainerCreated(m.in, m.sandbox) {
 		return true

@@ -85,7 +85,7 @@ func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAtt
 		u.Volume, a.Status.AttachError.Message))
 }
 
-// checkAttached returns an error with the reason why a volume is not attached, or nil if it is.
+// checkAttached returns an error with the reason why a volume is not attached. It returns nil for an attached volume.
 func checkAttached(a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.DeletionTimestamp != nil:

@@ -140,7 +140,7 @@ func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	return removeEmpty(filepath.Dir(path))
 }
 
-// removeEmpty removes an empty directory or an empty file. For one that contains data it returns an error.
+// removeEmpty removes an empty directory or an empty file. If the directory or file is not empty, it returns an error.
 func removeEmpty(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

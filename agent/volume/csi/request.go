@@ -34,7 +34,7 @@ func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	return o, nil
 }
 
-// checkLifecycle verifies that the driver supports persistent or inline volumes.
+// checkLifecycle verifies that the driver supports persistent volumes, or inline volumes if inline is true.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
 func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	mode := storagev1.VolumeLifecyclePersistent
@@ -115,7 +115,8 @@ func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (m
 }
 
 // addPodInfo adds information about the pod, and tokens, to a request if the CSIDriver object asks for them.
-// https://kubernetes-csi.github.io/docs/pod-info.html https://kubernetes-csi.github.io/docs/token-requests.html
+// https://kubernetes-csi.github.io/docs/pod-info.html
+// https://kubernetes-csi.github.io/docs/token-requests.html
 func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
 	req *spec.NodePublishVolumeRequest) error {
 	if o == nil {
@@ -196,7 +197,8 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 
 // SetsGroup reports whether the node must change the group of the volume's files to the pod's fsGroup. If it
 // returns false, the driver changes the group, or the CSIDriver object specifies that the group is not
-// changed. https://kubernetes-csi.github.io/docs/support-fsgroup.html
+// changed.
+// https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {

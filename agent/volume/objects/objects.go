@@ -165,8 +165,7 @@ func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chai
 	return o.Certs.Credentials(pod, volume, source)
 }
 
-// Deleted reports whether an object of the pod has been deleted. The parameter kind is ConfigMap or
-// Secret.
+// Deleted reports whether a ConfigMap or Secret of the pod has been deleted.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.sourceOf(pod).Deleted(pod, kind, name)
 }

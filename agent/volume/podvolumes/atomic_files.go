@@ -62,9 +62,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// write replaces the content of the directory by these files. The group with the ID gid can read them; -1
-// stands for no group. If write is interrupted, the old files stay valid, and the next call removes the
-// incomplete new ones.
+// write replaces the content of the directory by these files. The group with the ID gid can read them. If gid is -1,
+// there is no such group. If write is interrupted, the old files remain valid, and the next call removes the incomplete
+// new files.
 func (f files) write(dir string, gid int) error {
 	for name, file := range f {
 		if err := checkName(name); err != nil {

@@ -26,8 +26,8 @@ type Objects interface {
 	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
 	// Credentials returns the key and the certificate chain of a podCertificate source, as PEM.
 	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// Deleted reports whether the API server has deleted an object. The parameter kind is ConfigMap or
-	// Secret. The pod can still use the last copy of a deleted object.
+	// Deleted reports whether the API server has deleted a ConfigMap or Secret. The pod can still use the last copy of
+	// a deleted object.
 	Deleted(pod *v1.Pod, kind, name string) bool
 }
 

@@ -78,7 +78,8 @@ func (v *Volumes) releaseQuotas(points []string) {
 
 // mode returns the mode of a volume's directory. The default for a volume on disk is 0777. The default for a
 // file system in memory is 1777, the mode of /tmp. A kubelet has the same defaults. The volume may set
-// another mode. The pod's fsGroup may always write, and owns all new files. https://kep.k8s.io/5502
+// another mode. The pod's fsGroup may always write, and owns all new files.
+// https://kep.k8s.io/5502
 func (e emptyDir) mode(pod *v1.Pod, vol *v1.Volume) uint32 {
 	const sticky, groupWrites = 0o1000, 0o2770
 	mode := uint32(0o777)

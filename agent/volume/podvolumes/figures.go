@@ -32,8 +32,8 @@ var totalVolumesDesc = prometheus.NewDesc("volume_manager_total_volumes",
 	"number of volumes that pods require (desired_state_of_world) and that are set up (actual_state_of_world)",
 	[]string{"plugin_name", "state"}, nil)
 
-// Collectors returns the metrics of volumes. The function pods returns the pods with their
-// phases.
+// Collectors returns the metrics of volumes. The metrics are computed from the pods that the given function returns,
+// with their phases.
 func (v *Volumes) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{totalVolumes{v, pods}}
 }
@@ -81,8 +81,8 @@ func usesVolume(pod *v1.Pod, volume string) bool {
 	return false
 }
 
-// count returns the plugin's name of a volume and whether the volume is set up. A volume of a kind without a
-// directory, such as hostPath, counts as set up when the pod's directory for volumes exists.
+// count returns the name of a volume's plugin and whether the volume is set up. A volume of a kind without a directory,
+// such as hostPath, counts as set up when the pod's directory for volumes exists.
 func (v *Volumes) count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
 	k := v.kind(vol)
 	switch k := k.(type) {

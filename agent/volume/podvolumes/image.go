@@ -9,7 +9,8 @@ import (
 )
 
 // image is a volume with the content of an image, read-only. The runtime mounts it. The image is pulled before the
-// container is created. https://kubernetes.io/docs/concepts/storage/volumes/#image
+// container is created.
+// https://kubernetes.io/docs/concepts/storage/volumes/#image
 type image struct{}
 
 func (image) Plugin() string             { return "kubernetes.io/image" }

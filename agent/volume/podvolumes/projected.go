@@ -58,7 +58,7 @@ type sources struct {
 	owners  bool // the users of files have an effect
 }
 
-// defaults are a volume's mode and user for files that do not set their own.
+// defaults contains a volume's mode and user for files that do not set their own.
 type defaults struct {
 	mode *int32
 	user *int64

@@ -22,8 +22,7 @@ const (
 	sweepAgain = time.Minute
 )
 
-// podLocks contains a lock for each pod. If a caller stops waiting, its call still holds the lock until the call
-// returns.
+// podLocks contains a lock for each pod. If a caller stops waiting, the pod stays locked until the call has returned.
 type podLocks struct {
 	mu       sync.Mutex
 	locks    map[types.UID]*podLock
@@ -35,7 +34,8 @@ type podLock struct {
 	users int
 }
 
-// withLock runs f in a goroutine that holds the pod's lock. It returns when f returns or when ctx ends.
+// withLock locks the pod and runs f in a goroutine. The pod stays locked until f returns. withLock returns when f
+// returns or when ctx ends.
 func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) error {
 	t.mu.Lock()
 	if t.locks == nil {
@@ -113,9 +113,9 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a
-// server does not respond, but subPath returns when ctx ends. A blocked open never blocks tearDown, because the
-// unmount in tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
+// subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a server
+// does not respond, but the method returns when ctx ends. A blocked open never blocks tearDown, because the unmount in
+// tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
 	if err := v.opening.withLock(ctx, pod.UID, func() error {
@@ -138,8 +138,8 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts
-// the volumes that no pod uses. It waits at most sweepTime.
+// sweepTracked unmounts the volumes of the pods that need not be kept, as decided by the given function. It also
+// unmounts the volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {
@@ -196,7 +196,7 @@ func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	return true
 }
 
-// sweepOne retries the function do until the function succeeds or ctx ends.
+// sweepOne repeats an unmount until it succeeds or ctx ends.
 func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
 	for {
 		once, stop := context.WithTimeout(ctx, sweepEach)

@@ -33,10 +33,9 @@ type Kind interface {
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
-	// SetUp creates the volume and returns its path on the host. The parameter dir is the usual path below
-	// the pod's directory, which need not exist. SetUp is called for each container, and again after a
-	// reboot, so repeated calls must succeed and be cheap. When the pod is released, all mounts below dir are
-	// unmounted.
+	// SetUp creates the volume and returns its path on the host. The directory dir is the usual path below the pod's
+	// directory. It need not exist. SetUp is called for each container, and again after a reboot, so repeated calls
+	// must succeed and be cheap. When the pod is released, all mounts below dir are unmounted.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 

@@ -17,14 +17,14 @@ type Resizer interface {
 	ReportResizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
 	// ReportResized reports that the node has expanded the volume.
 	ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
-	// ResizeFailed reports a failed expansion. If the parameter infeasible is true, a retry cannot succeed,
-	// and the controller may choose another size.
+	// ResizeFailed reports a failed expansion. If the expansion is infeasible, a retry cannot succeed, and the
+	// controller may select another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
 }
 
-// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is
-// needed. The node may see the new size before the controller requests the expansion. After such a late
-// request it reports the expansion again.
+// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is needed. The
+// node may see the new size before the controller requests the expansion. After such a late request, the node reports
+// the expansion again.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func sizeToExpand(v Volume) *resource.Quantity {
@@ -83,8 +83,8 @@ func canExpand(d Driver) bool {
 	return ok
 }
 
-// expand calls the driver to expand a volume. A failure does not affect the pod: expand schedules a retry. The caller
-// must have called beginExpansion.
+// expand calls the driver to expand a volume. A failure does not affect the pod. The expansion is retried later. The
+// caller must have called beginExpansion.
 func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 	e, _ := d.(Expander)
 	to := sizeToExpand(v)

@@ -80,9 +80,9 @@ func (k *Mounter) forgetExpansion(u use) {
 	}
 }
 
-// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a
-// kubelet. It reports the expansion as infeasible if the driver's error says so. After two final errors it
-// also does so if the claim requests another size than the volume has. The controller then continues the
+// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a kubelet.
+// It reports the expansion as infeasible if the driver's error says so. After two final errors, it also reports the
+// expansion as infeasible if the claim requests another size than the volume has. The controller then continues the
 // resize.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure

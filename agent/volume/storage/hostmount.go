@@ -90,8 +90,8 @@ func run(ctx context.Context, program string, args ...string) error {
 	return err
 }
 
-// output runs a program and returns its output. If a killed program does not exit, because it waits for a server that
-// no longer responds, output returns without waiting for it.
+// output runs a program and returns its output. A killed program does not exit while it waits for a server that no
+// longer responds. The function does not wait for such a program.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay

@@ -100,8 +100,8 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 // errBusy means that a call has stopped waiting for another call.
 var errBusy = errors.New("another operation on the volume has not ended")
 
-// withLock runs f in a goroutine that holds the volume's lock. If ctx ends first, withLock returns while f continues.
-// f holds the lock until it returns.
+// withLock locks the volume and runs f in a goroutine. If ctx ends first, withLock returns while f continues. The
+// volume stays locked until f returns.
 func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
 	u := use{id, pod}
 	k.mu.Lock()

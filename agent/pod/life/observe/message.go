@@ -40,7 +40,7 @@ func terminationMessage(st *api.ContainerStatus) string {
 	return ""
 }
 
-// tail returns at most the last n bytes of a file. It returns nil if the file is not a regular one, or cannot be read.
+// tail returns at most the last n bytes of a file. It returns nil if the path is not a regular file, or cannot be read.
 // The file is not trusted: a container writes it, and a pod that mounts the host's log directory can replace it with a
 // link or a device.
 func tail(path string, n int64) []byte {

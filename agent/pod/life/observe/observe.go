@@ -56,7 +56,7 @@ type Observer struct {
 	cfg   Config
 	dirty *dirty.Set[types.UID] // the pods to read again
 
-	// While a pod is read, the lock that its UID selects is held, so that an older view never replaces a newer one.
+	// While a pod is read, the mutex that its UID selects is locked, so that an older view never replaces a newer one.
 	reading [64]sync.Mutex
 	seed    maphash.Seed
 
@@ -241,8 +241,8 @@ func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// refresh reads a pod from the runtime and updates its view. The function kept selects sandboxes and
-// containers of the former view. They are copied to the new view if their state has not changed.
+// refresh reads a pod from the runtime and replaces its view. It does not read sandboxes and containers that kept
+// selects from the former view, if their state has not changed. It copies these to the new view.
 func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
 	lock.Lock()

@@ -19,14 +19,14 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A listing has the entries of one pod in the runtime's lists.
+// A listing contains the entries of one pod in the runtime's lists.
 type listing struct {
 	sandboxes  []*api.PodSandbox
 	containers []*api.Container
 }
 
-// list returns the sandboxes and containers with the given labels, by the UID of their pod. If the parameter
-// match is nil, it returns those of all pods.
+// list returns the sandboxes and containers with the given labels, by the UID of their pod. Without labels, it returns
+// the sandboxes and containers of all pods.
 func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
 	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
 	if err != nil {

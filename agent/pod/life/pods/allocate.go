@@ -38,23 +38,23 @@ type Resizes interface {
 	ObserveResolved(resolution, priorityBucket string, after time.Duration)
 }
 
-// An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
+// An allocation contains the resources that the node has allocated to an admitted pod. Pods.mu guards it.
 type allocation struct {
 	given      *v1.PodSpec // see allocate.AllocatedPart
 	generation int64       // of the pod that requested it
-	granting   *v1.PodSpec // replaces given once it is stored; nil if no grant is being stored
+	granting   *v1.PodSpec // the grant that is being stored; nil if there is none
 
-	pod      *v1.Pod // the wanted pod with the resources of given
+	pod      *v1.Pod // the wanted pod with the allocated resources
 	madeFrom *v1.Pod // the version of the wanted pod from which pod was made; see worker.Wanted.Pod
 
 	asked     *v1.Pod           // the version of the wanted pod at the last decision
-	tried     uint64            // Pods.freed at the last decision
+	tried     uint64            // Pods.freedCount at the last decision
 	refusal   *allocate.Refusal // nil if the pod has the resources that it requested
 	since     time.Time         // when the resize was deferred; zero if no resize is deferred
 	announced int64             // the generation whose refusal was recorded as an event
 
-	moving bool            // the containers may still have other resources than given
-	least  v1.ResourceList // while moving is true: the maximum resources that the containers may still have
+	moving bool            // the containers may still have other resources than the allocated ones
+	least  v1.ResourceList // the maximum resources that the containers may still have during a resize
 }
 
 // allocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
@@ -129,11 +129,11 @@ func (uncounted) CountRejection(string)                         {}
 func (uncounted) CountPreemption(string)                        {}
 func (uncounted) ObserveResolved(string, string, time.Duration) {}
 
-// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. It
-// ignores the UID. A grant is stored before it takes effect. As in the admission, other pods are preempted
-// for a critical pod. After an error the caller must call Allocate again.
+// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. It ignores
+// the UID. A grant is stored before it takes effect. As during admission, other pods are preempted for a critical pod.
+// After an error the caller must call Allocate again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
-	select { // decisions are serialized, so that each one sees the results of the earlier ones
+	select { // each decision depends on the results of the earlier decisions
 	case p.allocating <- struct{}{}:
 		defer func() { <-p.allocating }()
 	case <-ctx.Done():
@@ -146,7 +146,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	var err error
 	if room.critical != nil {
 		if err = p.preemptAll(ctx, room.Victims, room.critical); err != nil {
-			p.release(podUpdated) // decide again: if no pod ends, nothing else would cause it
+			p.release(podUpdated) // otherwise, if no pod ends, nothing would cause another decision
 		}
 	}
 	if len(granted) > 0 {
@@ -185,10 +185,10 @@ type clearance struct {
 	critical *v1.Pod // nil if no pod has to end
 }
 
-// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at
-// once. The result rows contains the grants in the store's type. If critical pods lack resources, the result
-// room contains the pods to preempt for the first of these critical pods. All critical pods without a grant
-// keep their present resources until the preempted pods have ended. The caller holds mu.
+// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at once. It
+// returns the grants, and the same grants in the store's type. If critical pods lack resources, it also returns the
+// pods to preempt for the first critical pod. All critical pods without a grant keep their present resources until the
+// preempted pods have ended. The caller holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.WaitingResize
 	wanted := map[types.UID]desired.Pod{}

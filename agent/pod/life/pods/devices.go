@@ -26,7 +26,7 @@ func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
 }
 
 // allocateDevices allocates the devices of a pod that is about to be admitted, and then admits it. It may wait for a
-// device plugin. Decisions about other pods continue meanwhile.
+// device plugin. During this time, the node decides about other pods.
 func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, before verdict, known bool) error {
 	uid := d.Pod.UID
 	p.mu.Lock()

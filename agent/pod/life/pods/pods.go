@@ -97,7 +97,7 @@ type Pods struct {
 	outbox Outbox                // nil on a node without a control plane
 	dirty  *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
 
-	mu       sync.Mutex // never held during I/O
+	mu       sync.Mutex // never locked during I/O
 	verdicts map[types.UID]verdict
 	freed    uint64 // number of changes after which a refused pod may fit
 	refused  uint64 // number of refusals that another pod may have caused
@@ -108,7 +108,7 @@ type Pods struct {
 	news     chan struct{}         // closed at the next change
 
 	allocating chan struct{} // capacity 1: a lock on decisions about resources
-	trigger    string        // the argument of the last call of release
+	trigger    string        // the cause of the last release of resources
 }
 
 // A state is the status of a pod.
@@ -156,8 +156,8 @@ func New(c Config) *Pods {
 // and Run, and not at all on a node without a control plane.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
-// Load reads the decisions and statuses that were stored before the agent restarted. The parameter running
-// contains the UIDs of the pods in the runtime. These pods were admitted, unless a refusal is stored.
+// Load reads the decisions and statuses that were stored before the agent restarted. It gets the UIDs of the pods in
+// the runtime. These pods were admitted, unless a refusal is stored.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	rejected, err := p.c.Store.Rejections(ctx)
 	if err != nil {
@@ -221,8 +221,8 @@ func (p *Pods) IsWanted(uid types.UID) bool {
 	return ok
 }
 
-// HasReported reports whether a source has listed its pods. If the parameter source is empty, it reports
-// whether all sources have listed their pods.
+// HasReported reports whether a source has listed its pods. For an empty name, it reports whether all sources have
+// listed their pods.
 func (p *Pods) HasReported(source string) bool {
 	if source != "" {
 		return p.c.HasReported(source)

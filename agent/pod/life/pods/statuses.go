@@ -42,15 +42,15 @@ func (p *Pods) refresh(uid types.UID) {
 	}
 }
 
-// isCurrent reports whether a worker's input is about the present life of the pod. It is not if the worker
-// has had no round since the pod was first wanted, or was wanted again under the same UID.
+// isCurrent reports whether a worker's input is about the present life of the pod. It returns false if the worker has
+// had no round since the pod was first wanted, or since it was wanted again under the same UID.
 func isCurrent(in plan.Input, d desired.Pod) bool {
 	return in.Want != nil && in.Lives == uint32(d.Lives)
 }
 
-// updateStatus computes the status from a worker's input, and stores and sends the status if it has changed.
-// If the pod has released resources, the result is the reason, which is the argument for release. Otherwise
-// the result is empty.
+// updateStatus computes the status from a worker's input, and stores and sends the status if it has changed. If the pod
+// has released resources, it returns the cause, which the caller passes to retryDecisions. Otherwise it returns an
+// empty string.
 func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()

@@ -17,13 +17,13 @@ import (
 // A verdict is the node's decision whether a pod may run.
 type verdict struct {
 	end    *plan.End     // nil if the pod may run
-	made   uint64        // Pods.freed at the time of the decision
-	held   *admit.Holder // the resources reserved for the pod, as holder computed them last; may be nil or outdated
-	coming bool          // it is about to be admitted; the resources that it requests are reserved
-	again  bool          // it was admitted after a refusal, and its status still shows the refusal
-	ending bool          // its end was decided while it ran; its resources are reserved until it has ended
+	made   uint64        // Pods.freedCount at the time of the decision
+	held   *admit.Holder // the resources that are reserved for the pod; may be nil or outdated
+	coming bool          // the pod is about to be admitted, and the resources that it requests are reserved
+	again  bool          // the pod was admitted after a refusal, and its status still shows the refusal
+	ending bool          // the pod was running when its end was decided; its resources are reserved until it has ended
 
-	lacksDevices bool // it was refused for lack of devices, or of exclusive CPUs or memory
+	lacksDevices bool // the pod was refused because it lacks devices, exclusive CPUs or memory
 	unstored     bool // end could not be stored
 
 	alloc *allocation // nil unless the pod is admitted, or is still ending
@@ -179,8 +179,7 @@ type holders struct {
 
 func (h holders) listHolders() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
-// holders returns the pods for which resources are reserved, without the pod with the UID except. The caller
-// holds mu.
+// holders returns the pods for which resources are reserved, except the given pod. The caller holds mu.
 func (p *Pods) holders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
 		holds := v.coming || v.again || (v.end == nil || v.ending) && !terminal(p.states[uid].status.Phase)
@@ -209,9 +208,9 @@ func (p *Pods) holders(except types.UID) (out holders) {
 // pods.
 func (p *Pods) NodeChanged() { p.release(nodeChanged) }
 
-// release is called when resources were released. It wakes the workers of refused pods and of pods with a
-// deferred resize, so that the node decides about them again. The parameter trigger is the reason, for the
-// metric of resizes.
+// release is called when resources were released. It wakes the workers of refused pods and of pods with a deferred
+// resize, so that the node decides about them again. The metric of accepted resizes shows the cause, which is the
+// trigger.
 func (p *Pods) release(trigger string) {
 	p.mu.Lock()
 	p.freed++

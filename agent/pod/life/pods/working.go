@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Working returns the number of pods by what the node does with them, with the values of a kubelet's labels: lifecycle
-// (sync, terminating or terminated), config (desired, orphan or runtime_only) and static (true, empty or unknown). An
-// orphan was removed from its source, or by force from the API server, and has not ended. Pods that are only in the runtime
-// have no source.
+// Working returns the number of pods by the values of a kubelet's labels. The label lifecycle is sync, terminating or
+// terminated. The label config is desired, orphan or runtime_only. The label static is true, empty or unknown. An
+// orphan was removed from its source, or by force from the API server, and has not ended. A pod with the value
+// runtime_only is only in the runtime and has no known source.
 func (p *Pods) Working() map[[3]string]int {
 	type ending struct {
 		uid types.UID

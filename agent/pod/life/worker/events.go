@@ -33,7 +33,7 @@ const (
 	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
-// A teller records events about one pod, or about one of its containers.
+// teller records events about one pod, or about one of its containers.
 type teller struct {
 	events    event.Sink
 	pod       *v1.Pod

@@ -45,7 +45,7 @@ type ExecutorConfig struct {
 	Classes    Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
 	Events     event.Sink
 	Lifecycle  Lifecycle // if it is nil, lifecycle hooks do not run
-	MaxStarts  int       // how many sandboxes, and how many containers, may start at once; 0 means twice the number of CPUs
+	MaxStarts  int       // maximum number of concurrent starts of sandboxes, and of containers; 0 means twice the number of CPUs
 	Log        *slog.Logger
 }
 
@@ -71,7 +71,8 @@ type Executor struct {
 	runsHooks bool // false if ExecutorConfig.Lifecycle was nil
 	images    *images
 
-	// Semaphores. Containers have their own, so that the starts of many sandboxes do not delay them.
+	// Semaphores. Sandboxes and containers have separate ones, so that the starts of many sandboxes do not delay
+	// containers.
 	sandboxes  chan struct{} // for starts of sandboxes
 	containers chan struct{} // for starts of containers
 	prepares   chan struct{} // for the preparation of pods that are not from the API server
@@ -115,7 +116,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	}
 }
 
-// Do carries out one action, and records its events.
+// Do implements Actor. It also records the events about the action.
 func (e *Executor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	err := e.do(ctx, in, a)
 	if err != nil {
@@ -163,9 +164,9 @@ func (e *Executor) runHooks(ctx context.Context, in plan.Input, step func(contex
 	return step(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 }
 
-// prepare runs the Prepare hooks of the pod. If a container is about to start, it also runs the Start hooks;
-// otherwise ctr is nil. The number of concurrent preparations is limited, with separate slots for pods from
-// the API server. A pod whose hooks wait for the network releases its slot after prepareSlotTime.
+// prepare runs the Prepare hooks of the pod. If ctr is not nil, it also runs the Start hooks of this container, which
+// is about to start. The number of concurrent preparations is limited, with separate slots for pods from the API
+// server. A pod whose hooks wait for the network releases its slot after prepareSlotTime.
 func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	slots := e.prepares
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
@@ -188,7 +189,7 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) 
 // then wakes the waiting pods with Set.Retry.
 func (e *Executor) ImagesChanged() { e.images.forget() }
 
-// withAddresses returns a copy of the pod whose status has the addresses of the pod and the node.
+// withAddresses returns a copy of the pod, with the addresses of the pod and the node in its status.
 func withAddresses(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	out := *pod
 	ips := n.IPs

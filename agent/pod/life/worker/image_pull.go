@@ -39,13 +39,13 @@ type Keyring interface {
 
 // PullVerifier decides which pods may use a private image that is on the node. pulls.Verifier implements it.
 type PullVerifier interface {
-	// MayUse reports whether a pod with the given credentials may use an image that is on the node. The
-	// parameter id is the ID of the image. MayUse makes no request to the registry.
+	// MayUse reports whether a pod with the given credentials may use the image with the given name and ID, which is on
+	// the node. MayUse makes no request to the registry.
 	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after
-	// the pull. The parameter private is true if only some pods may use the image. The parameter with is the
-	// credential that the registry accepted, or the zero value if the registry required none.
+	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after the pull. If
+	// only some pods may use the image, private is true. RecordPull gets the credential that the registry accepted. If
+	// the registry required none, this is the zero value.
 	BeginPull(ctx context.Context, name string, private bool) error
 	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	RecordFailure(ctx context.Context, name string, private, unreachable bool)
@@ -144,7 +144,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	return m.fetch(ctx, pod, ctr, name, tell)
 }
 
-// ensureVolumes calls ensure for each image volume that a container mounts (KEP-4639).
+// ensureVolumes calls ensureImage for each image volume that a container mounts (KEP-4639).
 func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -269,8 +269,8 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.localImage(ctx, name)
 }
 
-// join returns the pull of the image that is in progress, or starts one. The caller must then call await.
-// During the back-off after a failed pull, join returns the error of that pull.
+// join returns the pull of the image that is in progress, or starts one. The caller must then call awaitPull. During
+// the back-off after a failed pull, it returns the error of that pull.
 func (m *images) join(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

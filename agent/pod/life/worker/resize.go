@@ -51,7 +51,8 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	return e.cfg.Hooks.Shrink(ctx, pod)
 }
 
-// lessFirst sorts containers so that those whose resources decrease come first. This makes room for the others.
+// lessFirst sorts containers so that containers whose resources decrease come first. Their resources are then available
+// to the other containers.
 func lessFirst(in plan.Input, list []plan.Container) []plan.Container {
 	rank := func(c plan.Container) int {
 		switch want := in.Sizes[c.Name]; {
@@ -73,8 +74,8 @@ func lessMemory(c plan.Container, want plan.Size) bool {
 	return c.Resources != nil && want.Memory > 0 && (c.Resources.Memory == 0 || want.Memory < c.Resources.Memory)
 }
 
-// aboveUsage returns an error if a new memory limit is not above the present memory usage of its container, because the
-// kernel would then kill the container. It is called before any limit is changed.
+// aboveUsage returns an error if a container's new memory limit is not above its current memory usage. With such a
+// limit, the kernel would kill the container. It is called before any limit is changed.
 func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Container) error {
 	var low []string
 	for _, c := range list {
@@ -154,8 +155,8 @@ func (s *sizes) offer(in plan.Input) {
 	}
 }
 
-// end records the result of a Resize. The parameter ok is true if the Resize succeeded. The parameter current
-// is true if it was a Resize to the current spec. After a failure the pod's actual resources are unknown.
+// end records the result of a Resize. If the Resize failed, or was a Resize to another spec than the current one, the
+// pod's actual resources are unknown.
 func (s *sizes) end(ok, current bool) {
 	for id, r := range s.offered {
 		if s.accepted == nil {

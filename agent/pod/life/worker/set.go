@@ -19,7 +19,7 @@ import (
 // Wanted contains a pod as its source wants it, and the node's decisions about the pod.
 type Wanted struct {
 	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
-	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
+	// the version of the pod or its resources change, and then a new pointer. Workers compare the pointers.
 	Pod         *v1.Pod
 	Deleting    bool          // the pod is to end, and then to be forgotten
 	Grace       time.Duration // grace period of the deletion
@@ -30,7 +30,7 @@ type Wanted struct {
 
 	Reconsider bool // Admit has to decide again, because the reason for End may no longer apply
 
-	// Undecided and Pending are those of plan.Input.
+	// See plan.Input for Undecided and Pending.
 	Undecided bool
 	Pending   plan.Pending
 }
@@ -45,10 +45,10 @@ type Desired interface {
 	// Allocate decides whether an admitted pod may have other resources. After Allocate has returned nil, Get returns
 	// the decision, and Undecided is false.
 	Allocate(context.Context, types.UID) error
-	// HasReported reports whether a source has listed its pods since the agent started. Until then, running
-	// pods of this source are not ended. The parameter source is empty for a pod without a known source.
+	// HasReported reports whether a source has listed its pods since the agent started. Until then, running pods of
+	// this source are not ended. For an empty name, it reports whether all sources have listed their pods.
 	HasReported(source string) bool
-	// Forget is called when nothing is left of a pod with Deleting.
+	// Forget is called when nothing is left of a pod that is being deleted.
 	Forget(context.Context, types.UID) error
 }
 
@@ -67,8 +67,8 @@ type Actor interface {
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
 }
 
-// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes
-// have no entry. The parameter pod is nil if no source wants the pod. Health must not block.
+// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes have no
+// entry. If no source wants the pod, pod is nil. Health must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config configures a Set. Health and the fields below it may be nil, except Log.
@@ -88,9 +88,9 @@ type Config struct {
 	ShutdownTermination func(*v1.Pod) (since time.Time, most time.Duration)
 	// Sizes returns the allocated resources of a pod. If Sizes is nil, running containers are not resized.
 	Sizes Sizes
-	// DeadLimit returns plan.Input.Dead. If DeadLimit is nil, the zero value is used.
+	// DeadLimit returns plan.Input.DeadLimit. If DeadLimit is nil, the zero value is used.
 	DeadLimit func() plan.DeadLimit
-	// CrashMax is plan.Input.CrashMax.
+	// CrashMax is the maximum crash back-off; see plan.Input.CrashMax.
 	CrashMax time.Duration
 	// Uptime returns the time since the machine booted, which must not depend on the clock of the machine. If Uptime
 	// is nil, the kernel's CLOCK_BOOTTIME is used.
@@ -98,7 +98,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Set holds the workers. Its methods may be called from any goroutine.
+// A Set contains the workers of all pods. Its methods may be called from any goroutine.
 type Set struct {
 	cfg    Config
 	signal chan struct{} // capacity 1; wakes Run when pending is not empty
@@ -216,9 +216,9 @@ func (s *Set) listWorkers() []*worker {
 	return slices.Collect(maps.Values(s.workers))
 }
 
-// Input returns the input of the last round of the pod's worker, including the actions that the round started. The maps in
-// it are shared and must not be changed. Config.Changed is called after each round. If the pod's worker has had no round
-// yet or has ended, the input has only UID and Seen.
+// Input returns the input of the last round of the pod's worker, including the actions that the round started. The maps
+// in it are shared and must not be changed. Config.Changed is called after each round. If the pod's worker has had no
+// round yet or has ended, only UID and Observed are set.
 func (s *Set) Input(uid types.UID) plan.Input {
 	s.mu.Lock()
 	w := s.workers[uid]

@@ -58,7 +58,7 @@ type life struct {
 	ending     ending // the reason for stopping
 	applied    string // hash of the spec last passed to the hooks; if empty, the sandbox's annotation has it
 	ended      bool   // see plan.Input.Ended
-	forgotten  bool   // see plan.Input.Forgotten; it is about the version in worker.dropped
+	forgotten  bool   // see plan.Input.Forgotten; it is about the version in worker.forgottenPod
 }
 
 func newLife() life {
@@ -210,7 +210,7 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	return cmp.Or(err, missed)
 }
 
-// admit decides whether the pod may run. If Get does not return the decision, admit returns errNoEffect. Otherwise the
+// admit decides whether the pod may run. If Get does not return the decision, it returns errNoEffect. Otherwise the
 // plan would repeat the action without a delay.
 func (w *worker) admit(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Admit(ctx, w.uid); err != nil {
@@ -223,7 +223,7 @@ func (w *worker) admit(ctx context.Context) error {
 	return nil
 }
 
-// allocate decides whether the pod may have the resources that it requests. Like admit, it may return errNoEffect.
+// allocate decides whether the pod may have the resources that it requests. Like admitPod, it may return errNoEffect.
 func (w *worker) allocate(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Allocate(ctx, w.uid); err != nil {
 		return err

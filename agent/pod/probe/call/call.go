@@ -59,7 +59,8 @@ func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// port returns a port number. The port may also be given by its name in the container, or as a number in a string.
+// port returns the number of a port. The port is specified as a number, as a number in a string, or by its name in the
+// container.
 func (t Target) port(port intstr.IntOrString) (n int, err error) {
 	n = int(port.IntVal)
 	if port.Type == intstr.String {

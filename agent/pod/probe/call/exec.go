@@ -44,11 +44,11 @@ func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout 
 	return clip(out), err
 }
 
-// killTime is the additional time that a runtime behind a socket has to kill a command after its timeout.
+// killTime is the additional time that a remote runtime has to kill a command after its timeout.
 const killTime = 2 * time.Minute
 
-// run runs a command. If the runtime is in this process, it streams the output, and keeps only the first
-// bytes in memory. A runtime behind a socket returns the whole output at once, up to 16 MiB.
+// run runs a command. If the runtime is in this process, it streams the output, and keeps only the first bytes in
+// memory. A remote runtime, which is called through a socket, returns the whole output at once, up to 16 MiB.
 func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
 	err error) {
 	s, ok := c.Runtime.(cri.Streamer)

@@ -64,7 +64,7 @@ func Open(c Config) (*Hooks, error) {
 	return h, nil
 }
 
-// Collectors returns the metrics of hooks, with a kubelet's names.
+// Collectors returns the metrics of hooks. Their names are the same as in a kubelet.
 func (h *Hooks) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{h.fallbacks, h.sleepsCut}
 }
@@ -114,7 +114,7 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Prune removes the marks of all containers for which the function exists returns false.
+// Prune removes the marks of all containers that no longer exist, as reported by the given function.
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
@@ -169,7 +169,7 @@ func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 }
 
 // get sends the HTTP request of a hook. Any response counts as success. If the action specifies HTTPS but the server
-// responds with HTTP, get repeats the request over HTTP, without the Authorization header.
+// responds with HTTP, the request is repeated over HTTP, without the Authorization header.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, a *v1.HTTPGetAction) error {
 	t := call.Target{ID: id, Container: ctr, IP: pod.Status.PodIP}
 	_, err := h.c.Caller.Get(ctx, t, a, call.Lifecycle, 0)

@@ -47,8 +47,8 @@ func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a lack of resources is the only reason why a pod was rejected. There is no
-// other reason, because the check of the resources comes after all other checks.
+// OfResources reports whether a pod was rejected for lack of resources. It then has no other reason, because the
+// resources are checked last.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
 // A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,
@@ -278,8 +278,8 @@ func checkResources(h *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths, those
-// of other resources in their usual unit.
+// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths of a
+// CPU. Amounts of other resources are in their usual unit.
 type shortage struct {
 	name               v1.ResourceName
 	asked, taken, have int64

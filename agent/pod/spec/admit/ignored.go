@@ -14,7 +14,7 @@ import (
 // An IgnoredField is a field of a pod that has no effect on this node. Such fields are reported to users.
 type IgnoredField struct {
 	Field  string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
-	Effect string // what happens instead; the rest of a sentence that begins with the field
+	Effect string // the rest of a sentence that begins with the field
 }
 
 func (i IgnoredField) String() string { return i.Field + " " + i.Effect }

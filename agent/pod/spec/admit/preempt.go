@@ -14,8 +14,8 @@ import (
 // Critical reports whether other pods are preempted for this pod.
 func Critical(pod *v1.Pod) bool { return demand.IsCritical(pod) }
 
-// mayPreempt reports whether a pod may be preempted for another pod, the parameter to. It is never true for
-// both orders of two pods, so that pods do not preempt each other.
+// mayPreempt reports whether a pod may be preempted for the critical pod to. Two critical pods never preempt each
+// other.
 func mayPreempt(pod, to *v1.Pod) bool {
 	if Critical(to) && !Critical(pod) {
 		return true
@@ -23,16 +23,16 @@ func mayPreempt(pod, to *v1.Pod) bool {
 	return pod.Spec.Priority != nil && to.Spec.Priority != nil && *pod.Spec.Priority < *to.Spec.Priority
 }
 
-// A Victims contains the pods that must end so that a critical pod can run.
+// Victims contains the pods that must end so that a critical pod can run.
 type Victims struct {
 	Pods   []*Holder       // empty if enough resources are free already
 	Signal v1.ResourceName // the first resource of which too little is free for the critical pod; for the metric
 }
 
-// Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been
-// rejected only for lack of resources. It selects as few guaranteed pods as possible, then as few burstable
-// and then best-effort ones. Among these it prefers the pods that free the least beyond the need. It never
-// selects pods in the list beside. It returns false if the pod is not critical, or if ending all pods that
+// Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been rejected only
+// for lack of resources. It selects as few guaranteed pods as possible, then as few burstable pods, and then as few
+// best-effort pods. In each class it prefers the pods that free the least beyond the need. The pods in the list beside
+// also use resources, but are never selected. It returns false if the pod is not critical, or if ending all pods that
 // may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 	need := shortages(pod, slices.Concat(others, beside), n)

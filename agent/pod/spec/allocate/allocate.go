@@ -109,8 +109,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// anyResource reports whether the function visit returns true for any pair of wanted and allocated resources.
-// It calls the function for the pod and for each of its containers.
+// anyResource reports whether a function returns true for the wanted and allocated resources of the pod as a whole, or
+// of any of its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
@@ -128,8 +128,8 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 		each(wanted.Containers, allocated.Containers)
 }
 
-// differs reports whether the wanted request or limit of a resource is not the allocated one,
-// for the pod or any container.
+// differs reports whether the wanted request or limit of a resource differs from the allocated one, for the pod or any
+// container.
 func differs(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
 	return anyResource(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
 		request, limit := want.Requests[name], want.Limits[name]

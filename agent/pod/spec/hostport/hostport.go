@@ -27,7 +27,8 @@ type Socket struct {
 	Address  netip.AddrPort
 }
 
-// maxTable is the maximum number of bytes that are read of a kernel table, which is about a hundred thousand sockets.
+// maxTable is the maximum number of bytes that are read from a kernel table. It is enough for about a hundred thousand
+// sockets.
 const maxTable = 16 << 20
 
 // States of a socket in the kernel's tables.

@@ -103,9 +103,8 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	return e, e.define(pod, ctr, n, nil, files)
 }
 
-// define evaluates the container's field env, and then adds those variables of e.services that the field does
-// not define. If the parameter objects is nil, it skips variables that refer to objects. Their values then
-// come from e.services.
+// define evaluates the container's field env, and then adds those variables of e.services that the field does not
+// define. Without objects, it skips variables that refer to objects. Their values then come from e.services.
 func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]

@@ -116,8 +116,8 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv divides a value and rounds up. The divisor is the parameter by if it is positive,
-// otherwise the parameter one.
+// ceilDiv divides a value by a divisor and rounds up. If the divisor is not positive, it divides by one, which is the
+// value of one unit.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Sandbox returns the configuration of the pod's sandbox. The parameter started is the time at which the node
-// first accepted the pod. It is stored as an annotation and copied to each following sandbox.
+// Sandbox returns the configuration of the pod's sandbox. The time at which the node first accepted the pod is stored
+// as an annotation and copied to each following sandbox.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
