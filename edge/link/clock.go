@@ -125,8 +125,8 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. The parameter until is the NotAfter of the server's certificate. The parameter fresh is true if
-// the answer came over a new connection.
+// answered evaluates the Date of an answer. A Date after the NotAfter of the server's certificate is rejected. A Date that differs much
+// from the known time must be confirmed by answers over new connections.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	recheck = time.Minute
 )
 
-// files watches the files of the credentials. It calls the function reload when another program may have changed them.
+// files watches the files of the credentials. It reloads the credentials when another program may have changed the files.
 type files struct {
 	dirs   map[string]struct{}
 	own    string // the directory to which this package writes its files

@@ -25,7 +25,7 @@ const (
 	afterDenial = 10 * time.Minute
 )
 
-// noCredentials is an error that tells why the node has no credentials.
+// noCredentials is an error that contains the reason why the node has no credentials.
 type noCredentials struct{ reason, message string }
 
 // Error implements error.

@@ -98,7 +98,7 @@ func kinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. The function strip removes the fields that a node does not need. It
+// kindOf returns a kind of objects of type T with the list type L. The given function removes the fields that a node does not need. It
 // returns false if the node does not need the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]

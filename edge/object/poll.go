@@ -28,9 +28,9 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	return c.untilBeat(rarePoll)
 }
 
-// untilBeat returns the time until the next beat. A beat is a moment at which all objects with the same interval are read together, so
-// memory and radio are used only once for all of them. The time between two beats is the interval, counted from the start of the Cache. A
-// random offset makes the beats differ between nodes that start at the same time.
+// untilBeat returns the time until the next beat. A beat is a point in time at which all objects with the same interval are read. Reading
+// them together saves memory and radio time. The time between two beats is the interval, counted from the start of the Cache. A random
+// offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }

@@ -57,7 +57,7 @@ func identify(fi fs.FileInfo) identity {
 }
 
 // scan reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last scan, whose
-// result is the parameter old. It returns an error if the path itself cannot be read.
+// result the caller passes. It returns an error if the path itself cannot be read.
 func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {

@@ -36,7 +36,7 @@ type seal struct {
 	hash []byte      // key for hashes, derived from key
 }
 
-// close encrypts data for a row. The parameter row contains the name of the table and the key columns.
+// close encrypts data for a row, which is identified by the name of the table and the key columns.
 func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(true)
 	if err != nil {

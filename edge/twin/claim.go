@@ -27,7 +27,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the value of the annotation. The result ok is true if the value is a valid claim.
+// parseClaim parses the value of the annotation. It returns false if the value is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
 	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
