@@ -18,8 +18,7 @@ type settings struct {
 	manager             string // name of this process's profile
 }
 
-// inspect reads the settings. The parameter dir is the directory of AppArmor's files. The parameter label is the file
-// that contains the profile of this process.
+// inspect reads the settings from the directory of AppArmor's files, and from the file that contains the profile of this process.
 func inspect(dir, label string) settings {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))

@@ -41,9 +41,8 @@ func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
 }
 
-// resize sets new limits for a pod's cgroup. Before that, it calls the function change with the new and the current
-// limits. The function may remove some of the new limits. If the cgroup does not exist, resize does nothing, because
-// Prepare will create the cgroup with its limits.
+// resize sets new limits for a pod's cgroup. Before that, the caller's function receives the new and the current limits, and may remove
+// some of the new limits. If the cgroup does not exist, resize does nothing, because Prepare will create the cgroup with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

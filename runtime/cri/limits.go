@@ -106,8 +106,8 @@ func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Cont
 // HandleConn implements stats.Handler. It does nothing.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until the total size of large requests permits the request. If that takes longer than receiveTime, it
-// returns an error. The caller must call the function done when the response is complete.
+// charge waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an error. The
+// caller must call the returned function when the response is complete.
 func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.received != nil {
 		defer r.received()
@@ -141,7 +141,7 @@ func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	return handle(srv, c)
 }
 
-// A chargedStream calls charge for the request that it receives.
+// A chargedStream waits until the total size of large requests permits the request that it has received.
 type chargedStream struct {
 	grpc.ServerStream
 	l    *limits

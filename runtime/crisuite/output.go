@@ -71,7 +71,7 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A failingReader accepts the number of bytes in the field left, and then fails.
+// A failingReader accepts a number of bytes, and then fails.
 type failingReader struct{ left int }
 
 func (c *failingReader) Write(b []byte) (int, error) {

@@ -228,8 +228,8 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 // owners until the overlay of these layers is mounted.
 const shiftedLayers = "layers"
 
-// shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. The function done unmounts
-// them. All layers must be in one directory of the snapshotter.
+// shiftLayers mounts layers below a directory, with owners mapped to a user namespace. The returned function unmounts them. All layers must
+// be in one directory of the snapshotter.
 func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
 	dir := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {

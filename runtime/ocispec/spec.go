@@ -12,7 +12,7 @@ import (
 // before 1.9 rejects later versions.
 const version = "1.0.2"
 
-// Input is the input of NewSpec.
+// Input contains everything from which NewSpec derives a specification.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig

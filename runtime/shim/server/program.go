@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the only OCI runtime whose program the method protect replaces. runc, for example, executes a sealed copy of
-// itself.
+// crun is the only OCI runtime that the shim protects. runc, for example, executes a sealed copy of itself.
 const crun = "crun"
 
 // programs contains the opened OCI runtimes by path. Each file is on a private read-only mount. A

@@ -92,9 +92,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with the function launch and waits until it has ended. The streams of cmd must be files. The
-// function began, which may be nil, is called after the start. It returns a function that is called when cmd has ended.
-// Both launch and began are called with mu held.
+// command starts a command with the function launch and waits until the command has ended. The streams of the command must be files. The
+// function began is called after the start, unless it is nil. It returns a function that is called when the command has ended. launch and
+// began are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {

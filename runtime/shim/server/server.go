@@ -52,7 +52,7 @@ type Server struct {
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
-// New returns a Server that is not running. The parameter host is nil if this process runs in the host's mount namespace.
+// New returns a Server that is not running. There is no Host if this process runs in the host's mount namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
 		log: log, reaper: newReaper(), host: host,
@@ -63,8 +63,8 @@ func New(log *slog.Logger, host *Host) *Server {
 	return s
 }
 
-// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor
-// connections for the time idle. Containers continue to run after it has returned.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor connections for idleTimeout. Containers
+// continue to run after it has returned.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -97,9 +97,9 @@ func (s *Server) StopWhenIdle() {
 	s.noteChange()
 }
 
-// expire ends the shim when it has had neither containers nor connections for the time idle, when
-// StopWhenIdle was called and no container is running, or when shutdown was called and no client is
-// attached. If nothing has changed for the time quiet, it returns free memory to the kernel.
+// expire ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called and no
+// container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, expire returns free memory to
+// the kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
