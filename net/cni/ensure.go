@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation contains the bridge's index and the time of the last successful call of ensure.
+// foundation describes the bridge when it was last complete: its index and the time.
 type foundation struct {
 	index int
 	at    time.Time
@@ -76,7 +76,7 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 // ensure creates or repairs the objects that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith does the work of ensure. If the parameter routes is true, it also checks the bridge's routes.
+// ensureWith creates or repairs the objects that pods share, and returns the bridge. It can also check the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +116,8 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns the error that ensure would return if an existing interface of the node conflicts with the bridge. It changes nothing.
+// obstacle checks whether an existing interface of the node conflicts with the bridge. It returns the error that would prevent the creation
+// of the bridge. It changes nothing.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()

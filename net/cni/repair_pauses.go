@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// freeRepairs is the number of repairs without a pause. After that, an item counts as contested.
+	// freeRepairs is the number of repairs of an item before pauses begin. After that, an item counts as contested.
 	freeRepairs = 5
 	// firstPause and longestPause are the minimum and maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute

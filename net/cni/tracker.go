@@ -300,7 +300,7 @@ func (n *Network) listen(ctx context.Context) error {
 	return n.follow(ctx, ended)
 }
 
-// follow calls repair soon after a notice. Further notices do not postpone the call.
+// follow starts a repair soon after a notice. Further notices do not postpone the repair.
 func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()

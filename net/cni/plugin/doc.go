@@ -16,7 +16,7 @@
 //     supported: vlan, vlanTrunk, preserveDefaultVlan, macspoofchk,
 //     disableContainerInterface.
 //   - host-local: subnet, rangeStart, rangeEnd, gateway, ranges, routes, dataDir,
-//     resolvConf; addresses asked for by CNI_ARGS IP, args.cni.ips and
+//     resolvConf; addresses requested by CNI_ARGS IP, args.cni.ips and
 //     runtimeConfig.ips; runtimeConfig.ipRanges. All of upstream's.
 //   - loopback: has none.
 //   - portmap: runtimeConfig.portMappings, snat (true only), backend (either value;
