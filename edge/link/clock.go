@@ -105,7 +105,7 @@ func (c *clock) suggest(t time.Time) {
 }
 
 // contradict checks the hint with a server's certificate that is valid from begins to ends. If the certificate has expired only because of
-// the hint, the hint is wrong. Then contradict drops the hint and returns true.
+// the hint, the hint is wrong. Then the hint is dropped, and the result is true.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

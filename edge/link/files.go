@@ -112,8 +112,7 @@ func isTemporary(path string) bool {
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. The first result is true if all directories are watched. The second result is true if follow has added a
-// watch.
+// follow adds missing watches. The first result is true if all directories are watched. The second result is true if a watch was added.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	watched := w.WatchList()
 	all = true

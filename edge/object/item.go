@@ -208,8 +208,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
-// pause waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. pause
-// returns false if ctx has ended.
+// pause waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. The result
+// is false if ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()

@@ -246,7 +246,7 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.pausedUntil))
 }
 
-// obtain requests a token if it is missing or must be refreshed. If a request for the token is in flight, obtain waits for that request
+// obtain requests a token if it is missing or must be refreshed. If a request for the token is in flight, it waits for that request
 // instead.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()

@@ -272,7 +272,7 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 }
 
-// sleep waits until d has passed, a retry signal arrives, or an event is added. The caller can exclude added events. sleep returns false if
+// sleep waits until d has passed, a retry signal arrives, or an event is added. The caller can exclude added events. It returns false if
 // ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time

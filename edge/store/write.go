@@ -57,8 +57,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, group commits each
-// change in its own transaction, so that one change cannot make the others fail.
+// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, each change is
+// committed in its own transaction, so that one change cannot make the others fail.
 func (s *Store) group(first write) {
 	list := []write{first}
 	for more := true; more; {

@@ -38,8 +38,8 @@ type repairPass struct {
 }
 
 // repair checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error is the
-// reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. repair does nothing while
-// the built-in network is not installed.
+// reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
+// network is not installed, nothing is checked.
 func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.repairMu.Lock()

@@ -99,8 +99,7 @@ func load(ctx context.Context, name string) error {
 	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
 }
 
-// parse loads a profile with the given parser. When ctx ends, parse kills the parser and its child
-// processes.
+// parse loads a profile with the given parser. When ctx ends, the parser and its child processes are killed.
 func parse(ctx context.Context, parser, profile string) error {
 	cmd := exec.CommandContext(ctx, parser, "-Kr")
 	cmd.Stdin = strings.NewReader(profile)

@@ -80,8 +80,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal sends a signal to the first process of a container. If the container's shim has died,
-// signal ends the container as described at endWithLostShim.
+// signal sends a signal to the first process of a container. If the container's shim has died, the container is ended as described at
+// endWithLostShim.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.runner(ctx, s)
 	if err == nil {

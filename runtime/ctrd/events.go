@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchers are the subscribers of container events. The zero value is ready.
+// watchers contains the subscribers of container events. The zero value is ready.
 type watchers struct {
 	mu sync.Mutex
 	m  map[int]func(*api.ContainerEventResponse)

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// activities are the imports and pulls in progress, each with its latest progress.
+// activities contains the imports and pulls in progress, each with its latest progress.
 type activities struct {
 	mu  sync.Mutex
 	now map[*cri.ImportProgress]struct{}

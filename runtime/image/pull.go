@@ -224,7 +224,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	return g.Wait()
 }
 
-// An arrivals is a content.Provider that waits for blobs that are being downloaded.
+// arrivals is a content.Provider that waits for blobs that are being downloaded.
 type arrivals struct {
 	content.Provider
 	done map[digest.Digest]chan struct{}

@@ -74,7 +74,7 @@ func (c *Client) attach(
 	return ErrNoReason
 }
 
-// A frames serializes the writing of frames.
+// frames serializes the writes of several goroutines, so that each frame is written as a whole.
 type frames struct {
 	mu    sync.Mutex
 	w     io.Writer

@@ -98,8 +98,8 @@ func (s *Server) StopWhenIdle() {
 }
 
 // expire ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called and no
-// container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, expire returns free memory to
-// the kernel.
+// container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, it returns free memory to the
+// kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time

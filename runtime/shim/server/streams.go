@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are the stdin, stdout and stderr of a container: pipes or a terminal. The output is
-// copied to the log and to attached clients.
+// streams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to attached
+// clients.
 type streams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
@@ -172,7 +172,7 @@ func (s *streams) abort() {
 func (s *streams) pump() { s.out.Start() }
 
 // finish waits until all output of an ended container is in the log, and then closes the streams. If other processes keep a stream open, it
-// reads their output only for the given time. Attached clients may receive the rest of the output after finish has returned.
+// reads their output only for the given time. Attached clients may receive the rest of the output later.
 func (s *streams) finish(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails

@@ -42,8 +42,8 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// A frames is the connection of a SPDY session. Read returns a control frame only after it was
-// received completely and decoded within the limits. Data frames are not decoded.
+// frames is the connection of a SPDY session. Read returns a control frame only after it was received completely and decoded within the
+// limits. Data frames are not decoded.
 type frames struct {
 	net.Conn
 	in      io.Reader
