@@ -148,7 +148,8 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	}
 }
 
-// requestUnsettled requests a new read of each known object of the pod that is not ready for the start of the pod. The caller must hold mu.
+// requestUnsettled requests a new read of those known objects of a pod with which the pod cannot start yet, such as an unbound claim. The
+// caller must hold mu.
 func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]

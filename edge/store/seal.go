@@ -49,7 +49,7 @@ func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	return aead.Seal(nonce, nonce, data, identity(row)), nil
 }
 
-// open decrypts data that close has encrypted for the same row.
+// open decrypts data that was encrypted for the same row.
 func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(false)
 	if err != nil {

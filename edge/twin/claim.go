@@ -17,7 +17,7 @@ const maxClaim = 80
 
 // A claim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
 type claim struct {
-	hardware string // hash of the machine's first mark, or the constant unknown
+	hardware string // hash of the machine's first mark, or unknownHardware
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a user
 	since    uint64 // version of the Lease at its first read in this boot

@@ -50,7 +50,7 @@ type Listener struct {
 	unanswered    int          // unanswered bytes of all unauthenticated connections
 	remembered    []netip.Addr // addresses of authenticated requests, the latest last
 	calls         []netip.AddrPort
-	fullLogged    bool // the present lack of places is already logged
+	fullLogged    bool // the current lack of places was logged
 	overLogged    bool // the excess over maxUnanswered is already logged
 }
 

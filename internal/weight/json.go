@@ -176,7 +176,7 @@ type members struct {
 	names []string
 }
 
-var structMembers sync.Map // reflect.Type -> *members
+var structMembers sync.Map // reflect.Type -> *memberTypes
 
 // find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder. It
 // returns discardedType if there is no such field.

@@ -40,15 +40,15 @@ func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 // fields contains the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// The key oneof in fields represents all members of a oneof, because the struct does not contain their types. No field has this number. A
-// member of a oneof gets the largest possible weight: oneofBytes for its wrapper and message, plus anyItem for each byte.
+// The key oneofKey in fieldTypes represents all members of a oneof, because the struct does not contain their types. No field has this
+// number. A member of a oneof gets the largest possible weight: oneofBytes for its wrapper and message, plus anyItem for each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128
 	anyItem    = 32
 )
 
-var structFields sync.Map // reflect.Type -> fields
+var structFields sync.Map // reflect.Type -> fieldTypes
 
 // fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
 // whose field 1 is the slice.

@@ -91,8 +91,8 @@ func (p *plugins) setup(
 	return addresses(result)
 }
 
-// teardown removes a sandbox from the network, with the same configuration that setup has used for this sandbox. It succeeds if the sandbox
-// was never set up.
+// teardown removes a sandbox from the network, with the same configuration with which it was added. It succeeds if the sandbox was never
+// set up.
 func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)

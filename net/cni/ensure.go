@@ -18,8 +18,8 @@ type foundation struct {
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start. The limit saves time, because each call takes longer the
-// more pods the node has.
+// ensureFresh is the minimum time between two checks of the bridge while pods start. The limit saves time, because each call takes longer
+// the more pods the node has.
 const ensureFresh = 5 * time.Second
 
 // Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing. After
@@ -59,7 +59,8 @@ func (n *Network) hasUnusedAddress() bool {
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.UsesPrefix(p.Masked()) })
 }
 
-// ensureRecent returns the bridge. It calls ensure if the last successful call is older than ensureFresh or the bridge has changed.
+// ensureRecent returns the bridge. The bridge is checked and repaired if the last successful check is older than ensureFresh, or if the
+// bridge has changed.
 func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
 	found := n.found

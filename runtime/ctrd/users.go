@@ -252,7 +252,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 // Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, sweep removes them
+	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, the next process removes them
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {

@@ -126,7 +126,7 @@ type output struct {
 	mu      sync.Mutex
 	read    int64 // number of bytes read from the pipe
 	ended   bool
-	total   int64     // value of read when the process's own output is completely read
+	total   int64     // value of bytesRead when the process's own output is completely read
 	limit   time.Time // deadline for the output of child processes; zero means none
 	stopped error     // cause of the end of Finish's context
 }

@@ -27,7 +27,7 @@ func devices(in Input, s *specs.Spec) error {
 		}
 		if in.Users == "" || privileged {
 			s.Linux.Devices = append(s.Linux.Devices, found...)
-		} // otherwise function mounts adds bind mounts
+		} // otherwise addMounts adds bind mounts
 		for i := range found {
 			if privileged {
 				break

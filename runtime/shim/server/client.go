@@ -127,7 +127,7 @@ func (c *client) drop(n int) {
 	}
 }
 
-// finish marks the end of the output. send sends the queued frames and then closes the connection.
+// finish marks the end of the output. The queued frames are sent, and then the connection is closed.
 func (c *client) finish() {
 	c.mu.Lock()
 	c.finished = true
@@ -146,8 +146,7 @@ func (c *client) close() {
 	}
 }
 
-// send sends queued frames until finish is called, output was dropped, or the client disconnects.
-// Then it closes the connection.
+// send sends queued frames until the output has ended, output was dropped, or the client disconnects. Then it closes the connection.
 func (c *client) send() {
 	defer c.close()
 	for {

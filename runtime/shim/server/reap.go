@@ -19,7 +19,7 @@ type reaper struct {
 	mu    sync.Mutex
 	wait  map[int]chan unix.WaitStatus
 	early map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
-	// adopting is the number of callers that will call adopt but do not know the PID yet.
+	// adopting is the number of callers that will call adoptChild but do not know the PID yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
 	programs programs
@@ -117,8 +117,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the process is started for which adopt will be called. The
-// caller must call done after adopt, or if it does not call adopt.
+// adoptLater must be called before the process is started for which adoptChild will be called. The caller must call the returned function
+// after that call, or if there is no such call.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

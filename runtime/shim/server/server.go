@@ -46,9 +46,9 @@ type Server struct {
 	readers      int           // number of attached clients
 	stop         context.CancelFunc
 
-	// A new agent first calls list. Its result must remain valid, so list waits for starts and
-	// signals that are in progress. Later requests of the previous agent are rejected.
-	takeover sync.RWMutex // write-locked by list, read-locked by starts and signals
+	// A new agent first lists the containers. The list must remain valid, so it waits for starts and signals that are in progress. Later
+	// requests of the previous agent are rejected.
+	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
@@ -198,8 +198,8 @@ func (s *Server) get(id string) (*container, error) {
 	return c, nil
 }
 
-// takeoverTimeout is how long list waits for the OCI runtime commands of the previous agent's
-// requests. After that, it kills these commands.
+// takeoverTimeout is how long the list for a new agent waits for the OCI runtime commands of the previous agent's requests. After that,
+// these commands are killed.
 const takeoverTimeout = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {

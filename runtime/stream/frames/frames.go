@@ -102,7 +102,7 @@ func (f *frames) next() error {
 	return nil
 }
 
-// fill reads until begun has n bytes.
+// fill reads until the incomplete frame has n bytes.
 func (f *frames) fill(n int) error {
 	for len(f.begun) < n {
 		var more [frameHead]byte
