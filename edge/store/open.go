@@ -44,7 +44,7 @@ var errContent = errors.New("not an intact database of islet")
 
 var suffixes = []string{"", "-wal", "-shm"}
 
-// open opens the database file. It sets s.db and s.read.
+// open opens the database file. It sets the connections for writing and for reading.
 func (s *Store) open(ctx context.Context) error {
 	if err := ensurePrivate(s.path); err != nil {
 		return err

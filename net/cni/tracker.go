@@ -53,7 +53,7 @@ func (w wire) title() string {
 
 // A tracker records which parts of the built-in network must be checked, and counts the repairs.
 //
-//	kernel --notice--> handleNotice --parts--> repairLoop --> repair
+//	kernel --notice--> handleNotice --parts--> repairLoop --> repairParts
 //	                                                Ready -----^
 type tracker struct {
 	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed

@@ -5,7 +5,7 @@
 //
 //	conflist --libcni--> Exec.ExecPlugin --built in--> Run(type, command) --> result
 //	                         |                           | ipam.type
-//	                         '--others--> executable     '--> Exec again
+//	                         '--others--> runExecutable  '--> Exec again
 //	CNI_COMMAND=ADD .../bridge --> Main --skel--> Run
 //
 // The supported CNI versions are 0.3.0 to 1.1.0, and the commands are ADD, DEL, CHECK, STATUS and GC. The supported fields are:

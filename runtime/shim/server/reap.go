@@ -72,7 +72,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// call runs a command of the OCI runtime; see command. The command is killed after callTimeout, or
+// call runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
 // by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
