@@ -1,7 +1,7 @@
 // Package object reads and caches the API objects that pods reference. The objects are ConfigMaps, Secrets,
 // Services for the environment, claims, volumes, and service account tokens.
 //
-//	pod --Prepare--> podReferences --> item, one per object --list, watch--> API server
+//	pod --Prepare--> references --> item, one per object --list, watch--> API server
 //	                                  |        ^
 //	        Changed(UID) <--publish---|        | Load: the initial value
 //	                                  v        |
