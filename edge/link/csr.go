@@ -32,7 +32,7 @@ type names struct {
 	ips []netip.Addr
 }
 
-// A request is a certificate signing request. See
+// A request contains the content of a certificate signing request. See
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/.
 type request struct {
 	signer string

@@ -44,8 +44,8 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch starts to watch the directories and then calls reload, so that no change after the first read is missed. It returns nil if there is
-// nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in intervals of
+// watch starts to watch the directories and then reloads the credentials, so that no change after the first read is missed. It returns nil
+// if there is nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in intervals of
 // recheckInterval.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {

@@ -27,7 +27,7 @@ const (
 	maxDepth     = 64
 )
 
-// A document is one document of a manifest.
+// A document is a part of a manifest, which defines one object or a list.
 type document struct {
 	text []byte
 	yaml bool

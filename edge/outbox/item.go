@@ -99,7 +99,7 @@ func (it *item) see(v *view) {
 	}
 }
 
-// urgency returns the maximum delay for sending a changed status. The parameter before is the former status.
+// urgency returns the maximum delay for sending a changed status. It depends on the former and the new status.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):

@@ -92,9 +92,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts a command with the function launch and waits until the command has ended. The streams of the command must be files. The
-// function began is called after the start, unless it is nil. It returns a function that is called when the command has ended. launch and
-// began are called with mu held.
+// command starts a command with the first given function and waits until the command has ended. The streams of the command must be files.
+// The optional second function is called after the start, and returns a function that is called when the command has ended. Both given
+// functions are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
