@@ -224,7 +224,7 @@ func (h *History) RecordMissingLease(ctx context.Context) {
 }
 
 // CompareLists reports whether a list of pods is older than the known pods. This is the case if the version of the list is lower than the
-// version of the previous list, or lower than the newest version that RecordVersion has recorded. Then a new epoch begins.
+// given earlier version, or lower than the newest version that RecordVersion has recorded. Then a new epoch begins.
 func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)

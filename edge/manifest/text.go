@@ -27,7 +27,7 @@ const (
 	maxDepth     = 64
 )
 
-// A document is a part of a manifest, which defines one object or a list.
+// A document is one YAML or JSON document of a manifest.
 type document struct {
 	text []byte
 	yaml bool
