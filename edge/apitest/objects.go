@@ -139,7 +139,7 @@ func (s *Server) Snapshot() *Snapshot {
 }
 
 // Restore restores a backup, including its resource versions, as if the etcd of a control plane was restored. It breaks all connections.
-// The current version becomes the version of the backup plus the parameter others, as if other objects had changed since the backup.
+// The current version becomes higher than the version of the backup by the given number, as if other objects had changed since the backup.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted

@@ -22,8 +22,8 @@ const (
 	metaBrake = "brake"
 	// settleFor is the delay before removed pods are judged together. Garbage collection removes the pods of a Node one after the other.
 	settleFor = 5 * time.Second
-	// lookEvery is the interval between two checks of a hold. A check asks two questions. Is the time limit over? Has the identity of the
-	// control plane changed since the hold was judged?
+	// lookEvery is the interval between two checks of a hold. A check tests whether the time limit is over, and whether the identity of the
+	// control plane has changed since the hold was judged.
 	lookEvery = time.Minute
 )
 

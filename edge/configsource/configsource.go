@@ -53,7 +53,7 @@ func New(c Config) (*Source, error) {
 	return &Source{c}, nil
 }
 
-// errOther ends follow, so that Run calls WantedName again.
+// errOther ends the watch of a ConfigMap, so that Run calls WantedName again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.

@@ -70,8 +70,7 @@ func New(c Config) (*Node, error) {
 	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, reported: map[string]*driver{}}, nil
 }
 
-// Install adds a driver. The parameter id is the ID that the driver uses for this node. The parameter limit is the maximum number of
-// volumes; 0 means unlimited.
+// Install adds a driver, with the ID that the driver uses for this node and the maximum number of volumes. A maximum of 0 means unlimited.
 func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
 	spec := storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}
 	d := &driver{CSINodeDriver: spec, topology: maps.Clone(topology)}

@@ -69,7 +69,7 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 // ReportFailure records why a source cannot read its pods. All pods of the source are kept.
 func (d *Desired) ReportFailure(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source and logs the new ones. The parameter delivered is true if the source has delivered its pods.
+// report replaces the problems of a source and logs the new ones. It also records whether the source has delivered its pods.
 func (d *Desired) report(source string, problems []Problem, delivered bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {

@@ -66,7 +66,7 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 }
 
 // commit stores a group of changes in one transaction. If the edit of a change fails, commit sets the error of this change and omits it. If
-// commit returns an error, nothing was stored. The caller must hold the mutex changing.
+// commit returns an error, nothing was stored. The caller must hold the mutex for changes.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {

@@ -101,7 +101,7 @@ type Desired struct {
 	rows     rows
 
 	asking sync.Mutex
-	asked  []*change // changes that wait for the mutex changing
+	asked  []*change // edits that wait for a commit
 
 	mu       sync.RWMutex // protects the published view; never held during I/O
 	pods     map[types.UID]Pod

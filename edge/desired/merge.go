@@ -72,7 +72,7 @@ func (r rows) predecessors() map[types.UID]types.UID {
 }
 
 // missingPods returns the known pods of a source that are missing in the claims of this source. It omits pods whose origin has a problem,
-// which is in the parameter unsure.
+// because such an origin may still contain the pod.
 func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID

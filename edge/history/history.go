@@ -37,8 +37,8 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// AddMetaValue is (*store.Store).AddMetaValue. It makes the store call the function value in each transaction that stores pods, and
-	// write the result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
+	// AddMetaValue is (*store.Store).AddMetaValue. The store calls the given function in each transaction that stores pods, and writes the
+	// result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
 	AddMetaValue func(key string, value func() string)
 	Log          *slog.Logger
 }
@@ -223,9 +223,8 @@ func (h *History) RecordMissingLease(ctx context.Context) {
 	}
 }
 
-// CompareLists checks that a list of pods is not older than the known pods. The parameter now is the version of the list. The list is older
-// if its version is lower than the parameter before, or lower than the newest version that RecordVersion has recorded. Then a new epoch
-// begins and CompareLists returns true.
+// CompareLists reports whether a list of pods is older than the known pods. This is the case if the version of the list is lower than the
+// given earlier version, or lower than the newest version that RecordVersion has recorded. Then a new epoch begins.
 func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)

@@ -49,7 +49,7 @@ type share struct {
 }
 
 // hold waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends first,
-// hold returns the cause.
+// the error is the cause.
 func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil

@@ -133,8 +133,8 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe sets the function f, which is called for each request with the time until the first byte of the answer. It replaces an earlier
-// function. The function f must be fast.
+// Observe sets a function that is called for each request with the time until the first byte of the answer. It replaces an earlier
+// function. The function must be fast.
 func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
 // CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new connection. Call

@@ -69,7 +69,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 }
 
 // hold waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests may have
-// to wait. hold therefore starts a timeout, which ends the watch if the rest of the event does not arrive.
+// to wait. A timeout therefore ends the watch if the rest of the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.startRestTimeout()

@@ -135,8 +135,8 @@ func (p *requestTimeouts) stopTimeout() error {
 	return p.timeoutError()
 }
 
-// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives for the
-// duration p.most, the request ends with ErrBusy. The returned function stops the timeout.
+// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives until its own
+// timeout, the request ends with ErrBusy. The returned function stops the timeout.
 func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())

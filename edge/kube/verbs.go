@@ -26,7 +26,7 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts returns the Accept header of a request. If the parameter part is not empty, the header prefers this form, such as metadataOnly.
+// accepts returns the Accept header of a request. The header prefers the given form of the object, such as metadataOnly, if there is one.
 // JSON is included because custom types have no protobuf encoding.
 func (c *Client) accepts(part string) string {
 	list := c.mediaType()
@@ -105,7 +105,8 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 	})
 }
 
-// change sends a request for a resource and returns the metadata of the answer. The parameter like is any object of the resource's type.
+// change sends a request for a resource and returns the metadata of the answer. The caller passes any object of the resource's type to
+// select the resource.
 func change(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
@@ -124,7 +125,7 @@ func change(
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// do sends a request for a resource and decodes the answer. The parameter like is any object of the resource's type.
+// do sends a request for a resource and decodes the answer. The caller passes any object of the resource's type to select the resource.
 func do[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
@@ -139,8 +140,8 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// sendForVersion makes a request for a resource, in the version that the API server serves, and calls the function send with it. After
-// temporary errors, it repeats the call. The parameter like is any object of the resource's type.
+// sendForVersion makes a request for a resource, in the version that the API server serves, and repeats it after temporary errors. The
+// caller passes any object of the resource's type to select the resource.
 func (c *Client) sendForVersion(
 	ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error,
 ) error {

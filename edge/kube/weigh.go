@@ -66,7 +66,7 @@ func (s scales) Decode(
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// If the data contains another kind than the parameter into, the decoder creates an object of the other kind.
+	// If the data contains another kind than the requested one, the decoder creates an object of the other kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}

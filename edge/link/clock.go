@@ -105,7 +105,7 @@ func (c *clock) suggest(t time.Time) {
 }
 
 // contradict checks the hint with a server's certificate that is valid from begins to ends. If the certificate has expired only because of
-// the hint, the hint is wrong. Then contradict drops the hint and returns true.
+// the hint, the hint is wrong. Then the hint is dropped, and the result is true.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +125,8 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. The parameter until is the NotAfter of the server's certificate. The parameter fresh is true if
-// the answer came over a new connection.
+// answered evaluates the Date of an answer. A Date after the NotAfter of the server's certificate is rejected. A Date that differs much
+// from the known time must be confirmed by answers over new connections.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

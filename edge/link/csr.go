@@ -32,7 +32,7 @@ type names struct {
 	ips []netip.Addr
 }
 
-// A request is a certificate signing request. See
+// A request contains the content of a certificate signing request. See
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/.
 type request struct {
 	signer string
@@ -49,9 +49,8 @@ func servingRequest(node string, n names) request {
 	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit. obtain may be repeated: a request
-// with the same key and content has the same name, and is not created twice. While obtain waits, it calls the function waiting with that
-// name.
+// obtain creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a request with
+// the same key and content has the same name, and is not created twice. The caller is informed of that name while the request waits.
 func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
 	csr, err := r.object(key)
 	if err != nil {

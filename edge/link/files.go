@@ -21,7 +21,7 @@ const (
 	recheck = time.Minute
 )
 
-// files watches the files of the credentials. It calls the function reload when another program may have changed them.
+// files watches the files of the credentials. It reloads the credentials when another program may have changed the files.
 type files struct {
 	dirs   map[string]struct{}
 	own    string // the directory to which this package writes its files
@@ -44,8 +44,9 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch starts to watch the directories and then calls reload, so that no change after the first read is missed. It returns nil if there is
-// nothing to watch, or if inotify is not available. If inotify is not available, run calls reload in intervals of recheck.
+// watch starts to watch the directories and then reloads the credentials, so that no change after the first read is missed. It returns nil
+// if there is nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in intervals of
+// recheckInterval.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil
@@ -112,8 +113,7 @@ func isTemporary(path string) bool {
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. The first result is true if all directories are watched. The second result is true if follow has added a
-// watch.
+// follow adds missing watches. The first result is true if all directories are watched. The second result is true if a watch was added.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	watched := w.WatchList()
 	all = true

@@ -225,8 +225,8 @@ func (h *health) askTime() <-chan time.Time {
 	return nil
 }
 
-// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, probe repeats the
-// request immediately.
+// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, the request is
+// repeated immediately.
 func (h *health) probe(ctx context.Context, within time.Duration) (t *probeFailure) {
 	ready := h.client.Ready
 	if h.clock.askAgainAfter() > 0 {

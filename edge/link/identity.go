@@ -25,7 +25,7 @@ const (
 	afterDenial = 10 * time.Minute
 )
 
-// noCredentials is an error that tells why the node has no credentials.
+// noCredentials is an error that contains the reason why the node has no credentials.
 type noCredentials struct{ reason, message string }
 
 // Error implements error.
@@ -51,7 +51,7 @@ type identity struct {
 
 	mu      sync.Mutex
 	unread  string            // the last logged error about an unreadable file
-	config  *rest.Config      // nil if credentials are missing; then the field missing contains the reason
+	config  *rest.Config      // nil if credentials are missing; then missingReason is set
 	leaf    *x509.Certificate // nil if the credentials have no certificate
 	missing *noCredentials
 	// rejected is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the clock

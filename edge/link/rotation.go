@@ -37,7 +37,7 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt calls the function do. After a failure, it waits until the next attempt is due.
+// attempt makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due.
 func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {

@@ -28,8 +28,8 @@ import (
 const selfSignedLife = 365 * 24 * time.Hour
 
 // serving maintains the certificate of the node's own server. The certificate has one of three sources: files that another program manages,
-// the control plane, or a self-signature. The method run obtains a certificate from the control plane. The other certificates are read or
-// created when a client connects.
+// the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other certificates are read
+// or created when a client connects.
 type serving struct {
 	link  *Link
 	log   *slog.Logger

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase tells whether the link can be used.
+// Phase describes whether the link can be used.
 type Phase string
 
 // The phases. The package comment has a state diagram.

@@ -67,7 +67,7 @@ type sourceSet struct {
 	unsure  map[string]bool
 }
 
-// Open loads the stored objects. The parameter pods contains the stored pods.
+// Open loads the stored objects and registers the stored pods, which may use them.
 func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -136,7 +136,7 @@ func IsStatic(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 // from their manifests.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is like Register. If the parameter ranBefore is true, the pod may use objects that were removed while it ran.
+// register is like Register. A pod that ran before may also use objects that were removed while it ran.
 func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -243,7 +243,7 @@ func (o *Objects) Problems() (all []Problem) {
 	return all
 }
 
-// Set replaces the objects of a source. The parameter unsure contains the origins that could not be read. Their objects are kept.
+// Set replaces the objects of a source. Objects whose origin could not be read stay unchanged.
 func (o *Objects) Set(ctx context.Context, source string, claimed []DefinedObject, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
@@ -268,8 +268,8 @@ const (
 // errDry makes change discard the result of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. If the
-// parameter dry is true, it only returns the results.
+// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. In a
+// dry run, it only returns the results.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {

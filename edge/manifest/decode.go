@@ -109,8 +109,8 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList decodes the items of a List or of a typed list such as PodList. The parameter kind is the kind of the items, or empty for a
-// List.
+// decodeList decodes the items of a List, or of a typed list such as PodList. A typed list requires the kind of its items. For a List, the
+// kind is empty.
 func decodeList(raw []byte, kind string, at location, o Options) (Set, error) {
 	var l list
 	if err := decodeStrict(raw, &l, at); err != nil {

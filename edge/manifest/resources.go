@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources checks limits and requests. It calls the function name to check the name of each resource.
+// resources checks limits and requests. The caller passes the check for the names of the resources.
 func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {

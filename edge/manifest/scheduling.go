@@ -157,8 +157,8 @@ func (r *review) affinity(p *field.Path) {
 	}
 }
 
-// nodeTerm checks a term of a node selector. If the parameter labels is true, the values must be valid label values. This is not required
-// for a preferred term.
+// nodeTerm checks a term of a node selector. The values of a required term must be valid label values. For a preferred term, the caller
+// passes false, and the values are not checked.
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)

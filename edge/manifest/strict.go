@@ -38,7 +38,7 @@ func decodeStrict(raw []byte, into any, at location) error {
 }
 
 // locate finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with their own
-// decoder, such as quantities. So locate decodes each part of the JSON text separately and descends into the part that fails.
+// decoder, such as quantities. Each part of the JSON text is therefore decoded separately, down to the smallest part that fails.
 func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

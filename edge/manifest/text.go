@@ -27,7 +27,7 @@ const (
 	maxDepth     = 64
 )
 
-// A document is one document of a manifest.
+// A document is one YAML or JSON document of a manifest.
 type document struct {
 	text []byte
 	yaml bool
@@ -94,8 +94,8 @@ func splitYAML(data []byte) ([]document, error) {
 	return docs, nil
 }
 
-// read returns the document as JSON. It adds the number of JSON objects in the document to the counter objects, and returns an error if the
-// counter exceeds maxObjects.
+// read returns the document as JSON. It adds the number of JSON objects in the document to the caller's counter, and returns an error if
+// the counter exceeds maxObjects.
 func (d document) read(objects *int) ([]byte, error) {
 	raw, err := d.toJSON()
 	if err != nil {

@@ -120,7 +120,7 @@ func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	}
 }
 
-// addUnique adds an error if a name occurs for the second time. The map seen contains the names so far. addUnique adds the name to it.
+// addUnique adds an error if a name occurs for the second time. It records the name in the map of the names so far.
 func (r *review) addUnique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return

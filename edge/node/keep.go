@@ -59,8 +59,8 @@ var errRewritten = errors.New("the cluster has another history than before")
 // errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session maintains the Node until an error occurs. If the Node is not known yet, session reads it, or creates it. When the API server has
-// answered, session calls the function up.
+// session maintains the Node until an error occurs. A Node that is not known yet is read first, or created. The caller's function is called
+// when the API server has answered.
 func (r *reporter) session(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)

@@ -44,7 +44,7 @@ func (noHistory) WatchEpoch() <-chan struct{}                      { return nil 
 
 // A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// Annotations returns the annotations that the next renewal sets. The parameter created is true if the renewal creates the Lease.
+	// Annotations returns the annotations that the next renewal sets. The annotations of a renewal that creates the Lease may differ.
 	Annotations(created bool) map[string]any
 	// EvaluateLease evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
 	EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool)

@@ -181,7 +181,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake moves the parked items that are due to the list pending. It returns the time at which the next parked item is due, or zero if no
+// wake moves the parked items that are due to the pending items. It returns the time at which the next parked item is due, or zero if no
 // item is parked. The caller must hold mu.
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
@@ -298,8 +298,8 @@ func (c *Cache) Problems() []Problem {
 }
 
 // register records the objects that a pod references. The first result contains a channel for each unknown object. When all these channels
-// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. If the parameter
-// ranBefore is true, the pod may use objects that the server deleted while the pod ran.
+// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. A pod that ran
+// before may also use objects that the server deleted while the pod ran.
 func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, ranBefore)

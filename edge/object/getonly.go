@@ -134,7 +134,7 @@ func (it *item) references() []store.ObjectKey {
 // addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is like addReferenced. If the parameter ranBefore is true, the pod may use objects that were deleted while the pod ran.
+// addReferencedOf is like addReferenced. A pod that ran before may also use objects that were deleted while the pod ran.
 func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.references(), c.requestedOptional(it)...) {
@@ -148,7 +148,8 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	}
 }
 
-// requestUnsettled requests a new read of each known object of the pod that is not ready for the start of the pod. The caller must hold mu.
+// requestUnsettled requests a new read of those known objects of a pod with which the pod cannot start yet, such as an unbound claim. The
+// caller must hold mu.
 func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]

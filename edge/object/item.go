@@ -178,9 +178,8 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	return c.pollInterval(it)
 }
 
-// park pauses the work on an item for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter
-// least). A parked item has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that
-// its request needed.
+// park stops reading an item for a time. A requested read ends this pause earlier, but not before the server's Retry-After. A parked item
+// has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that its request needed.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +208,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
-// pause waits for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter least). It returns
-// false if ctx has ended.
+// pause waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. The result
+// is false if ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()

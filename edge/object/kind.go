@@ -55,7 +55,7 @@ type kind struct {
 	// optionalReferences returns the keys of referenced objects that are read only on request.
 	optionalReferences func(content) []store.ObjectKey
 	// settled reports whether a pod can start with the object in its current state. For example, it returns true for a bound claim. If it
-	// returns false, the object is read again for each pod that starts. If settled is nil, pods can start with every object.
+	// returns false, the object is read again for each pod that starts. If the function is nil, pods can start with every object.
 	settled func(content) bool
 }
 
@@ -98,7 +98,7 @@ func kinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. The function strip removes the fields that a node does not need. It
+// kindOf returns a kind of objects of type T with the list type L. The given function removes the fields that a node does not need. It
 // returns false if the node does not need the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]

@@ -11,8 +11,8 @@ import (
 )
 
 // pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at first.
-// (A kubelet reads them ten times a second until they are ready.) The claim of a CSI volume is read regularly, because it may grow at any
-// time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
+// A kubelet reads them even ten times a second until they are ready. The claim of a CSI volume is read regularly, because it may grow at
+// any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
@@ -28,9 +28,9 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	return c.untilBeat(rarePoll)
 }
 
-// untilBeat returns the time until the next beat. A beat is a moment at which all objects with the same interval are read together, so
-// memory and radio are used only once for all of them. The time between two beats is the interval, counted from the start of the Cache. A
-// random offset makes the beats differ between nodes that start at the same time.
+// untilBeat returns the time until the next beat. A beat is a point in time at which all objects with the same interval are read. Reading
+// them together saves memory and radio time. The time between two beats is the interval, counted from the start of the Cache. A random
+// offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }

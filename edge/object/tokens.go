@@ -94,8 +94,8 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the tokens that a pod needs. If the pod ran before (the parameter ran), a missing token is requested immediately,
-// because Prepare may not be called for a long time.
+// register records the tokens that a pod needs. If the pod ran before, a missing token is requested immediately, because Prepare may not be
+// called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,8 +246,8 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.pausedUntil))
 }
 
-// obtain requests a token if it is missing, or if the parameter refresh is true. If a request for the token is in flight, obtain waits for
-// that request.
+// obtain requests a token if it is missing or must be refreshed. If a request for the token is in flight, it waits for that request
+// instead.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
 	n := t.list[k]

@@ -89,8 +89,8 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod records an event of a pod, or of one of its containers if the parameter container is not empty. The parameter eventType is
-// v1.EventTypeNormal or v1.EventTypeWarning. The reasons are the same as in a kubelet.
+// Pod records an event of a pod, or of one of its containers if a container is given. The type of the event is v1.EventTypeNormal or
+// v1.EventTypeWarning. The reasons are the same as in a kubelet.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
 	about.FieldPath = fieldPath(p, container)
@@ -272,8 +272,8 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 }
 
-// sleep waits until d has passed, a retry signal arrives, or an event is added. It ignores new events if the parameter deaf is true. It
-// returns false if ctx has ended.
+// sleep waits until d has passed, a retry signal arrives, or an event is added. The caller can exclude added events. It returns false if
+// ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {

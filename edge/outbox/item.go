@@ -19,8 +19,8 @@ type item struct {
 	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
 	manifest *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
 	want     *v1.PodStatus // the newest status; nil if there is none yet
-	begins   bool          // the status in want only means that the pod is about to start or to become ready
-	ends     bool          // the status in want means that all containers of the pod have ended
+	begins   bool          // the wanted status only means that the pod is about to start or to become ready
+	ends     bool          // the wanted status means that all containers of the pod have ended
 	finish   bool          // all resources of the pod on the node are gone
 	server   *view         // the server's version; nil if the server does not have the pod
 
@@ -99,7 +99,7 @@ func (it *item) see(v *view) {
 	}
 }
 
-// urgency returns the maximum delay for sending a changed status. The parameter before is the former status.
+// urgency returns the maximum delay for sending a changed status. It depends on the former and the new status.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):

@@ -85,8 +85,8 @@ func (e *Events) storeInterval() time.Duration {
 	return storeEvery
 }
 
-// write stores the changed events in one transaction. It omits events that will soon be sent, unless this is the last write (the parameter
-// last).
+// write stores the changed events in one transaction. It omits events that will soon be sent. The last write before the agent ends does not
+// omit them.
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()

@@ -148,7 +148,7 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 }
 
 // ownPart returns the part of a status that the node sets. Other clients can set the condition DisruptionTarget, too. It belongs to the
-// node's part if it has a kubelet's reason, or if the status told has this condition.
+// node's part if it has a kubelet's reason, or if the status that the node has sent has this condition.
 func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {

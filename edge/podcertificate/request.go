@@ -106,7 +106,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if c.applyResult(ctx, p, r) {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, checkEvery) // after this time, follow checks whether the current certificate has expired
+	soon, stop := context.WithTimeout(ctx, checkEvery) // after this time, the goroutine checks whether the current certificate has expired
 	defer stop()
 	w, err := kube.Watch[certificatesv1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A server that rejected a WatchList or did not complete it is asked with separate requests for this time. It doubles with
-// each failure, because a WatchList without an answer delays the list by half a minute.
+// After a server has rejected a WatchList or has not completed it, the pods are listed and watched with separate requests for this time. It
+// doubles with each failure, because a WatchList without an answer delays the list by half a minute.
 const separateFirst, separateLast = time.Hour, 24 * time.Hour
 
 // A separation is the time in which the pods are listed and watched with separate requests.

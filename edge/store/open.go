@@ -44,7 +44,7 @@ var errContent = errors.New("not an intact database of islet")
 
 var suffixes = []string{"", "-wal", "-shm"}
 
-// open opens the database file. It sets s.db and s.read.
+// open opens the database file. It sets the connections for writing and for reading.
 func (s *Store) open(ctx context.Context) error {
 	if err := ensurePrivate(s.path); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openAt opens s.db and s.read. The function dsn returns the connection strings.
+// openAt opens the connections for writing and for reading, with the given connection strings.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
 	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
@@ -139,8 +139,8 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
-// checkNewer returns an error if this islet cannot use a database of a newer version. The parameter more is true if the database has
-// additional tables. Without additional tables, the database is not newer, and only its version number is damaged.
+// checkNewer returns an error if this islet cannot use a database of a newer version. A newer database has additional tables. Without them,
+// only the version number of the database is damaged.
 func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -254,7 +254,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 }
 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
-// disk. The names contain the time, which may be wrong, so prune never removes the parameter newest.
+// disk. The names contain the time, which may be wrong. The caller therefore passes the newest one, which is never removed.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

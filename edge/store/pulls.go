@@ -79,9 +79,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably records a pull. If the parameter ref is not empty, PutPull removes the record of BeginPull for this reference. If the
-// hash of a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull
-// then removes the records with a credential.
+// PutPull durably records a pull. It also removes the record of BeginPull for the reference, unless the reference is empty. If the hash of
+// a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull then
+// removes the records with a credential.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {

@@ -16,7 +16,7 @@ import (
 // repairEvery is the minimum interval between repairs. On a failing SD card, more repairs would not help, and would wear it out.
 const repairEvery = time.Minute
 
-// A repair asks the writer to repair the database. A reader sends it after an error.
+// A repair is a request to the writer to repair the database. A reader sends it after an error.
 type repair struct {
 	why  error
 	done chan<- bool // receives true if a retry of the read may succeed
@@ -87,9 +87,9 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The parameter
-// why is the error of the failed operation. If repairDatabase returns true, the caller should retry the operation. Only the writer may call
-// it.
+// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The log
+// contains the error of the failed operation. If repairDatabase returns true, the caller should retry the operation. Only the writer may
+// call it.
 func (s *Store) repairDatabase(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
@@ -147,7 +147,7 @@ func closedDatabase() *sql.DB {
 	return db
 }
 
-// requestRepair asks the writer to repair the database after an error of a reader. It returns true if the read should be repeated.
+// requestRepair makes the writer repair the database after an error of a reader. It returns true if the read should be repeated.
 func (s *Store) requestRepair(ctx context.Context, why error) bool {
 	if !isCorrupt(why) {
 		return false

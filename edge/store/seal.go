@@ -36,7 +36,7 @@ type seal struct {
 	hash []byte      // key for hashes, derived from key
 }
 
-// close encrypts data for a row. The parameter row contains the name of the table and the key columns.
+// close encrypts data for a row, which is identified by the name of the table and the key columns.
 func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(true)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	return aead.Seal(nonce, nonce, data, identity(row)), nil
 }
 
-// open decrypts data that close has encrypted for the same row.
+// open decrypts data that was encrypted for the same row.
 func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	aead, err := s.cipher(false)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A write is a change that a caller passes to the writer. The function do may be called more than once, so it must set its results and not
+// A write is a change that a caller passes to the writer. Its function may be called more than once, so it must set its results and not
 // accumulate them.
 type write struct {
 	do   func(tx *sql.Tx) error
@@ -57,8 +57,8 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, group commits each
-// change in its own transaction, so that one change cannot make the others fail.
+// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, each change is
+// committed in its own transaction, so that one change cannot make the others fail.
 func (s *Store) group(first write) {
 	list := []write{first}
 	for more := true; more; {
@@ -119,8 +119,8 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// query calls the function start once and the function scan for each row. If the database was replaced during the query, the query is
-// repeated from the beginning. The function start must therefore drop all rows that scan has collected.
+// query calls start once, and scan for each row. If the database was replaced during the query, the query is repeated from the beginning.
+// start must therefore drop all rows that scan has collected.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.requestRepair(ctx, err) {

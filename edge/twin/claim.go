@@ -17,7 +17,7 @@ const maxClaim = 80
 
 // A claim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
 type claim struct {
-	hardware string // hash of the machine's first mark, or the constant unknown
+	hardware string // hash of the machine's first mark, or unknownHardware
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a user
 	since    uint64 // version of the Lease at its first read in this boot
@@ -27,7 +27,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the value of the annotation. The result ok is true if the value is a valid claim.
+// parseClaim parses the value of the annotation. It returns false if the value is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
 	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {

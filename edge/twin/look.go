@@ -123,7 +123,7 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	return (t.state == barredState || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.noticeValue()
 }
 
-// noticeValue returns the value of the annotation that tells the other machine about this machine.
+// noticeValue returns the value of the annotation that informs the other machine about this machine.
 func (t *Twin) noticeValue() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o otherMachine, ok bool) {
@@ -143,9 +143,9 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver gives the name to this machine at the request of a user. The result hadName is true if the machine already had the name. If the
-// parameter force is false, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once.
-// In both cases, two machines could run pods with the same volumes.
+// TakeOver gives the name to this machine at the request of a user. It returns true if the machine already had the name. Unless it is
+// forced, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once. In both cases, two
+// machines could run pods with the same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()

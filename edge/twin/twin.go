@@ -129,7 +129,7 @@ func (t *Twin) signal() {
 }
 
 // Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the annotation. A nil map changes no
-// annotation. The parameter created is true if the renewal creates the Lease.
+// annotation. A Lease that the renewal creates also gets the claim of this machine.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 	return again
 }
 
-// judgeEarlier evaluates the claim of an earlier boot. The parameter ok is false if the Lease contains no such claim.
+// judgeEarlier evaluates the claim of an earlier boot, if the Lease contains one.
 func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:

@@ -20,7 +20,7 @@ const (
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
 // it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
 // false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
-// directories (see derive).
+// directories (see deriveConfig).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),

@@ -1,7 +1,7 @@
 package config
 
 // A flagRow is one flag of the command line. Its member field is the JSON path in settings of the
-// field that the flag sets. A flag without effect has an empty field, and the reason in none. In
+// field that the flag sets. A flag without effect has no field. Its last text is the reason. In
 // such a row, bare is set if the flag may be used without a value.
 type flagRow struct {
 	name, field, none string

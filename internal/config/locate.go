@@ -65,8 +65,8 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt returns the column of `key:` in a line. The result ok is 1 if the line contains the key, and otherwise 0. The
-// key may be quoted and may follow the dashes of a list.
+// keyAt returns the column of `key:` in a line, and the number of occurrences of the key that it has found: 1 or 0. The key may be quoted
+// and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
 		for from := 0; ; {

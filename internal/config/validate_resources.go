@@ -124,8 +124,7 @@ func (c *checker) checkSignal(path *field.Path, checkSignal string) {
 	}
 }
 
-// checkThresholds checks a map of eviction signals to quantities or percentages. A quantity of zero is valid only if the
-// parameter zero is set.
+// checkThresholds checks a map of eviction signals to quantities or percentages. Some thresholds may be a quantity of zero.
 func (c *checker) checkThresholds(name string, list map[string]string, zero bool) {
 	for signal, v := range list {
 		path := field.NewPath(name).Key(signal)

@@ -50,7 +50,7 @@ type Listener struct {
 	unanswered    int          // unanswered bytes of all unauthenticated connections
 	remembered    []netip.Addr // addresses of authenticated requests, the latest last
 	calls         []netip.AddrPort
-	fullLogged    bool // the present lack of places is already logged
+	fullLogged    bool // the current lack of places was logged
 	overLogged    bool // the excess over maxUnanswered is already logged
 }
 
@@ -105,8 +105,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// takePlace reserves a place for a connection. The result victim is the connection to close for it,
-// or nil. The result ok is false if there is no place.
+// takePlace reserves a place for a connection. If another connection must be closed for that, takePlace returns it. The second result is
+// false if there is no place.
 func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,9 +156,9 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// selectVictim returns the connection to close, or nil if there is none. If within is nil, it selects the network with
-// the most unauthenticated connections. Otherwise it selects the network to which within points. In that network it
-// selects the address with the most unauthenticated connections, and of these the oldest one.
+// selectVictim returns the connection to close, or nil if there is none. It considers only the given network, or without one the network
+// with the most unauthenticated connections. In that network it selects the address with the most unauthenticated connections, and of these
+// the oldest one.
 func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
@@ -221,9 +221,8 @@ func (l *Listener) freePlace(c *conn) {
 	l.fullLogged = l.fullLogged && len(l.conns) > l.c.MaxConnections/4 // log the next lack of places again
 }
 
-// Reserve reserves a place for a connection from this process to the listener, so that the agent can
-// connect to itself while the port is full. The parameter local is the connection's local address.
-// The caller must call end after it has closed the connection.
+// Reserve reserves a place for a connection from this process to the listener, so that the agent can connect to itself while the port is
+// full. The connection is identified by its local address. The caller must call the returned function after it has closed the connection.
 func (l *Listener) Reserve(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {

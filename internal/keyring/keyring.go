@@ -165,8 +165,8 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// Lookup returns the credentials for an image, the most specific places first. The parameter image
-// is the full name of the image without tag and digest.
+// Lookup returns the credentials for an image, the most specific places first. The name of the image must be complete, and have no tag and
+// no digest.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
 	sorting.StableBy(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })

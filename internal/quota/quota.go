@@ -88,9 +88,9 @@ func isEnforced(f *os.File) bool {
 	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforcedFlag != 0
 }
 
-// Limit limits the total size of the files below a directory. The kernel counts only files that are created
-// afterwards, so the directory must be empty, unless it already has a project. The result enforced is false if the
-// file system does not enforce project quotas, or if the directory has files and no project.
+// Limit limits the total size of the files below a directory. The kernel counts only files that are created afterwards, so the directory
+// must be empty, unless it already has a project. Limit returns false if the file system does not enforce project quotas, or if the
+// directory has files and no project.
 func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
 	f, err := openDir(dir)
 	if err != nil {
@@ -152,8 +152,7 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 	return 0, errors.New("no project ID is unused")
 }
 
-// Usage returns the number of bytes below a directory that has a limit. The result limited is false
-// if the directory has no limit.
+// Usage returns the number of bytes below a directory that has a limit. It returns false if the directory has no limit.
 func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
 	f, err := openDir(dir)
 	if err != nil {

@@ -24,7 +24,7 @@ type Machine struct {
 	PIDs     int64           // the kernel's limit of processes and threads; 0 if unknown
 }
 
-// A Share is the division of a machine between pods and reservations.
+// A Share describes which resources of a machine are reserved, and for which purpose.
 type Share struct {
 	Capacity     v1.ResourceList
 	Kube, System v1.ResourceList // reserved for the node's own programs, and for the rest of the system

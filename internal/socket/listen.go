@@ -165,8 +165,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it has done so. Before that it calls the
-// function lost.
+// restore creates the socket again if it is missing, and reports whether it has done so. Before the creation, it calls the caller's
+// function for a lost socket.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ const (
 )
 
 // These are the limits of a walk. The maximum length of a name and number of symlinks are the
-// kernel's. The constant maxDepth is the maximum number of directories that a walk keeps open.
+// kernel's. maxDepth is the maximum number of directories that a walk keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
@@ -60,7 +60,8 @@ func split(name string) []string {
 func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
 
 // resolve resolves the whole name and returns an O_PATH descriptor. If only the last component
-// could not be opened, the result last is its name, and the method dir returns its directory.
+// could not be opened, resolve also returns its name, and its directory is the current directory of
+// the walk.
 func (w *walk) resolve() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]

@@ -7,11 +7,9 @@ import (
 	"sync"
 )
 
-// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than
-// limit bytes of memory. It returns ErrTooDeep if the value is nested too deeply. The parameter
-// into is a pointer of the target's type, or nil for a tree of maps and slices of any. JSON returns
-// nil for invalid JSON, because the decoder returns a better error message before it allocates
-// memory.
+// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than limit bytes of memory. It returns ErrTooDeep
+// if the value is nested too deeply. The target is a pointer, or nil for a tree of maps and slices of any. JSON returns nil for invalid
+// JSON, because the decoder returns a better error message before it allocates memory.
 func JSON(data []byte, into any, limit int64) error {
 	if !json.Valid(data) {
 		return nil
@@ -178,7 +176,7 @@ type members struct {
 	names []string
 }
 
-var structMembers sync.Map // reflect.Type -> *members
+var structMembers sync.Map // reflect.Type -> *memberTypes
 
 // find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder. It
 // returns discardedType if there is no such field.

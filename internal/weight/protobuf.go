@@ -13,11 +13,9 @@ import (
 // errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than
-// limit bytes of memory. It returns ErrTooDeep for deep nesting, and another error for bytes that
-// are not a message. The parameter into is a pointer to a generated struct of the target's type.
-// Protobuf reads the struct tags of gogo/protobuf (Kubernetes' objects) and of
-// google.golang.org/protobuf.
+// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than limit bytes of memory. It returns
+// ErrTooDeep for deep nesting, and another error for bytes that are not a message. The target is a pointer to a generated struct. Protobuf
+// reads the struct tags of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
 func Protobuf(data []byte, into any, limit int64) error {
 	_, err := OfProtobuf(data, into, limit)
 	return err
@@ -42,16 +40,15 @@ func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 // fields contains the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// The key oneof in fields represents all members of a oneof, because the struct does not contain their types. No field
-// has this number. A member gets the largest possible weight: oneofBytes for a wrapper and a message, and anyItem for
-// each byte.
+// The key oneofKey in fieldTypes represents all members of a oneof, because the struct does not contain their types. No field has this
+// number. A member of a oneof gets the largest possible weight: oneofBytes for its wrapper and message, plus anyItem for each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128
 	anyItem    = 32
 )
 
-var structFields sync.Map // reflect.Type -> fields
+var structFields sync.Map // reflect.Type -> fieldTypes
 
 // fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
 // whose field 1 is the slice.

@@ -110,8 +110,9 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is in the parameter f. On cgroup
-// v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such stalls.
+// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is one of the given figures. On
+// cgroup v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such
+// stalls.
 func (r Reader) NeededMemory(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet

@@ -93,8 +93,8 @@ func (d *dir) readText(file string) []byte {
 	return text
 }
 
-// readNumber reads a file with a number, without opening the directory of the cgroup first. If the parameter inode is not nil, the file's
-// inode number is stored there. The second result is false after an error.
+// readNumber reads a file with a number, without opening the directory of the cgroup first. It can also store the file's inode number. The
+// second result is false after an error.
 func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
@@ -166,8 +166,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// visitPairs calls the function f for each line that consists of a name and a number. It skips other lines. The name is valid only during
-// the call.
+// visitPairs calls the caller's function for each line that consists of a name and a number. It skips other lines. The name is valid only
+// during the call.
 func (d *dir) visitPairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.readText(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))

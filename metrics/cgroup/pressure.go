@@ -23,7 +23,7 @@ type Stall struct {
 }
 
 // readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and "full ...". It returns nil if the
-// file does not exist or if accounting is off. If no value has changed, it returns the parameter earlier.
+// file does not exist or if accounting is off. If no value has changed, it returns the earlier reading.
 func (d *dir) readPressure(file string, earlier *Pressure) *Pressure {
 	return pressureFrom(earlier, d.readText(file))
 }

@@ -57,7 +57,7 @@ type storedReading struct {
 	listed   uint64   // the turn in which the children were last checked
 }
 
-// NewRecent returns a CachedReader that caches the readings of r. The parameter age is the maximum age of a reading that it returns.
+// NewRecent returns a CachedReader that caches the readings of a Reader. It never returns a reading that is older than the maximum age.
 func NewRecent(r Reader, age time.Duration) *CachedReader { return &CachedReader{Reader: r, age: age} }
 
 // ReadDetails is like Reader.ReadDetails. It may return a cached reading.
@@ -123,8 +123,8 @@ func (r *CachedReader) UnchangedReading(path string, ancestor Reading) (Reading,
 	return k.Reading, true
 }
 
-// StoredChildren returns the cached paths of a cgroup's direct children. The parameter ancestor is a reading of the cgroup or of an
-// ancestor. The second result is false if no paths are cached, or if this reading does not prove that they are still valid.
+// StoredChildren returns the cached paths of a cgroup's direct children. The caller passes a reading of the cgroup or of an ancestor.
+// StoredChildren returns false if no paths are cached, or if this reading does not prove that they are still valid.
 func (r *CachedReader) StoredChildren(path string, ancestor Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -64,7 +64,7 @@ const (
 // file systems. It ignores missing directories and files that disappear. It counts at most 200,000 files.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// UsageOfAll is like Usage, but it counts all files. The parameter age is the maximum age of the result.
+// UsageOfAll is like Usage, but it counts all files. The caller limits the age of the result.
 func (t *Trees) UsageOfAll(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
@@ -229,8 +229,7 @@ type Device struct {
 // maxText is the maximum number of bytes that are read from a file. It is enough for a thousand devices.
 const maxText = 256 << 10
 
-// Devices returns the counters of all block devices except ram and loop devices. The parameter proc
-// is the mount point of the proc file system.
+// Devices returns the counters of all block devices except ram and loop devices. It reads the proc file system at the given mount point.
 func Devices(proc string) []Device {
 	b := kernfile.Get()
 	defer b.Put()

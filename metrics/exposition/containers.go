@@ -40,7 +40,7 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers serves /metrics/cadvisor. If the parameter err is not nil, the metric container_scrape_error is 1, as in cAdvisor.
+// ServeContainers serves /metrics/cadvisor. If the measurement has failed, the metric container_scrape_error is 1, as in cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
 	respond(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.DeviceFile("/sys", number) })
@@ -98,8 +98,8 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// setNetworkBlocks sets the field network of each Subject. This is normally the index of the Subject's own block of labels. If the network
-// metrics have another label "name", it is the index of an additional block. setNetworkBlocks returns the number of blocks.
+// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the network
+// metrics have another label "name", an additional block contains their labels. setNetworkBlocks returns the number of blocks.
 func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples and the families of the Prometheus library, sorted by name. The parameter families must already be sorted.
+// writeSamples writes samples and the families of the Prometheus library, sorted by name. The families must already be sorted.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {

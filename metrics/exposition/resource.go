@@ -9,8 +9,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ServeResource serves /metrics/resource, which metrics-server reads. If the parameter err is not nil, it serves only the metrics that
-// report an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
+// ServeResource serves /metrics/resource, which metrics-server reads. If the measurement has failed, it serves only the metrics that report
+// an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
 func ServeResource(w http.ResponseWriter, r *http.Request, of *Summary, err error) {
 	u := userTables.get()
 	defer userTables.put(u)
@@ -45,7 +45,7 @@ func (u *userTable) samples(err error) (out []Sample) {
 	return out
 }
 
-// A user contains the labels and the values of all metrics of one user of resources: the node, a pod or a container.
+// A user is a node, a pod or a container, with its labels and the values of all its resource metrics.
 type user struct {
 	namespace, pod, container string
 	values                    [maxFamilies]value
@@ -71,7 +71,7 @@ type userTable struct {
 // userTables keeps the memory of the last userTable for reuse.
 var userTables spareObject[userTable]
 
-// clear removes all users, but keeps their memory for reuse.
+// clear empties the table. The memory of the table is reused.
 func (u *userTable) clear() {
 	clear(u.pods)
 	clear(u.containers)
@@ -106,7 +106,7 @@ func (u *user) setValues(kind userKind, f *figures) {
 	}
 }
 
-// visitValues calls the function f for each value, grouped by metric family. The function must not keep a reference to the labels.
+// visitValues calls the caller's function for each value, grouped by metric family. The function must not keep a reference to the labels.
 func (u *userTable) visitValues(err error, f func(of *resourceFamily, v *value, labels ...string)) {
 	var labels [6]string
 	var nth [ofError]int // index of the next family for each kind of user

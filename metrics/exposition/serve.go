@@ -110,7 +110,7 @@ type Process struct {
 	started time.Time
 }
 
-// NewProcess returns a Process that also gathers the given collectors. The parameter started is the time at which all counters were zero.
+// NewProcess returns a Process that also gathers the given collectors. The caller passes the time at which all counters were zero.
 // NewProcess must be called only once.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
 	all := append(collectorList{collectors.NewGoCollector()}, counted...)

@@ -104,8 +104,7 @@ func (o *object) member(name string, write func()) {
 	o.b = append(o.b, '}')
 }
 
-// list writes a member that is a list of n objects. If the list is empty and the parameter omit is true, it writes no member. If the
-// parameter null is true, it writes null instead of the list.
+// list writes a member that is a list of objects. The caller can omit an empty list, or write null instead of the list.
 func (o *object) list(name string, n int, omit, null bool, write func(int)) {
 	if n == 0 && omit {
 		return

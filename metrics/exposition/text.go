@@ -70,8 +70,8 @@ func (p *page) flushFull() {
 	}
 }
 
-// writeLine writes a line of the current family with the value v. The parameter labels is a result of formatLabels. The parameter more
-// contains the names and values of further labels. writeLine returns the text between the braces, which is valid until the next write.
+// writeLine writes a line of the current family with a value, the labels of formatLabels, and the names and values of further labels. It
+// returns the text between the braces, which is valid until the next write.
 func (p *page) writeLine(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
@@ -113,8 +113,7 @@ func (p *page) number(v float64) {
 	}
 }
 
-// writeEntry is like writeLine, but the labels are the block of a Subject. If the parameter seconds is positive, it is written as the value
-// instead of v.
+// writeEntry is like writeLine, but the labels are the block of a Subject. A positive duration is written as the value, in seconds.
 func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -168,7 +167,7 @@ func timestamp(t time.Time) string {
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// cachedTimestamp is like the function timestamp, but it caches the last result. Most lines of a page have the same time.
+// cachedTimestamp also returns the timestamp for the end of a line, and caches it. Most lines of a page have the same time.
 func (p *page) cachedTimestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -198,7 +197,7 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends a page that the function writePage writes. It compresses the page if the client accepts gzip. It sends the page in parts,
+// respond sends a page, which the caller's function writes. It compresses the page if the client accepts gzip. It sends the page in parts,
 // because the page may be larger than the free memory of a small machine. It reuses the memory of the previous page.
 func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	p := pages.get()
@@ -223,7 +222,7 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 // A packer is a gzip writer that is reused for the next response.
 type packer struct{ *gzip.Writer }
 
-// newPacker returns a packer that compresses the response. The caller must call the method end.
+// newPacker returns a packer that compresses the response. The caller must end the response.
 func newPacker(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
 	z := packers.get()

@@ -65,9 +65,9 @@ func (l *Links) readCounters() {
 	}
 }
 
-// HostEnds returns the HostEnds for the network namespace of a process. The parameter interfaces is the number of interfaces in the
-// namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is empty. The parameter before
-// is the previous result, or empty.
+// HostEnds returns the HostEnds for the network namespace of a process. The caller passes the previous result, or an empty one, and the
+// number of interfaces in the namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is
+// empty.
 func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	if interfaces == 0 {
 		return w
@@ -171,7 +171,7 @@ func dump(kind uint16, body []byte, handle func(body []byte)) error {
 	return ask(kind, unix.NLM_F_DUMP, body, handle)
 }
 
-// ask sends a netlink request. It calls the function handle for the body of each reply.
+// ask sends a netlink request, and passes the body of each reply to the caller's function.
 func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // ExternalInterfaces returns the interfaces that connect the machine to other machines. These are the interfaces with a hardware device. If
-// there are no such interfaces, as in a container, it returns all interfaces except bridges and their ports. The parameter sys is the mount
-// point of sysfs.
+// there are no such interfaces, as in a container, it returns all interfaces except bridges and their ports. It reads sysfs at the given
+// mount point.
 func ExternalInterfaces(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {

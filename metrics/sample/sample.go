@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind tells what a cgroup contains: the whole machine, all pods, the pods of a QoS class, a pod, or a container.
+// Kind is the kind of content of a cgroup: the whole machine, all pods, the pods of a QoS class, a pod, or a container.
 type Kind int
 
 // These are the kinds of cgroups.
@@ -246,8 +246,8 @@ func (w *walk) readAll() error {
 // podError means that the cgroup of a pod could not be read. The sample then omits this pod and contains the other groups.
 type podError struct{ error }
 
-// visitChildren calls the function f for each direct child of a cgroup. The function returns false if the child no longer exists. In this
-// case visitChildren discards the added groups and starts again with a new list.
+// visitChildren calls the caller's function for each direct child of a cgroup. The function returns false if the child no longer exists. In
+// this case visitChildren discards the added groups and starts again with a new list.
 func (w *walk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:

@@ -101,9 +101,9 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults sets the sysctls for new interfaces, calls the function create to create one interface in the namespace, and restores the
-// sysctls. This is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another
-// network change holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
+// withDefaults sets the sysctls for new interfaces, lets the caller create one interface in the namespace, and restores the sysctls. This
+// is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another network change
+// holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {

@@ -223,8 +223,7 @@ func notABridge(link netlink.Link) error {
 }
 
 // checkFree returns an error if another interface has the address of the bridge. The kernel would permit this, but the pods of both
-// interfaces would be unreachable. If the parameter exclusive is true, checkFree also returns an error if another interface has an address
-// in the same network.
+// interfaces would be unreachable. If the network must be exclusive, an address of another interface in the same network is an error, too.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// These are the kinds of faults.
+// These are the kinds of damage.
 const (
 	FaultBridge  = "bridge"
 	FaultAddress = "address"

@@ -91,8 +91,8 @@ func (p *plugins) setup(
 	return addresses(result)
 }
 
-// teardown removes a sandbox from the network, with the same configuration that setup has used for this sandbox. It succeeds if the sandbox
-// was never set up.
+// teardown removes a sandbox from the network, with the same configuration with which it was added. It succeeds if the sandbox was never
+// set up.
 func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
@@ -115,8 +115,8 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	return p.attachments.remove(id)
 }
 
-// reconcile removes all sandboxes that no longer exist. The parameter live contains the existing ones. reconcile also runs the command GC
-// of plugins that support it (CNI 1.1.0 and later).
+// reconcile removes the sandboxes that no longer exist: all but the given ones. It also runs the command GC of plugins that support it (CNI
+// 1.1.0 and later).
 func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
 	ids, err := p.attachments.ids()

@@ -91,8 +91,8 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// choose selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set, choose
-// skips unusable files and also returns their errors. It never skips the file of the active configuration. The caller holds mu.
+// choose selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set, unusable
+// files are skipped, and their errors are returned, too. The file of the active configuration is never skipped. The caller holds mu.
 func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
@@ -124,7 +124,7 @@ func equalLists(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the configuration files that choose may select: only the first one, or all of them if c.skipUnusable is set. It ignores
+// files returns the configuration files that may become active: only the first one, or all of them if c.skipUnusable is set. It ignores
 // files of other programs unless c.useOthers is set. The caller holds mu.
 func (c *confs) files() (candidates []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
@@ -170,8 +170,7 @@ func load(path string) (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// parse parses a list, or the configuration of a single plugin. The parameter dir is the directory in which lists have additional plugin
-// files.
+// parse parses a list, or the configuration of a single plugin. A list may have additional plugin files in the given directory.
 func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
 	if err := weight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err

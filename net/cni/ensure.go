@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation contains the bridge's index and the time of the last successful call of ensure.
+// foundation describes the bridge when it was last complete: its index and the time.
 type foundation struct {
 	index int
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start. The limit saves time, because each call takes longer the
-// more pods the node has.
+// ensureFresh is the minimum time between two checks of the bridge while pods start. The limit saves time, because each call takes longer
+// the more pods the node has.
 const ensureFresh = 5 * time.Second
 
 // Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing. After
@@ -59,7 +59,8 @@ func (n *Network) hasUnusedAddress() bool {
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.UsesPrefix(p.Masked()) })
 }
 
-// ensureRecent returns the bridge. It calls ensure if the last successful call is older than ensureFresh or the bridge has changed.
+// ensureRecent returns the bridge. The bridge is checked and repaired if the last successful check is older than ensureFresh, or if the
+// bridge has changed.
 func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
 	found := n.found
@@ -76,7 +77,7 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 // ensure creates or repairs the objects that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith does the work of ensure. If the parameter routes is true, it also checks the bridge's routes.
+// ensureWith creates or repairs the objects that pods share, and returns the bridge. It can also check the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +117,8 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns the error that ensure would return if an existing interface of the node conflicts with the bridge. It changes nothing.
+// obstacle checks whether an existing interface of the node conflicts with the bridge. It returns the error that would prevent the creation
+// of the bridge. It changes nothing.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()

@@ -29,7 +29,7 @@ var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?
 // missingFiles waits for files that CNI plugins have reported as missing. It uses inotify. While no file is missing, it uses no inotify
 // instance and no timer.
 //
-//	Setup fails --note(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
+//	Setup fails --addMissing(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
 type missingFiles struct {
 	noted chan struct{} // capacity 1
 

@@ -154,8 +154,8 @@ func (n *Network) setInstalled(yes bool) {
 	n.tracker.poke()
 }
 
-// finishMove removes the built-in network after another one has taken over and the last pod has left. If the parameter force is true, it
-// does not wait for the pods. It reports whether the built-in network is removed.
+// finishMove removes the built-in network after another one has taken over and the last pod has left. If it is forced, it does not wait for
+// the pods. It reports whether the built-in network is removed.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().isMoving() {
 		return false
@@ -171,8 +171,7 @@ func (n *Network) finishMove(force bool) (gone bool) {
 }
 
 // withdraw removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes the
-// network only if the parameter force is true. The leases of these sandboxes stay until they are torn down, so IsStale still returns true
-// for them.
+// network only if it is forced. The leases of these sandboxes stay until they are torn down, so IsStale still returns true for them.
 func (n *Network) withdraw(force bool) (left int, err error) {
 	n.operations.Lock()
 	defer n.operations.Unlock()

@@ -55,7 +55,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 }
 
 // restore repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of the
-// built-in network. The caller holds the lock operations.
+// built-in network. The caller holds the write lock of all operations.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {

@@ -38,8 +38,8 @@ type repairPass struct {
 }
 
 // repair checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error is the
-// reason why the network does not work now. If the parameter retry is true, failed repairs are retried at once, without their pause. repair
-// does nothing while the built-in network is not installed.
+// reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
+// network is not installed, nothing is checked.
 func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.repairMu.Lock()
@@ -234,7 +234,7 @@ func (p *repairPass) ports(partSet) error {
 	out, err := bridge.MissingPorts(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.operations.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // the method bridge has already reported the failed or postponed repair
+		if bridge.NotFound(err) { // the repair of the bridge has already reported the failed or postponed repair
 			p.schedule(p.now.Add(firstPause), partPorts)
 			return nil
 		}
@@ -339,7 +339,7 @@ func (n *Network) markLost(w wire, why error) {
 	}
 }
 
-// firewall adds missing rules for pods to firewalls that drop forwarded packets.
+// firewall checks the firewalls of the node that drop forwarded packets, and adds missing rules that accept the packets of pods.
 func (p *repairPass) firewall(partSet) error {
 	for _, chain := range p.n.tracker.admittedChains() {
 		if p.isHeld(item{itemFirewall, chain}, partFirewall) {
@@ -353,8 +353,8 @@ func (p *repairPass) firewall(partSet) error {
 	return err
 }
 
-// admit adds rules for pods to firewalls that drop forwarded packets. It returns the chains in which the rules had been added before,
-// because another program must have removed them.
+// admit adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains whose rules another
+// program has removed, because they had been added before.
 func (n *Network) admit() (again []string, err error) {
 	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {

@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// freeRepairs is the number of repairs without a pause. After that, an item counts as contested.
+	// freeRepairs is the number of repairs of an item before pauses begin. After that, an item counts as contested.
 	freeRepairs = 5
 	// firstPause and longestPause are the minimum and maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
@@ -42,7 +42,7 @@ const (
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'
 //
-// After a failed repair there is always a pause. A contest is not safe for concurrent use.
+// After a failed repair there is always a pause. It is not safe for concurrent use.
 type contest struct{ items map[item]*round }
 
 type round struct {

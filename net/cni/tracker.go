@@ -53,7 +53,7 @@ func (w wire) title() string {
 
 // A tracker records which parts of the built-in network must be checked, and counts the repairs.
 //
-//	kernel --notice--> handleNotice --parts--> repairLoop --> repair
+//	kernel --notice--> handleNotice --parts--> repairLoop --> repairParts
 //	                                                Ready -----^
 type tracker struct {
 	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed
@@ -300,7 +300,7 @@ func (n *Network) listen(ctx context.Context) error {
 	return n.follow(ctx, ended)
 }
 
-// follow calls repair soon after a notice. Further notices do not postpone the call.
+// follow starts a repair soon after a notice. Further notices do not postpone the repair.
 func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()

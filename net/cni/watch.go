@@ -39,7 +39,7 @@ func watchDir(dir string) (*dirWatch, error) {
 }
 
 // follow moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts, which
-// causes no event. follow therefore repeats the move until the watched directory stays the same.
+// causes no event. The move is therefore repeated until the watched directory stays the same.
 func (w *dirWatch) follow() error {
 	for {
 		near := nearestExisting(w.dir)

@@ -37,8 +37,8 @@ func (n NS) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Do calls the function f on a thread in the namespace and returns its error. Processes that the function starts also run in the namespace,
-// but goroutines do not.
+// Do calls a function on a thread in the namespace and returns its error. Processes that the function starts also run in the namespace, but
+// goroutines do not.
 func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
@@ -65,7 +65,7 @@ func (n NS) Do(f func() error) error {
 	return result
 }
 
-// onThread moves the current thread to the target namespace, calls the function f, and moves the thread back. If it cannot move the thread
+// onThread moves the current thread to the target namespace, calls a function, and moves the thread back. If it cannot move the thread
 // back, the thread stays locked to the goroutine and ends together with it. No other goroutine can then run on that thread.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()

@@ -133,7 +133,7 @@ func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return inB[key(e)] })
 }
 
-// inChunks splits the elements into chunks of at most elementsPerMessage, and calls the function do for each chunk.
+// inChunks splits the elements into chunks of at most elementsPerMessage, and passes each chunk to the caller's function.
 func (b builder) inChunks(
 	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
 ) error {
@@ -282,8 +282,7 @@ func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []e
 		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
 }
 
-// lookup returns an expression that matches if the key is in the set. If the parameter value is true, the expression also loads the value
-// of the element.
+// lookup returns an expression that matches if the key is in the set. For a map, the expression can also load the value of the element.
 func lookup(s *nftables.Set, value bool) []expr.Any {
 	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
 	if value {

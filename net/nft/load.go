@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Update loads the tables with the given name from the kernel, calls the function change, and writes the difference. It locks the file of
-// the namespace, so that no other process updates the tables at the same time.
+// Update loads the tables with the given name from the kernel, lets the caller's function change them, and writes the difference. It locks
+// the file of the namespace, so that no other process updates the tables at the same time.
 func Update(ns netns.NS, name string, change func(*Table)) error {
 	lock, err := ns.Open()
 	if err != nil {
@@ -100,7 +100,7 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 
-// parseComment parses the comment of an element that the function prefixes has made.
+// parseComment parses the comment of an element in a set of prefixes.
 func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	text, owner, ok := strings.Cut(e.Comment, " ")
 	p, err := netip.ParsePrefix(text)
@@ -115,7 +115,7 @@ func (t *Table) dropUnusedNetworks() {
 	})
 }
 
-// RemoveOwners removes the entries of each owner for which the function match returns true.
+// RemoveOwners removes the entries of each matching owner.
 func (t *Table) RemoveOwners(match func(owner string) bool) {
 	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return match(s.Owner) })
 	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return match(p.Owner) })

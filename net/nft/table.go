@@ -84,8 +84,8 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// UpdateTables changes the content of existing tables. The parameter from must be their current content. UpdateTables writes only the
-// difference, in one transaction, which is a hundred times faster than Replace. If the write fails, it calls Replace.
+// UpdateTables changes the content of existing tables. The caller must pass their current content. UpdateTables writes only the difference,
+// in one transaction, which is a hundred times faster than Replace. If the write fails, it calls Replace.
 func UpdateTables(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
@@ -113,7 +113,7 @@ func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
 	})
 }
 
-// write sends one batch of messages. The function f adds the messages for an IP family to the batch.
+// write sends one batch of messages. The caller's function adds the messages for an IP family to the batch.
 func write(ns netns.NS, name string, f func(builder) error) error {
 	c, done, err := conn(ns)
 	if err != nil {

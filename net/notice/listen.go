@@ -90,8 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run calls the function tell for each notice until ctx ends, and then closes the listener. The function must be safe for concurrent use
-// and must not block.
+// Run passes each notice to the caller's function until ctx ends, and then closes the listener. The function must be safe for concurrent
+// use and must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)

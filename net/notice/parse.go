@@ -79,7 +79,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	return n, true
 }
 
-// attributes calls the function f for each attribute of a message. It stops at a truncated attribute.
+// attributes passes each attribute of a message to the caller's function. It stops at a truncated attribute.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(nl.NativeEndian().Uint16(b))
@@ -96,7 +96,7 @@ func readString(b []byte) string {
 	return string(b)
 }
 
-// messages calls the function f for each netlink message in a buffer.
+// messages passes each netlink message in a buffer to the caller's function.
 func messages(b []byte, f func(kind uint16, data []byte)) {
 	order := nl.NativeEndian()
 	for len(b) >= unix.SizeofNlMsghdr {

@@ -43,8 +43,8 @@ type Table struct {
 	print   nft.Print // the fingerprint after the last complete write
 }
 
-// New returns a table. The parameter dir is the directory of its files. The parameter through is the node's interface to the pods. The
-// table sets route_localnet of this interface while a port needs it. New reads and writes nothing.
+// New returns a table, with the node's interface to the pods and the directory of the table's files. The table sets route_localnet of this
+// interface while a port needs it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, through: through, dir: dir,
@@ -52,8 +52,7 @@ func New(ns netns.NS, name, through, dir string) *Table {
 	}
 }
 
-// Load reads the files of the owners for which the function live returns true, and removes all other files. The caller must call Sync
-// afterwards.
+// Load reads the files of the owners that still exist, and removes all other files. The caller must call Sync afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +211,7 @@ func (t *Table) Sync() error {
 	return t.sync()
 }
 
-// sync writes the changes that are not in the kernel yet. The caller holds the mutex flush.
+// sync writes the changes that are not in the kernel yet. The caller holds the mutex for writes to the kernel.
 func (t *Table) sync() error {
 	t.mu.Lock()
 	local := t.needsLocalnet()

@@ -106,7 +106,7 @@ func readReviewed(file string) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine calls the function do for each line of a file, except empty lines and comments.
+// eachLine passes each line of a file to the caller's function, except empty lines and comments.
 func eachLine(file string, do func(line string) error) error {
 	f, err := os.Open(file)
 	if err != nil {

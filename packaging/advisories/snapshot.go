@@ -42,8 +42,8 @@ const (
 	standard = "stdlib" // the name of the standard library in the database
 )
 
-// takeSnapshot writes go.jsonl. The parameter dir is the directory with the OSV files of the module golang.org/x/vulndb, and the parameter
-// version is the version of this module.
+// takeSnapshot writes go.jsonl from a directory with the OSV files of the module golang.org/x/vulndb. The snapshot contains the version of
+// this module.
 func (c checker) takeSnapshot(ctx context.Context, version, dir string) error {
 	taken, err := dayOf(version)
 	if err != nil {

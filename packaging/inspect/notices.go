@@ -30,8 +30,8 @@ type fileText struct {
 }
 
 // writeNotices writes the licences of all modules in the programs, and of Go's standard library. It writes each text once, with the names
-// of the files that contain the text. It reads the same versions of the modules that are in the programs. It returns an error if a module
-// has no licence.
+// of the files that contain the text. It uses the versions of the modules from which the programs were built. It returns an error if a
+// module has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {

@@ -69,7 +69,7 @@ func packs() []pack {
 	}
 }
 
-// packages builds each package as deb and rpm.
+// packages builds each package twice, as deb and as rpm.
 func (b build) packages() error {
 	stage, err := os.MkdirTemp("", "islet-packages")
 	if err != nil {
@@ -157,7 +157,7 @@ func linkTarget(kind string, e Entry) (string, error) {
 	return filepath.Rel(path.Dir(e.Path), e.Source)
 }
 
-// contents returns the list of files in a package. It writes generated files to the directory that the parameter stage names.
+// contents returns the list of files in a package. Generated files are written to the stage directory.
 func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
 	add := func(typ, source, dest string, mode fs.FileMode) {

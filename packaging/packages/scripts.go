@@ -54,7 +54,7 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in the code of moments and in the settings.
+// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in their beginning and in the settings.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 		"before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
 		body, err := scriptFiles.ReadFile(path.Join("scripts", name+"."+when))
 		if err != nil || moments[kind][when] == "" {
-			continue // this package, or this kind of package, has no script for this moment
+			continue // this package, or this kind of package, has no such script
 		}
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"

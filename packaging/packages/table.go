@@ -33,7 +33,8 @@ func places(kind string) map[string]string {
 	}
 }
 
-// readTable reads the table of files (packaging/files) for a kind of package. The parameter dir is the directory of an unpacked archive.
+// readTable reads the table of files (packaging/files) from the directory of an unpacked archive. It returns the entries for a kind of
+// package.
 func readTable(dir, kind string) ([]Entry, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "files"))
 	if err != nil {

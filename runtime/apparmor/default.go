@@ -18,8 +18,7 @@ type settings struct {
 	manager             string // name of this process's profile
 }
 
-// inspect reads the settings. The parameter dir is the directory of AppArmor's files. The parameter label is the file
-// that contains the profile of this process.
+// inspect reads the settings from the directory of AppArmor's files, and from the file that contains the profile of this process.
 func inspect(dir, label string) settings {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -100,8 +99,7 @@ func load(ctx context.Context, name string) error {
 	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
 }
 
-// parse loads a profile with the given parser. When ctx ends, parse kills the parser and its child
-// processes.
+// parse loads a profile with the given parser. When ctx ends, the parser and its child processes are killed.
 func parse(ctx context.Context, parser, profile string) error {
 	cmd := exec.CommandContext(ctx, parser, "-Kr")
 	cmd.Stdin = strings.NewReader(profile)

@@ -41,10 +41,10 @@ func (p *Pods) setBurstable() error {
 	return err
 }
 
-// restoreBurstable restores the field burstable from the cgroups that an earlier process of the agent created, because
-// Prepare may not be called for running pods. It derives the requests from the CPU shares. With cgroup v2 the result is
-// approximate, because there are fewer weights than shares. The parameter classDirs contains the directory of the
-// Burstable class for each controller. A cgroup that cannot be read is skipped: it is being removed.
+// restoreBurstable restores the CPU requests of Burstable pods from the cgroups that an earlier process of the agent created, because
+// Prepare may not be called for running pods. It derives the requests from the CPU shares. With cgroup v2 the result is approximate,
+// because there are fewer weights than shares. The caller passes the directory of the Burstable class for each controller. A cgroup that
+// cannot be read is skipped: it is being removed.
 func (p *Pods) restoreBurstable(classDirs map[string]string) {
 	dir, file := classDirs["cpu"], "cpu.shares"
 	if cgroups.IsCgroup2UnifiedMode() {

@@ -20,10 +20,9 @@ const killRounds = 200
 
 var errAlive = errors.New("processes are still running after SIGKILL")
 
-// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to
-// the root of the hierarchy. The result found is true if there were any processes. If the cgroup does not exist, the
-// error is fs.ErrNotExist, and the processes may run in another cgroup. After another error, some processes may still be
-// running.
+// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to the root of the
+// hierarchy. The result is true if there were any processes. If the cgroup does not exist, the error is fs.ErrNotExist, and the processes
+// may run in another cgroup. After another error, some processes may still be running.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -96,8 +95,8 @@ func dirOf(path string) (string, error) {
 
 const hierarchies = "/sys/fs/cgroup"
 
-// kill kills all processes in a cgroup and its descendants. The parameter dirs contains the directories of the cgroup:
-// one, or with cgroup v1 one for each controller.
+// kill kills all processes in a cgroup and its descendants. With cgroup v1, the cgroup has a directory for each controller. The result is
+// true if there were any processes.
 func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false

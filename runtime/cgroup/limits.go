@@ -51,10 +51,9 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages returns the huge page limits of a pod. Like a kubelet, it uses the pod's requests as limits. The limit is
-// zero for sizes that the pod does not request, because other pods or the host may have reserved those pages. Only sizes
-// that the hugetlb controller supports are returned. The parameter dir is the directory of the parent cgroup, or ""
-// without that controller.
+// hugePages returns the huge page limits of a pod. Like a kubelet, it uses the pod's requests as limits. The limit is zero for sizes that
+// the pod does not request, because other pods or the host may have reserved those pages. Only sizes that the hugetlb controller supports
+// are returned. The supported sizes are read from the directory of the parent cgroup, which is "" without that controller.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	requests := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
@@ -66,8 +65,8 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	return out
 }
 
-// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. The parameter dir is the
-// directory of a cgroup. If it is empty, pageSizes returns no size.
+// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. It reads them from the directory of a cgroup. If
+// the directory is "", pageSizes returns no size.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
@@ -84,8 +83,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// countedHugePages returns the limits in pages whose size the hugetlb controller supports. The parameter dir is the
-// directory of a cgroup, or "" without that controller.
+// countedHugePages returns the limits of those page sizes that the hugetlb controller supports. The supported sizes are read from the
+// directory of a cgroup, which is "" without that controller.
 func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)

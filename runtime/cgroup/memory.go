@@ -81,8 +81,7 @@ func (k Memory) requested() (out memoryRequests) {
 	return out
 }
 
-// classes returns the memory limits and protections of the QoS classes. The parameter all is the memory limit of
-// kubepods.
+// classes returns the memory limits and protections of the QoS classes, which depend on the memory limit of kubepods.
 func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	out := map[v1.PodQOSClass]*cgroups.Resources{}
 	class := func(c v1.PodQOSClass) *cgroups.Resources {

@@ -322,8 +322,8 @@ func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[s
 	return paths
 }
 
-// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. The parameter paths contains the
-// directories by controller. If it is nil, setLimits uses all controllers.
+// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. The caller passes the directories by controller, or
+// nil for all controllers.
 func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for cgroup v2
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)

@@ -41,9 +41,8 @@ func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
 }
 
-// resize sets new limits for a pod's cgroup. Before that, it calls the function change with the new and the current
-// limits. The function may remove some of the new limits. If the cgroup does not exist, resize does nothing, because
-// Prepare will create the cgroup with its limits.
+// resize sets new limits for a pod's cgroup. Before that, the caller's function receives the new and the current limits, and may remove
+// some of the new limits. If the cgroup does not exist, resize does nothing, because Prepare will create the cgroup with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,9 +158,8 @@ func parseLimit(failed *error, text string) int64 {
 	return n
 }
 
-// adopt prepares limits for a cgroup that an earlier process of the agent may have created. If the
-// cgroup has processes, adopt removes limits that are lower than the current ones: a resize may be
-// in progress, and only Shrink lowers limits.
+// adopt prepares limits for a cgroup that an earlier process of the agent may have created. If the cgroup has processes, limits that are
+// lower than the current ones are removed: a resize may be in progress, and only Shrink lowers limits.
 func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string) error {
 	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {

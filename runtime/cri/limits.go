@@ -37,10 +37,10 @@ const (
 
 // limits applies the limits to the calls of a server:
 //
-//	headers --admit--> wait --TagRPC--> receive request --charge--> handle --> respond
+//	headers --admitCall--> wait --TagRPC--> receive request --waitForMemory--> handle --> respond
 //
-// Large requests wait in charge, in the order of arrival, until the total size of large requests
-// permits them. A waiting request counts towards maxReceiving.
+// Large requests wait in the order of arrival until the total size of large requests permits them. A waiting request counts towards
+// maxReceiving.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -62,7 +62,7 @@ func (l *limits) options() []grpc.ServerOption {
 	}
 }
 
-// A receipt is the state of a call until charge has returned.
+// A receipt is the state of a call until its request may be processed.
 type receipt struct {
 	cancel   context.CancelCauseFunc
 	received func() // releases limits.receiving; nil if it was not acquired
@@ -106,8 +106,8 @@ func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Cont
 // HandleConn implements stats.Handler. It does nothing.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until the total size of large requests permits the request. If that takes longer than receiveTime, it
-// returns an error. The caller must call the function done when the response is complete.
+// charge waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an error. The
+// caller must call the returned function when the response is complete.
 func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.received != nil {
 		defer r.received()
@@ -134,14 +134,14 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	return func() { l.inWork.Release(size) }, nil
 }
 
-// stream is an interceptor that calls charge for the request of a streaming call.
+// stream is an interceptor for streaming calls. The request of such a call must wait like every other request.
 func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	c := &chargedStream{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A chargedStream calls charge for the request that it receives.
+// A chargedStream waits until the total size of large requests permits the request that it has received.
 type chargedStream struct {
 	grpc.ServerStream
 	l    *limits

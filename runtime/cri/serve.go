@@ -18,8 +18,8 @@ const maxMessage = 16 << 20
 // stopWait is how long Serve waits for running calls after ctx has ended.
 const stopWait = 5 * time.Second
 
-// Serve serves a Runtime and its Images as CRI services on the listener l. It returns nil when ctx has ended. The
-// parameter images may be nil. Serve limits the number and size of the calls, and marks their contexts with ByTool.
+// Serve serves a Runtime and its Images as CRI services. It returns nil when ctx has ended. Without Images, it serves no image service.
+// Serve limits the number and size of the calls, and marks their contexts with ByTool.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The map config replaces
-// fields of the configuration. The entries replace the second layer.
+// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The caller's map replaces fields of the
+// configuration. The entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -64,8 +64,7 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	return pack(t, HostileRef(shape), config, baseLayer(t, program), b.Bytes())
 }
 
-// HostileRef returns the reference of the image that HostileImage or ConfiguredImage returns for
-// shape.
+// HostileRef returns the reference of the image of HostileImage or ConfiguredImage with the given shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
 // HostileImage returns an image like that of Image, but with the reference HostileRef(shape). The file name is replaced
@@ -99,7 +98,7 @@ func baseLayer(t testing.TB, program string) []byte {
 	})
 }
 
-// pack returns the OCI archive of an image with two layers. The map change replaces fields of the configuration.
+// pack returns the OCI archive of an image with two layers. The caller's map replaces fields of the configuration.
 func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

@@ -14,10 +14,10 @@ import (
 // starts, and it must exist as long as the sandbox.
 type podResource struct {
 	what string
-	// The program prog gets the arguments make in a privileged container, which ends before the others start. They create
-	// the resource. They are empty if the sandbox creates it.
+	// make contains arguments for prog that create the resource. prog runs in a privileged container, which ends before the others start.
+	// If the sandbox creates the resource, there are no arguments.
 	make []string
-	// The program prog gets the arguments look in the other containers. They print the resource.
+	// look contains arguments for prog that print the resource in the other containers.
 	look []string
 	// privileged and ordinary are the expected output of the two kinds of containers. If ordinary
 	// is empty, both print the same.

@@ -71,7 +71,7 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A failingReader accepts the number of bytes in the field left, and then fails.
+// A failingReader accepts a number of bytes, and then fails.
 type failingReader struct{ left int }
 
 func (c *failingReader) Write(b []byte) (int, error) {
@@ -85,8 +85,8 @@ func (c *failingReader) Write(b []byte) (int, error) {
 
 func (c *failingReader) Close() error { return nil }
 
-// testClosingReader checks that a command whose reader fails gets SIGPIPE or SIGHUP and ends, and
-// that the error reports the missing output, regardless of the exit code.
+// testClosingReader checks that a command gets SIGPIPE or SIGHUP and ends if its reader fails. The
+// error must report the missing output, regardless of the exit code.
 func testClosingReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -104,9 +104,9 @@ func testClosingReader(t *testing.T, b *bench) {
 	b.waitUntil("the command ends", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
-// testLeftBehind checks that exec ends soon after the command, even if child processes keep its
-// output open, and that it returns the exit code even if the timeout passes while the output of
-// child processes is read.
+// testLeftBehind checks that exec ends soon after the command although child processes keep its
+// output open. If the timeout passes while the output of child processes is read, exec must still
+// return the exit code.
 func testLeftBehind(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -58,7 +58,7 @@ func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.Containe
 	return err
 }
 
-// choose returns the parameter host if Users is nil, and otherwise the parameter own.
+// choose returns the first text if the containers run in the host's user namespace (Users is nil), and otherwise the second one.
 func (b *bench) choose(host, own string) string {
 	if b.Users != nil {
 		return own

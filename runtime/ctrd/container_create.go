@@ -154,8 +154,7 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. The parameter vols contains the volumes for the VOLUME
-// instructions of its image.
+// specOf returns the OCI specification of a container. The caller passes the volumes for the VOLUME instructions of its image.
 func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, vols []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {

@@ -80,8 +80,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal sends a signal to the first process of a container. If the container's shim has died,
-// signal ends the container as described at endWithLostShim.
+// signal sends a signal to the first process of a container. If the container's shim has died, the container is ended as described at
+// endWithLostShim.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.runner(ctx, s)
 	if err == nil {
@@ -94,8 +94,8 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 	return err
 }
 
-// signalWithin calls signal with a timeout. The result responded is false if the shim did not respond in time. This can
-// happen under memory pressure, when the kernel must read the shim's pages from disk.
+// signalWithin sends a signal with a timeout. It returns false if the shim did not respond in time. This can happen under memory pressure,
+// when the kernel must read the shim's pages from disk.
 func (r *Runtime) signalWithin(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
@@ -107,10 +107,9 @@ func (r *Runtime) signalWithin(
 	return true, err
 }
 
-// signalOnce sends a container its stop signal if that signal was not sent before. Many programs exit immediately when
-// they receive it twice. A stop is repeated when the pod's grace period is shortened, and after a restart of the agent.
-// Therefore the record stores that the signal was sent. A background task writes it when the container's lock is free.
-// The result responded has the same meaning as in signalWithin.
+// signalOnce sends a container its stop signal if that signal was not sent before. Many programs exit immediately when they receive it
+// twice. A stop is repeated when the pod's grace period is shortened, and after a restart of the agent. Therefore the record stores that
+// the signal was sent. A background task writes it when the container's lock is free. It returns false in the same case as signalWithin.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {

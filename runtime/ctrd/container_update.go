@@ -105,8 +105,8 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of the parameter old with the fields that are set in the parameter change. The CRI's swap
-// limit is the sum of memory and swap. If change does not set it, it is raised to at least the new memory limit.
+// mergeResources returns a copy of the old resources, with the fields that are set in the change. The CRI's swap limit is the sum of memory
+// and swap. If the change does not set the swap limit, it is raised to at least the new memory limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {

@@ -116,8 +116,7 @@ func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	return ""
 }
 
-// features returns the features of an OCI runtime. The parameter tasks is true if a containerd shim calls the OCI
-// runtime, and false if islet's own shim does.
+// features returns the features of an OCI runtime. User namespaces are not supported if a containerd shim calls the OCI runtime.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{

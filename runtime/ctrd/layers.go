@@ -74,8 +74,8 @@ func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.Filesyste
 	return out, nil
 }
 
-// WholeLayer measures a container's writable layer completely, which may take minutes. The result whole is false if the
-// layer has more files than can be counted.
+// WholeLayer measures a container's writable layer completely, which may take minutes. The second result is false if the layer has more
+// files than can be counted.
 func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error) {
 	c, err := r.container(id)
 	if err != nil {

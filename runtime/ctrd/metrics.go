@@ -24,8 +24,8 @@ import (
 // is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes a metric of containers or sandboxes. The function read returns the metric's values in a sample: a
-// single value, or one for each combination of its own labels.
+// A metric describes one of the metrics that containers or sandboxes have. Its function returns the metric's values in a sample: a single
+// value, or one for each combination of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType

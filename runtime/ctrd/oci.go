@@ -74,7 +74,7 @@ func (r *Runtime) readOCIVersion() string {
 const versionTimeout = 5 * time.Second
 
 // probe tests an OCI runtime by running a container that exits immediately. If a cached result
-// exists, probe returns that.
+// exists, it is returned instead.
 func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	st, err := os.Stat(oci.Path)
 	if err != nil {

@@ -37,9 +37,9 @@ type views struct {
 	layers map[string][]string
 }
 
-// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an
-// upper directory, or a copy of the layers if overlayfs does not work. The parameter label is the SELinux label of the
-// files, or "". If users is not nil, the owners of the files are mapped to that user namespace.
+// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an upper directory, or
+// a copy of the layers if overlayfs does not work. The files get the SELinux label, unless it is "". If there is a user namespace, the
+// owners of the files are mapped to it.
 func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
 	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)

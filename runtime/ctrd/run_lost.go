@@ -165,8 +165,8 @@ func (r *Runtime) lostFiles(c *container) bool {
 	return exists && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
 }
 
-// killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It needs neither a shim
-// nor an OCI runtime. The result found is true if there were any processes. After a nil error, no process is left.
+// killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It needs neither a shim nor an OCI runtime.
+// It returns true if there were any processes. After a nil error, no process is left.
 func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (found bool, err error) {
 	if s == nil {
 		return false, nil
@@ -218,8 +218,8 @@ func (r *Runtime) endInits(ctx context.Context, adopted map[string]adoptedContai
 	}
 }
 
-// endWithoutShim returns the exit, reason and message of a container that no shim reported. The parameter hadBundle is
-// true if its bundle existed, and killed is true if it still had processes.
+// endWithoutShim returns the exit, reason and message of a container that no shim reported. They depend on whether the container's bundle
+// existed, and whether it still had processes, which were killed.
 func (r *Runtime) endWithoutShim(c *container, hadBundle, killed bool) (wire.Exit, string, string) {
 	exit := wire.Exit{Code: codeKilled, FinishedAt: time.Now()}
 	switch {

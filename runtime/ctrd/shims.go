@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shims are the shim processes and their sandboxes. A sandbox keeps its shim until it is removed.
-// The shim process is started for the first container, and again after it has died. A shim without
-// sandboxes is shut down.
+// shims contains the shim processes and their sandboxes. A sandbox keeps its shim until it is removed. The shim process is started for the
+// first container, and again after it has died. A shim without sandboxes is shut down.
 type shims struct {
 	r *Runtime
 
@@ -44,9 +43,8 @@ func newShims(r *Runtime) *shims {
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim that has room. If
-// streams is true, a containerd shim runs the containers, and the shim of islet only serves their streams. Such shims run
-// no containers, and their names begin with "t".
+// join returns the name of a sandbox's shim. If the sandbox has none yet, it is assigned to a shim that has room. If a containerd shim runs
+// the containers, the shim of islet only serves their streams. Such shims run no containers, and their names begin with "t".
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -229,8 +229,8 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
 }
 
-// annotate sets the annotations from which a containerd shim learns the pod and the container of a specification. The
-// parameter ctr is nil for the first container, which represents the sandbox.
+// annotate sets the annotations from which a containerd shim learns the pod and the container of a specification. The first container,
+// which represents the sandbox, has no configuration (nil).
 func (s *sandbox) annotate(spec *specs.Spec, ctr *api.ContainerConfig) {
 	const prefix = "io.kubernetes.cri."
 	m := s.config.GetMetadata()

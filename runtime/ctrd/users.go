@@ -228,8 +228,8 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 // owners until the overlay of these layers is mounted.
 const shiftedLayers = "layers"
 
-// shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. The function done unmounts
-// them. All layers must be in one directory of the snapshotter.
+// shiftLayers mounts layers below a directory, with owners mapped to a user namespace. The returned function unmounts them. All layers must
+// be in one directory of the snapshotter.
 func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
 	dir := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
@@ -252,7 +252,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 // Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, sweep removes them
+	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, the next process removes them
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {

@@ -91,10 +91,9 @@ func (o *Outputs) closeChildren() {
 	}
 }
 
-// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output
-// was lost. The parameter limit is the time for which Finish reads the output of child processes that still run. It is 0
-// for no limit. Set it if the caller waits for the complete output. After ctx has ended, Finish no longer reads such
-// output, and no longer waits for a slow reader.
+// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output was lost. The
+// output of child processes that still run is read only for the time limit. A limit of 0 means no limit. Set a limit if the caller waits
+// for the complete output. After ctx has ended, Finish no longer reads such output, and no longer waits for a slow reader.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.outputs {
 		one.processEnded(limit)
@@ -127,7 +126,7 @@ type output struct {
 	mu      sync.Mutex
 	read    int64 // number of bytes read from the pipe
 	ended   bool
-	total   int64     // value of read when the process's own output is completely read
+	total   int64     // value of bytesRead when the process's own output is completely read
 	limit   time.Time // deadline for the output of child processes; zero means none
 	stopped error     // cause of the end of Finish's context
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// activities are the imports and pulls in progress, each with its latest progress.
+// activities contains the imports and pulls in progress, each with its latest progress.
 type activities struct {
 	mu  sync.Mutex
 	now map[*cri.ImportProgress]struct{}
 }
 
-// track registers an import or a pull until the function end is called. The function report stores the progress, and
-// passes it to the function tell if that is not nil. The parameter total is the number of bytes to read, or 0 if it is
-// unknown.
+// track registers an import or a pull, with the number of bytes to read, or 0 if it is unknown. The first result stores the progress and
+// passes it to the caller's function, if there is one. The second result ends the registration.
 func (g *activities) track(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {

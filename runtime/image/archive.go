@@ -160,7 +160,7 @@ func notArchive(err error) error {
 	return err
 }
 
-// add adds a file with the content of the reader r. The parameter offset is the position of the content in the archive.
+// add adds a file with the content of a reader. The offset is the position of the content in the archive.
 func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, offset int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {

@@ -35,9 +35,8 @@ type candidate struct {
 	platform *ocispec.Platform // nil if only the config contains the platform
 }
 
-// choose finds the image for the host's platform at the descriptor target or below it. It reads documents with the
-// function read, and checks that the manifest and the config are consistent. If no image is for this platform, the error
-// is errdefs.ErrNotFound and lists the image's platforms.
+// choose finds the image for the host's platform at or below a descriptor. It checks that the manifest and the config are consistent. If no
+// image is for this platform, the error is errdefs.ErrNotFound and lists the image's platforms.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)

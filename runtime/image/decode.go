@@ -206,8 +206,8 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes a JSON array of at most maxEntries entries. The value null is an empty array. If the function check
-// is not nil, it is called for each entry.
+// decodeList decodes a JSON array of at most maxEntries entries. The value null is an empty array. The optional check is called for each
+// entry.
 func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if opened, err := openDelim(dec, what, '['); err != nil || !opened {

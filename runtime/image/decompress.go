@@ -31,8 +31,7 @@ const headSize = 512
 // uncompressed, even if the name of its first file begins like compressed data.
 const ustar = 257
 
-// compression returns the compression of a stream that begins with head. It returns "" for an
-// uncompressed stream.
+// compression detects how a stream is compressed, from its first bytes. It returns "" for an uncompressed stream.
 func compression(head []byte) string {
 	if len(head) > ustar && bytes.HasPrefix(head[ustar:], []byte("ustar")) {
 		return ""
@@ -49,9 +48,9 @@ func compression(head []byte) string {
 	return ""
 }
 
-// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is
-// decompressed by the goroutine that calls Read, which saves memory. For a zstd stream, the function window is called
-// with the size of the window before the memory is allocated. Close does not close r.
+// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is decompressed by
+// the goroutine that calls Read, which saves memory. For a zstd stream, the caller's function receives the size of the window before the
+// memory is allocated, and can return an error. Close does not close r.
 func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)

@@ -117,7 +117,7 @@ func kindOf(maxSize int64) string {
 }
 
 // charge counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
-// charge first waits until no other image exceeds it.
+// it first waits until no other image exceeds that limit.
 func (d *documents) charge(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",

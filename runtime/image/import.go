@@ -24,10 +24,10 @@ const (
 	gcSnapshot = "containerd.io/gc.ref.snapshot."
 )
 
-// ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be compressed with gzip or zstd.
-// It returns the references of the images. The reference of an image without a name is its image ID. The parameter name
-// is the archive's name for messages. If an image supports several platforms, only the variant for this host is imported.
-// An archive may be imported again. If any part of the tarball is damaged, nothing is imported.
+// ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be compressed with gzip or zstd. It returns the
+// references of the images. The reference of an image without a name is its image ID. The archive's name is used in messages. If an image
+// supports several platforms, only the variant for this host is imported. An archive may be imported again. If any part of the tarball is
+// damaged, nothing is imported.
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
 	progress, end := s.active.track(name, 0, progress)
 	defer end()
@@ -70,9 +70,9 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile does the same as ImportArchive for a file. It imports nothing if the function imported returns true for the
-// digest of the file's content. If the archive is not compressed as a whole, its layers are unpacked directly from the
-// file, so they are not written twice.
+// importFile does the same as ImportArchive for a file. It imports nothing if the caller's function reports that a file with the same
+// digest was imported before. If the archive is not compressed as a whole, its layers are unpacked directly from the file, so they are not
+// written twice.
 func (s *Service) importFile(
 	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
 ) ([]string, error) {

@@ -222,8 +222,8 @@ func (x *index) namesOf(id digest.Digest) []string {
 }
 
 // record stores a complete image under a name, in containerd's metadata and in the index. If the
-// name already refers to this image, record writes nothing. The caller must still hold the lease
-// under which the image was created.
+// name already refers to this image, nothing is written. The caller must still hold the lease under
+// which the image was created.
 func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

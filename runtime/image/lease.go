@@ -80,8 +80,8 @@ func (l *leaseSet) release(id string) {
 	delete(l.busy, id)
 }
 
-// withLease returns a context with a new lease, which protects content and snapshots from garbage collection. The
-// function done deletes the lease and collects everything that only this lease protected.
+// withLease returns a context with a new lease, which protects content and snapshots from garbage collection. The returned function deletes
+// the lease and collects everything that only this lease protected.
 func (s *Service) withLease(ctx context.Context) (leased context.Context, done func(), err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return nil, nil, err

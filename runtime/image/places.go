@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// turnTime is the time share of a layer. After this time it gives up its turn if another layer
-	// waits.
+	// turnTime is the time share of a layer. After this time it releases its turn if another layer waits.
 	turnTime = 2 * time.Second
 
 	// Each layer and each compressed archive belongs to one of three memory classes: "little", "some" or "much". Any
@@ -34,9 +33,8 @@ const (
 	someAtOnce, muchAtOnce = 3, 1
 )
 
-// sharedResources are the resources that all images share: turns to unpack a layer, and memory. A
-// layer gives up its turn after the time share if another layer waits. It keeps its memory until it
-// is unpacked.
+// sharedResources are the resources that all images share: turns to unpack a layer, and memory. A layer releases its turn after the time
+// share if another layer waits. It keeps its memory until it is unpacked.
 type sharedResources struct {
 	turns   *semaphore.Weighted
 	waiting atomic.Int32
@@ -78,7 +76,7 @@ func (p *allocation) begin(ctx context.Context) error {
 	return nil
 }
 
-// pause gives up the turn.
+// pause releases the turn.
 func (p *allocation) pause() {
 	if p.turn {
 		p.turn = false
@@ -86,8 +84,7 @@ func (p *allocation) pause() {
 	}
 }
 
-// takeTurns gives up the turn and waits for the next one if the turn has lasted for the time share
-// and others are waiting.
+// takeTurns checks whether the turn has lasted for the time share while others wait. Then it releases the turn and waits for the next one.
 func (p *allocation) takeTurns(ctx context.Context) error {
 	if !p.turn || p.shared.waiting.Load() == 0 || time.Since(p.since) < p.shared.share {
 		return nil
@@ -127,8 +124,8 @@ func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	return p.classify(ctx)
 }
 
-// classify waits until the layer may be in the memory class that it needs. It gives up its turn
-// while it waits. It waits only for higher classes than its current one, so there is no deadlock.
+// classify waits until the layer may be in the memory class that it needs. It releases its turn while it waits. It waits only for higher
+// classes than its current one, so there is no deadlock.
 func (p *allocation) classify(ctx context.Context) error {
 	class := 0
 	switch {
@@ -149,7 +146,7 @@ func (p *allocation) classify(ctx context.Context) error {
 	return nil
 }
 
-// enter waits until the next class has room. While it waits, it gives up the turn.
+// enter waits until the next class has room. While it waits, it releases the turn.
 func (p *allocation) enter(ctx context.Context, class *semaphore.Weighted) error {
 	if class.TryAcquire(1) {
 		p.class++

@@ -62,7 +62,7 @@ func (t *transfer) downloaded() int64 {
 	return t.current
 }
 
-// status reports the next phase of the pull. The function tell is never called concurrently.
+// status reports the next phase of the pull. The progress is never reported concurrently.
 func (t *transfer) status(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,9 +29,9 @@ func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*ap
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress does the same as PullImage and also reports the progress. It never calls the function progress
-// concurrently. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the same image
-// resumes them. The message of a network error begins with RegistryUnavailable.
+// PullWithProgress does the same as PullImage and also reports the progress. The progress is never reported concurrently. If a pull fails
+// or the process ends, its downloads are kept for a day. The next pull of the same image resumes them. The message of a network error
+// begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
 ) (*api.PullImageResponse, error) {
@@ -224,7 +224,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	return g.Wait()
 }
 
-// An arrivals is a content.Provider that waits for blobs that are being downloaded.
+// arrivals is a content.Provider that waits for blobs that are being downloaded.
 type arrivals struct {
 	content.Provider
 	done map[digest.Digest]chan struct{}

@@ -22,7 +22,7 @@ const (
 	noResponsePause = 30 * time.Second
 	// maxRetryAfter limits the delay of a Retry-After header.
 	maxRetryAfter = 10 * time.Minute
-	// maxHosts is the maximum number of registries that hosts tracks.
+	// maxHosts is the maximum number of tracked registries.
 	maxHosts = 256
 )
 
@@ -80,7 +80,7 @@ func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
 	return h.paused[host]
 }
 
-// A registryTransport is an http.RoundTripper that checks hosts before each request.
+// Before each request, a registryTransport checks whether the registry may be contacted now.
 type registryTransport struct {
 	http.RoundTripper
 	hosts *hosts

@@ -66,8 +66,8 @@ func (r *registry) close() {
 	}
 }
 
-// credentials returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if
-// the parameter auth is for another host.
+// credentials returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if the given
+// credentials are for another host.
 func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !isAddressOf(auth.ServerAddress, host) {
 		return "", "", nil

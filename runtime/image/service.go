@@ -26,7 +26,7 @@ const Namespace = "k8s.io"
 type Config struct {
 	Client *client.Client
 	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports the file
-	// system of Root. Imports and pulls leave reserve bytes free on that file system.
+	// system of Root. Imports and pulls leave reservedSpace free on that file system.
 	Root string
 	// Snapshotter is the name of containerd's snapshotter, such as overlayfs.
 	Snapshotter string

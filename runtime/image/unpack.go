@@ -25,9 +25,8 @@ func (s *Service) snapshots() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack creates the snapshots of an image's layers and flushes them to disk. The parameter unpacked is the number of
-// layers that exist already, counted from the bottom. The blobs are read from src. The lease of ctx protects the
-// snapshots. A power cut before the flush may damage them; see dropUnfinished.
+// unpack creates the snapshots of an image's layers and flushes them to disk. It skips the given number of bottom layers, which are
+// unpacked already. The lease of ctx protects the snapshots. A power cut before the flush may damage them; see dropUnfinished.
 func (s *Service) unpack(ctx context.Context, p *pick, unpacked int, src content.Provider) error {
 	chain := p.chain()
 	for i := unpacked; i < len(chain); i++ {
@@ -152,9 +151,8 @@ func checkMediaType(mediaType string) error {
 		mediaType, errdefs.ErrNotImplemented)
 }
 
-// extract unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the
-// snapshot's directory and does not mount it, because a mount would remain if the process were killed. The parameter
-// bottom is true for the image's first layer.
+// extract unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the snapshot's directory and
+// does not mount it, because a mount would remain if the process were killed. The first layer of an image has no parent.
 func (s *Service) extract(
 	ctx context.Context, at *allocation, r io.Reader, mounts []mount.Mount, bottom bool,
 ) (digest.Digest, error) {

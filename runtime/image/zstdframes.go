@@ -19,8 +19,8 @@ type frames struct {
 	sum    int64 // number of bytes of the checksum after the last block
 }
 
-// newFrames returns frames that calls the function window with the window size of each frame. If that function returns an
-// error, the stream ends with the error.
+// newFrames returns a reader that passes the window size of each frame to the caller's function. If the function returns an error, the
+// stream ends with the error.
 func newFrames(in *bufio.Reader, window func(bytes int64) error) *frames {
 	f := &frames{in: in, window: window}
 	f.next = f.frame

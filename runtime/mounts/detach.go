@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListBelow returns the mount points below a directory, oldest first. They do not include the directory
-// itself. The result is empty if the directory does not exist.
+// ListBelow returns the mount points below a directory, oldest first. They do not include the directory itself. It returns no mount points
+// if the directory does not exist.
 func ListBelow(dir string) ([]string, error) {
 	tree, err := find(dir)
 	if err != nil {

@@ -197,9 +197,9 @@ func removeError(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted unmounts all mounts below a directory and then removes the directory like RemoveAll. The parameter points
-// contains the expected mount points. RemoveMounted reads the mount table, which is long on a node with many pods, only
-// if there are other mounts or if one of the expected mounts is in use.
+// RemoveMounted unmounts all mounts below a directory and then removes the directory like RemoveAll. The caller passes the expected mount
+// points. RemoveMounted reads the mount table, which is long on a node with many pods, only if there are other mounts or if one of the
+// expected mounts is in use.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)

@@ -17,9 +17,9 @@ const pidPrefix = "pid-"
 // sandbox. Unpin also removes this pin.
 func PIDPath(dir, container string) string { return filepath.Join(dir, pidPrefix+container) }
 
-// PinProcesses pins the PID namespace of a process at path. Once it has opened the namespace, it calls the function
-// still. That function must return an error if the PID no longer belongs to the intended process, because the PID may
-// have been reused. It is an error if the process is in the host's PID namespace.
+// PinProcesses pins the PID namespace of a process at path. The PID may have been reused, so the caller passes a check, which runs after
+// the namespace was opened. The check must return an error if the PID no longer belongs to the intended process. It is an error if the
+// process is in the host's PID namespace.
 func PinProcesses(path string, pid int, still func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {

@@ -107,8 +107,8 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bind converts a mount of the container's configuration to a bind mount. The parameter host contains the options of the
-// host's mount that the bind mount keeps. It also sets the propagation of the root file system that the mount needs.
+// bind converts a mount of the container's configuration to a bind mount. The bind mount keeps the given options of the host's mount. It
+// also sets the propagation of the root file system that the mount needs.
 func bind(m *api.Mount, host []string, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {

@@ -94,8 +94,8 @@ func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	return "/"
 }
 
-// capabilities returns the capabilities of a container: the default ones with the changes of the security context. ALL
-// means all capabilities. Capabilities that are not in the list host are omitted.
+// capabilities returns the capabilities of a container: the default ones with the changes of the security context. ALL means all
+// capabilities. Capabilities that the host lacks are omitted.
 func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
 	set := DefaultCapabilities
 	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()

@@ -12,7 +12,7 @@ import (
 // before 1.9 rejects later versions.
 const version = "1.0.2"
 
-// Input is the input of NewSpec.
+// Input contains everything from which NewSpec derives a specification.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
@@ -27,7 +27,7 @@ type Input struct {
 	// ProcessLabel and MountLabel are the SELinux labels of the process and of the file systems
 	// that the OCI runtime mounts. They may be empty.
 	ProcessLabel, MountLabel string
-	// HostOptions contains, by the host path of a mount, the options of the host's mount, which the bind mount keeps.
+	// HostOptions contains the options of the host's mounts, which the bind mounts keep. The key is the host path of the mount.
 	HostOptions map[string][]string
 }
 

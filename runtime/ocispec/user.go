@@ -169,8 +169,8 @@ func lookupGroup(read ReadFile, name string) (uint32, error) {
 	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// number parses an ID. The result isNumber is false if s is a name. A number out of range is an error. The parameter what
-// describes s in the error.
+// number parses an ID. It returns false if the text is a name. A number out of range is an error, which contains the given description of
+// the text.
 func number(what, s string) (id uint32, isNumber bool, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {

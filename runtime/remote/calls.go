@@ -10,7 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A calls adds timeouts to the calls of a Client and reports their durations.
+// calls adds timeouts to the requests of a Client and reports their durations.
 type calls struct {
 	timeout       time.Duration
 	counted       func(method string, took time.Duration, err error)

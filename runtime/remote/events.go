@@ -132,7 +132,7 @@ func (f *follower) compare(ctx context.Context) error {
 	return nil
 }
 
-// listObjects returns the sandboxes and containers of pods by ID. The result live is true if any of them is running.
+// listObjects returns the sandboxes and containers of pods by ID. It also reports whether any of them is running.
 func (r *Runtime) listObjects(ctx context.Context) (all map[string]objectState, live bool, err error) {
 	sandboxes, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {

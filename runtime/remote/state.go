@@ -171,7 +171,7 @@ func (r *Runtime) IsResponding() bool {
 	return r.state.answers
 }
 
-// Await waits until the runtime responds. The result waited is true if it had to wait.
+// Await waits until the runtime responds. It reports whether it had to wait.
 func (r *Runtime) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		r.mu.Lock()

@@ -45,9 +45,8 @@ func (h *Host) Enabled() error {
 // Labels contains the labels of a container's process and files. An empty label is not set.
 type Labels struct{ Process, File string }
 
-// Labels returns the labels of a container. The parameter level is the level of its pod, which is used if the container
-// specifies none. The process of a privileged container gets no label. It is an error if seLinuxOptions cannot be
-// enforced, unless only a level is specified.
+// Labels returns the labels of a container. If the container specifies no level, it gets the level of its pod. The process of a privileged
+// container gets no label. It is an error if seLinuxOptions cannot be enforced, unless only a level is specified.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {

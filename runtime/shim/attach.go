@@ -31,8 +31,8 @@ func (c *Client) Attach(
 	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
 }
 
-// AttachHeld does the same as Attach for a container that another program runs and whose terminal that program resizes.
-// The function attached is called in a goroutine once output is forwarded.
+// AttachHeld is like Attach, but for a container that another program runs. That program also resizes the terminal. The caller's function
+// is called in a goroutine once output is forwarded.
 func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(*frames, <-chan struct{}) { attached() })
 }
@@ -74,7 +74,7 @@ func (c *Client) attach(
 	return ErrNoReason
 }
 
-// A frames serializes the writing of frames.
+// frames serializes the writes of several goroutines, so that each frame is written as a whole.
 type frames struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -118,7 +118,7 @@ func (f *frames) input(stdin io.Reader) {
 	}
 }
 
-// handshake requests the streams. The result sendsEnd is true if the shim sends StreamEnd as the last frame.
+// handshake requests the streams. It also reports whether the shim sends StreamEnd as the last frame.
 func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, sendsEnd bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -32,9 +32,8 @@ type Client struct {
 	closed bool
 }
 
-// Dial connects to a shim. The function event is called for each container that ends. The function gone is called once,
-// when the connection has ended. Both run in the goroutine that reads from the connection, so they must return quickly
-// and must not call methods of the client.
+// Dial connects to a shim. The first function is called for each container that ends. The second one is called once, when the connection
+// has ended. Both run in the goroutine that reads from the connection, so they must return quickly and must not call methods of the client.
 func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)

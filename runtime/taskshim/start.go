@@ -117,7 +117,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	return s.saveState(st)
 }
 
-// kill kills the process of the shim if it is still running. The PID may have been reused, so kill
+// kill kills the process of the shim if it is still running. The PID may have been reused, so it
 // first checks that the command line contains the ID of the sandbox.
 func (s *Shim) kill() {
 	s.mu.Lock()

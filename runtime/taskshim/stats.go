@@ -24,7 +24,7 @@ func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	return figures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
 }
 
-// figures decodes metrics of cgroup v1 or v2. The parameter kind is the type URL.
+// figures decodes metrics of cgroup v1 or v2. The type URL distinguishes them.
 func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	f.At = time.Now()
 	switch kind {

@@ -88,8 +88,7 @@ func (c *copier) reserve(bytes uint64) error {
 	return c.checkFree(bytes)
 }
 
-// checkFree returns ErrNoRoom if the free space is below Floor. It checks this only after every
-// chunk bytes.
+// checkFree returns ErrNoRoom if the free space is below Floor. It checks this only once per chunkSize.
 func (c *copier) checkFree(written uint64) error {
 	if c.unchecked += written; c.unchecked < chunk || c.room.Floor == 0 {
 		return nil
@@ -105,7 +104,7 @@ func (c *copier) checkFree(written uint64) error {
 	return nil
 }
 
-// directory copies the content and the attributes of a directory. The parameter at is the directory's path in the copy.
+// directory copies the content and the attributes of a directory. Its path in the copy is used to create hard links.
 func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: %w", at, ErrTooDeep)

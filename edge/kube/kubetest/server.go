@@ -182,7 +182,7 @@ func (s *Server) wire(accept string) runtime.SerializerInfo {
 }
 
 // Subject returns the name and groups of a request's client certificate. It returns false if the CA has not signed the certificate, or if
-// the certificate is not valid at the time now.
+// the certificate is not valid at the given time.
 func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "", nil, false

@@ -22,7 +22,7 @@ type File struct {
 }
 
 // Open returns the content of a database file and its -wal. It takes the page size from the header of the database. If that header is
-// damaged, it takes the page size from the header of the -wal. If both are damaged, it uses the parameter size.
+// damaged, it takes the page size from the header of the -wal. If both are damaged, it uses the given size.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n

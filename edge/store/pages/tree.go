@@ -42,7 +42,7 @@ func (f *File) children(n int) (list []int) {
 }
 
 // root returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the column
-// cannot be read, root returns 0.
+// cannot be read, the result is 0.
 func root(cell []byte) int {
 	_, size := varint(cell)
 	_, id := varint(cell[size:])

@@ -178,8 +178,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure returns an error. With
-// forceAddress, it removes that address instead.
+// ensure creates the bridge and adds its addresses. It is an error if the bridge has another address in the same network. With
+// forceAddress, that address is removed instead.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}

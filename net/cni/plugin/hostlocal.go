@@ -27,7 +27,7 @@ func hostLocalActions() actions {
 	}
 }
 
-// withLeases locks the lease directory of the network and calls the function use with it. The directory has the format of the upstream
+// withLeases locks the lease directory of the network while the caller's function uses it. The directory has the format of the upstream
 // plugin: a file for each leased address, and a file for each range set with the last assigned address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()

@@ -42,7 +42,7 @@ func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
 	return result, nil
 }
 
-// loopback calls the function do with the loopback interface of the sandbox's namespace.
+// loopback passes the loopback interface of the sandbox's namespace to the caller's function.
 func loopback(c *call, do func(*netlink.Handle, netlink.Link) error) error {
 	h, err := netns.At(c.Args.Netns).Netlink()
 	if err != nil {

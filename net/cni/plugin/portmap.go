@@ -39,8 +39,8 @@ func (c *call) mappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// ports returns the host ports for the requested mappings. They lead to the pod's addresses, which are in the result of the previous
-// plugin.
+// ports returns the host ports for the requested mappings. Connections to a host port are forwarded to the pod's addresses, which are in
+// the result of the previous plugin.
 func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
 	mappings, err := c.mappings()
 	if err != nil || len(mappings) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// compressIdly calls compress with the lowest priority.
+// compressIdly compresses a file with the lowest priority.
 func compressIdly(root, name string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)

@@ -79,8 +79,8 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be
-// read. wasRemoved checks the file at most once per retry and returns false in between.
+// wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be read. wasRemoved checks the file at most
+// once per retryDelay, and returns false between two checks.
 func (l *Log) wasRemoved(now time.Time) bool {
 	if since := now.Sub(l.pace.lastSeen); since >= 0 && since < retry {
 		return false

@@ -25,9 +25,8 @@ const killRounds = 100
 type cgroup struct {
 	procs  string // path of cgroup.procs; empty if the cgroup is unknown
 	events string // path of the file that counts OOM kills
-	// The field parent is the path of the parent cgroup's file that counts OOM kills. The field before is the count in
-	// this file at the start of the container. They are needed because systemd removes a cgroup when its last process has
-	// ended.
+	// parent is the path of the parent cgroup's file that counts OOM kills. The next field is the count in this file at the start of the
+	// container. Both are needed because systemd removes a cgroup when its last process has ended.
 	parent string
 	before int64
 }

@@ -59,9 +59,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// put queues output for the client. While the container runs, it waits for space in the queue. The parameter began is the
-// time from which the container has been blocked. If the client has received nothing for readTimeout since then, put
-// drops the output.
+// put queues output for the client. While the container runs, it waits for space in the queue. If the client has received nothing for
+// readTimeout since the container was blocked, put drops the output.
 func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
 	for bound := queued; ; {
 		if c.tryPut(stream, p, bound) {
@@ -128,7 +127,7 @@ func (c *client) drop(n int) {
 	}
 }
 
-// finish marks the end of the output. send sends the queued frames and then closes the connection.
+// finish marks the end of the output. The queued frames are sent, and then the connection is closed.
 func (c *client) finish() {
 	c.mu.Lock()
 	c.finished = true
@@ -147,8 +146,7 @@ func (c *client) close() {
 	}
 }
 
-// send sends queued frames until finish is called, output was dropped, or the client disconnects.
-// Then it closes the connection.
+// send sends queued frames until the output has ended, output was dropped, or the client disconnects. Then it closes the connection.
 func (c *client) send() {
 	defer c.close()
 	for {
@@ -174,8 +172,8 @@ func (c *client) send() {
 	}
 }
 
-// next returns the next frame of the queue. If the queue is empty, the result finished is true if no more frames will be
-// queued, and the result message is the error for a client whose output was dropped.
+// next returns the next frame of the queue. For an empty queue, it reports whether no more frames will be queued, and returns the error
+// message for a client whose output was dropped.
 func (c *client) next() (frame []byte, finished bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

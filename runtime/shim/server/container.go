@@ -19,8 +19,8 @@ import (
 // completely.
 const lastOutput = 3 * time.Second
 
-// A container contains the state of one container of this shim. All fields except exit are set before pid is set, and do
-// not change afterwards. The method get returns a container only after its pid is set.
+// A container contains the state of one container of this shim. All fields except exit are set before pid is set, and do not change
+// afterwards. Requests can access a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
 	pid     int // 0 before the start, heldPID for a held container

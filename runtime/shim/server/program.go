@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the only OCI runtime whose program the method protect replaces. runc, for example, executes a sealed copy of
-// itself.
+// crun is the only OCI runtime that the shim protects. runc, for example, executes a sealed copy of itself.
 const crun = "crun"
 
 // programs contains the opened OCI runtimes by path. Each file is on a private read-only mount. A
@@ -38,8 +37,8 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protect changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged,
-// and crun protects itself. The command must be started before the next call of protect, which may close that file.
+// protect changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged, and crun protects
+// itself. The command must be started before the next call, which may close that file.
 func (p programs) protect(cmd *exec.Cmd) {
 	if filepath.Base(cmd.Path) != crun {
 		return

@@ -19,7 +19,7 @@ type reaper struct {
 	mu    sync.Mutex
 	wait  map[int]chan unix.WaitStatus
 	early map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
-	// adopting is the number of callers that will call adopt but do not know the PID yet.
+	// adopting is the number of callers that will call adoptChild but do not know the PID yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
 	programs programs
@@ -72,7 +72,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// call runs a command of the OCI runtime; see command. The command is killed after callTimeout, or
+// call runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
 // by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
@@ -92,9 +92,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with the function launch and waits until it has ended. The streams of cmd must be files. The
-// function began, which may be nil, is called after the start. It returns a function that is called when cmd has ended.
-// Both launch and began are called with mu held.
+// command starts a command with the first given function and waits until the command has ended. The streams of the command must be files.
+// The optional second function is called after the start, and returns a function that is called when the command has ended. Both given
+// functions are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
@@ -117,8 +117,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the process is started for which adopt will be called. The
-// caller must call done after adopt, or if it does not call adopt.
+// adoptLater must be called before the process is started for which adoptChild will be called. The caller must call the returned function
+// after that call, or if there is no such call.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

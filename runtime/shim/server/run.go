@@ -130,9 +130,8 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The function
-// launch starts the command of the OCI runtime in that namespace. The function started must be called when the command
-// has ended, unless err is not nil.
+// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The first result starts the command
+// of the OCI runtime in that namespace. If there was no error, the second result must be called when the command has ended.
 func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {
@@ -188,8 +187,8 @@ func ociError(bundle string, err error) string {
 	return runcPhrase(strings.TrimSpace(msg))
 }
 
-// runcPhrase replaces crun's error for a command that is not in $PATH by runc's error. Tools search
-// the statuses of containers for runc's phrase "executable file not found in $PATH".
+// If a command is not in $PATH, runcPhrase replaces crun's error message with that of runc. Tools search the statuses of containers for
+// runc's phrase "executable file not found in $PATH".
 func runcPhrase(msg string) string {
 	before, found, ok := strings.Cut(msg, "executable file `")
 	name, after, named := strings.Cut(found, "` not found in $PATH")

@@ -46,13 +46,13 @@ type Server struct {
 	readers      int           // number of attached clients
 	stop         context.CancelFunc
 
-	// A new agent first calls list. Its result must remain valid, so list waits for starts and
-	// signals that are in progress. Later requests of the previous agent are rejected.
-	takeover sync.RWMutex // write-locked by list, read-locked by starts and signals
+	// A new agent first lists the containers. The list must remain valid, so it waits for starts and signals that are in progress. Later
+	// requests of the previous agent are rejected.
+	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
-// New returns a Server that is not running. The parameter host is nil if this process runs in the host's mount namespace.
+// New returns a Server that is not running. There is no Host if this process runs in the host's mount namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
 		log: log, reaper: newReaper(), host: host,
@@ -63,8 +63,8 @@ func New(log *slog.Logger, host *Host) *Server {
 	return s
 }
 
-// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor
-// connections for the time idle. Containers continue to run after it has returned.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor connections for idleTimeout. Containers
+// continue to run after it has returned.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -97,9 +97,9 @@ func (s *Server) StopWhenIdle() {
 	s.noteChange()
 }
 
-// expire ends the shim when it has had neither containers nor connections for the time idle, when
-// StopWhenIdle was called and no container is running, or when shutdown was called and no client is
-// attached. If nothing has changed for the time quiet, it returns free memory to the kernel.
+// expire ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called and no
+// container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, it returns free memory to the
+// kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
@@ -198,8 +198,8 @@ func (s *Server) get(id string) (*container, error) {
 	return c, nil
 }
 
-// takeoverTimeout is how long list waits for the OCI runtime commands of the previous agent's
-// requests. After that, it kills these commands.
+// takeoverTimeout is how long the list for a new agent waits for the OCI runtime commands of the previous agent's requests. After that,
+// these commands are killed.
 const takeoverTimeout = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are the stdin, stdout and stderr of a container: pipes or a terminal. The output is
-// copied to the log and to attached clients.
+// streams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to attached
+// clients.
 type streams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
@@ -116,7 +116,7 @@ func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.
 	return s.out.Pipe(k)
 }
 
-// stdinPipe creates a pipe for stdin. The result ours is the write end, which is non-blocking.
+// stdinPipe creates a pipe for stdin. The second result is the write end, which is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -171,9 +171,8 @@ func (s *streams) abort() {
 // pump starts to copy the output.
 func (s *streams) pump() { s.out.Start() }
 
-// finish waits until all output of an ended container is in the log, and then closes the streams.
-// If other processes keep a stream open, it reads their output for at most the time d. Attached
-// clients may receive the rest of the output after finish has returned.
+// finish waits until all output of an ended container is in the log, and then closes the streams. If other processes keep a stream open, it
+// reads their output only for the given time. Attached clients may receive the rest of the output later.
 func (s *streams) finish(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails

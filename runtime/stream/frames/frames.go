@@ -42,8 +42,8 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// A frames is the connection of a SPDY session. Read returns a control frame only after it was
-// received completely and decoded within the limits. Data frames are not decoded.
+// frames is the connection of a SPDY session. Read returns a control frame only after it was received completely and decoded within the
+// limits. Data frames are not decoded.
 type frames struct {
 	net.Conn
 	in      io.Reader
@@ -102,7 +102,7 @@ func (f *frames) next() error {
 	return nil
 }
 
-// fill reads until begun has n bytes.
+// fill reads until the incomplete frame has n bytes.
 func (f *frames) fill(n int) error {
 	for len(f.begun) < n {
 		var more [frameHead]byte
