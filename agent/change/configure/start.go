@@ -143,9 +143,9 @@ func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	return next, err
 }
 
-// check returns one error for each field that prevents the trial of the configuration c. The configuration may
-// change only those protected fields that are in the list consent. The parameter now is the configuration in
-// use. The parameter pods is the number of pods on the node.
+// check returns one error for each field that prevents the trial of the configuration c. Protected fields may be
+// changed only if the list consent contains them. The configuration now is the one in use, and pods is the number of
+// pods on the node.
 func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.load(c)
 	if err != nil {

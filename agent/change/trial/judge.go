@@ -96,8 +96,8 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
-// that describes what is worse than before. The text is empty if the verdict is Good.
+// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a
+// description of what is worse than before. The description is empty if the verdict is Good.
 func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
 		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
