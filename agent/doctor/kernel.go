@@ -137,8 +137,8 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 	return config, lines.Err()
 }
 
-// capabilities checks the capabilities of this process. An agent that is started in the same way has the same
-// capabilities.
+// capabilities checks which capabilities this process has. An agent that is started in the same way has the same
+// ones.
 func (p *checkup) capabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {

@@ -29,7 +29,7 @@ func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool
 		Bootstrap: cfg.BootstrapKubeconfig}, true
 }
 
-// link reports the agent's link to its control plane, with advice how to restore it.
+// link reports the state of the agent's connection to its control plane, with advice how to restore it.
 func (p *checkup) link(ctx context.Context) {
 	if p.Link == nil {
 		return

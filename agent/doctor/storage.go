@@ -105,7 +105,7 @@ func (p *checkup) fileSystem(state mount) {
 	}
 }
 
-// journal checks the mount options for settings that wear flash memory or lose data at a power cut.
+// journal checks the mount options of a file system. Some of them wear flash memory, others lose data at a power cut.
 func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {

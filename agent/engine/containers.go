@@ -148,7 +148,7 @@ func (c *Containers) Problems() (out []string) {
 	return out
 }
 
-// name returns the runtime's name, such as containerd or cri-o, or "" if the call fails.
+// name returns which runtime is in use, such as containerd or cri-o. It returns "" if the call fails.
 func (c *Containers) name(ctx context.Context) string {
 	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
@@ -157,8 +157,8 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// OwnSandboxes returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
-// other programs. These do not have the agent's labels.
+// OwnSandboxes returns those sandboxes in a list that belong to this node. A runtime behind a socket may also run
+// sandboxes of other programs, which do not have the agent's labels.
 func (c *Containers) OwnSandboxes(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {

@@ -65,9 +65,9 @@ func (r *record) save(ctx context.Context, a Config) error {
 // answerTimeout is the time for which a change of the runtime waits until a runtime answers.
 const answerTimeout = 10 * time.Second
 
-// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes to
-// the new runtime only if that answers, and only after the pods in the old one were stopped with their grace period. If
-// the node must keep the old runtime, the result stays is the reason.
+// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes
+// to the new runtime only if the new one answers, and only after the pods in the old one were stopped with their
+// grace period. If the node must keep the old runtime, the second result is the reason.
 //
 //	new runtime answers?  no -> keep the old one
 //	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
@@ -247,7 +247,7 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 }
 
 // driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
-// answer, driver returns the driver that was reported last. If the runtime does not report a driver, it returns the
+// answer, the result is the last reported one. If the runtime answers but does not report any, the result is the
 // configured one, as KEP-4033 requires.
 func (r *record) driver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
