@@ -27,8 +27,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// The channel again triggers a second check of the memory some time after a kernel event, if enough memory was free
-	// at the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
+	// This channel triggers a second check of the memory some time after a kernel event, if enough memory was free at
+	// the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
 	// evaluation, and then has no threshold.
 	again := time.After(armDelay)
 	for {

@@ -133,7 +133,7 @@ func latestOf(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names iterates over the names of the image.
+// names iterates over the image's tags, digests and ID, in all forms in which a pod may refer to the image.
 func (i Image) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")

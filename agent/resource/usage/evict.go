@@ -77,7 +77,7 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	return &out, nil
 }
 
-// addWritten adds the writable layers of the containers of one pod, which the parameter labels selects. A runtime that
+// addWritten adds the sizes of the writable layers of one pod's containers, which the labels select. A runtime that
 // implements Layered counts all files of the layers.
 func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)

@@ -78,7 +78,7 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures the volumes of a pod that are directories on this node. It measures a tmpfs as a whole file
+// volumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
 // system.
 func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
