@@ -34,9 +34,9 @@ type muxedConn struct {
 // maxWaiting is the maximum number of streams that a client can open before they are received from the channel.
 const maxWaiting = 64
 
-// upgrade upgrades a request to SPDY, calls the function use with the connection, and then closes the
-// connection. The function must return soon after the context of the connection has ended. The handlers of
-// the library are not used, because they do not detect the end of a connection and leak goroutines.
+// upgrade upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
+// function must return soon after the context of the connection has ended. The handlers of the library are not used,
+// because they do not detect the end of a connection and leak goroutines.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
