@@ -126,8 +126,7 @@ func (n *node) podDevicesChanged(uid types.UID) {
 	n.late.retryPod(uid)
 }
 
-// heldChanged records an event on the Node. The type of the event is Warning if the parameter warning is true,
-// otherwise Normal.
+// heldChanged records an event on the Node, either a warning or a normal event.
 func (n *node) heldChanged(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal
 	if warning {

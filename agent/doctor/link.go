@@ -18,7 +18,7 @@ type Link struct {
 	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }
 
-// askLink returns the link of the agent at a socket. The parameter cfg is the agent's configuration.
+// askLink returns the link of the agent that listens at a socket and has the configuration cfg.
 func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool) {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) || st.Cluster == nil {

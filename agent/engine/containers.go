@@ -78,8 +78,7 @@ type Imports interface {
 	WaitImage(ctx context.Context, image string) error
 }
 
-// A backend has the operations that differ between the runtime in this process and one
-// behind a socket.
+// A backend has the operations that differ between the runtime in this process and a remote runtime.
 type backend interface {
 	// CheckPodNetwork returns an error, with a kubelet's message, if no pod can get its own network now.
 	CheckPodNetwork() error
@@ -157,7 +156,7 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// OwnSandboxes returns those sandboxes in a list that belong to this node. A runtime behind a socket may also run
+// OwnSandboxes returns those sandboxes in a list that belong to this node. A remote runtime may also run
 // sandboxes of other programs, which do not have the agent's labels.
 func (c *Containers) OwnSandboxes(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
@@ -255,7 +254,7 @@ type loopFunc func(context.Context) error
 
 func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Rotator returns the loop that rotates the logs of a runtime behind a socket. For the runtime in this process the
+// Rotator returns the loop that rotates the logs of a remote runtime. For the runtime in this process the
 // loop does nothing, because the shims rotate their logs.
 func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 	if c.Endpoint == "" {

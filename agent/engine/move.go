@@ -246,7 +246,7 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 	return text
 }
 
-// driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
+// driver returns the cgroup driver of a remote runtime, as the runtime reports it. If the runtime does not
 // answer, the result is the last reported one. If the runtime answers but does not report any, the result is the
 // configured one, as KEP-4033 requires.
 func (r *record) driver(a Config, rt *remote.Runtime) string {

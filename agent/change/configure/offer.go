@@ -81,9 +81,9 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	return k.c.Start.check(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// save stores the record. If that fails, it restores the previous record in memory, which the caller passes. If the
-// record on disk could not be read but may be valid, save does not replace it: the agent may be able to read it after
-// a restart.
+// save stores the record. If that fails, it restores the previous record in memory, which the caller passes. A record
+// on disk that could not be read but may be valid is not replaced, because the agent may be able to read it after a
+// restart.
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.IsDamaged(k.broken) {
 		k.record = before

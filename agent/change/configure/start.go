@@ -26,7 +26,7 @@ type Start struct {
 	fell   error                // why the first configuration was skipped
 }
 
-// Begin returns a Start. It does no I/O. The parameter args contains the agent's command-line arguments.
+// Begin returns a Start for an agent with the command-line arguments args. It does no I/O.
 func Begin(role guard.Role, args []string) *Start {
 	return &Start{Role: role, Began: time.Now(), args: args}
 }

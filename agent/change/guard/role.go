@@ -72,8 +72,9 @@ func TakeRole() Role {
 	return r
 }
 
-// ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
-// other is reported. The parameter outage is true if the configuration or program on trial may not be the cause.
+// ReportWait reports to the guard the condition for which the trial waits. The condition becomes the reason of the
+// failure if no other reason is reported. If outage is true, the configuration or program on trial may not be the
+// cause.
 func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return

@@ -118,7 +118,7 @@ func (w *watch) catchUp() bool {
 
 // hasMissed reports whether a log file was removed and does not exist in compressed form. Only the files that are
 // newer than the file name and older than the file next are considered. If next is empty, there is no newer file yet.
-// The result sure is false if the watch has lost events. hasMissed deletes the recorded names that are older than
+// The second result is false if the watch has lost events. hasMissed deletes the recorded names that are older than
 // next.
 //
 // The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy forwards the request to a runtime in another process. The function ask requests the URL for this from the
-// runtime.
+// proxy calls ask, which requests a URL from a runtime in another process, and forwards the client's request to this
+// URL.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {

@@ -103,8 +103,8 @@ func (r *Registry) deregister(s *socket, has *registeredSocket) {
 	s.has = nil
 }
 
-// register registers a plugin. It retries until it succeeds or one of its contexts ends. The context step ends when
-// this step of the socket is cancelled, and ctx ends when the agent stops.
+// register registers a plugin. It retries until it succeeds, until step ends because this step of the socket was
+// cancelled, or until ctx ends because the agent stops.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""

@@ -54,7 +54,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves gRPC services until ctx ends. The function register adds the services to the gRPC server.
+// Run serves gRPC services until ctx ends. It calls register to add the services to the gRPC server.
 func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()

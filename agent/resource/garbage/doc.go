@@ -15,7 +15,7 @@
 //
 // Decide is pure. It keeps every image that this node needs for a restart without a network: images that a stored pod
 // refers to by tag, digest or ID, even if the pod does not run; images of existing containers; pinned images; and the
-// sandbox image of a runtime behind a socket, because old runtimes do not pin it. Images of pods that have ended for
+// sandbox image of a remote runtime, because old runtimes do not pin it. Images of pods that have ended for
 // good may be removed. They are kept while no control plane is reachable, because a removed image could not be pulled
 // again then.
 //

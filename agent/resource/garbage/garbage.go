@@ -26,7 +26,7 @@ const repeatEvent = 50 * time.Minute
 type Config struct {
 	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
-	Remote  bool                                    // set if the runtime is behind a socket
+	Remote  bool                                    // set if the runtime is a remote runtime
 	Pods    func() []*v1.Pod                        // the stored pods with their statuses
 	Disk    func(ctx context.Context) (Disk, error) // measures the disk that contains the images
 

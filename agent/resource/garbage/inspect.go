@@ -135,7 +135,7 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	return needs, nil
 }
 
-// sandboxImage returns the sandbox image of a runtime behind a socket. It returns "" if there is none or it is
+// sandboxImage returns the sandbox image of a remote runtime. It returns "" if there is none or it is
 // unknown. Newer runtimes pin this image.
 func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 	if !g.c.Remote {

@@ -26,7 +26,7 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 	return nil
 }
 
-// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first step
+// freeSpace frees space that belongs to no image, and then removes images until w.isEnough returns true. If the first step
 // fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)

@@ -131,7 +131,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf returns the plugin directory of a volume. It returns "" if ephemeral does not iterate over this volume.
+// pluginOf returns the plugin directory of a volume. It returns "" if localVolumes does not iterate over this volume.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:
