@@ -95,8 +95,8 @@ type Input struct {
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.
 	Interfaces func() ([]Interface, error)
-	// RemoveInterface removes an interface that Interfaces has returned, unless the interface is in use by then. Only
-	// Fix calls it.
+	// RemoveInterface removes an interface that Interfaces has returned, unless the interface has been taken into use
+	// meanwhile. Only Fix calls it.
 	RemoveInterface func(name string, index int) error
 
 	Bridges []string // the bridges of all agents on this host, so that they are not reported as leftovers of another node
@@ -112,7 +112,8 @@ type Input struct {
 	// ShutdownNeed is how long it may take to end the pods when the machine shuts down. It is 0 if pods are not ended
 	// at a shutdown.
 	ShutdownNeed time.Duration
-	// Leftovers describes what is left from a move to another container runtime. It is nil if that is unknown.
+	// Leftovers describes the pods and images that are left in another container runtime after a move. It is nil if
+	// that is unknown.
 	Leftovers func(ctx context.Context) string
 	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)

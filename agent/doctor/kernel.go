@@ -18,7 +18,7 @@ type feature struct {
 	module   string                // name of its module; empty if it cannot be a module
 	proof    func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
 	severity Severity              // severity if the feature is missing
-	loss     string                // what does not work if the feature is missing
+	loss     string                // description of the problems without the feature
 }
 
 func features(p *checkup) []feature {

@@ -51,7 +51,7 @@ type Containers struct {
 	CgroupDriver string                 // of the runtime
 	Cgroups      *cgroup.CachedReader   // the cached cgroup figures of the runtime, which the other readers share
 	Endpoint     string                 // of the runtime; empty if it is in this process
-	Leftovers    string                 // describes what is left in the previous runtime; empty if nothing is known to be left
+	Leftovers    string                 // describes the leftovers in the previous runtime; empty if none are known
 
 	backend
 	observed  chan struct{} // closed once the running pods have been listed

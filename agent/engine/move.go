@@ -28,7 +28,7 @@ type record struct {
 	Endpoint string `json:"endpoint"`         // empty for the runtime in this process
 	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
 	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
-	Left     string `json:"left,omitempty"`   // what is left in the previous runtime
+	Left     string `json:"left,omitempty"`   // describes the leftovers in the previous runtime
 	exists   bool   // the node has run pods before
 }
 
@@ -98,7 +98,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove logs the change of the runtime and what is left in the old one, and records an event about it.
+// reportMove logs the change of the runtime and the leftovers in the old one, and records an event about it.
 func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node has changed to another container runtime",
 		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
@@ -124,7 +124,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods stops and removes the node's pods in the old runtime. It returns a description of what is left there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description of the leftovers there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -228,7 +228,7 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers describes what is left in the previous runtime, with the command that removes it.
+// describeLeftovers describes the leftovers in the previous runtime, with the command that removes them.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {

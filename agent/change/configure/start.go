@@ -93,11 +93,11 @@ func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 	return next, true
 }
 
-// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit
-// code. If the configuration is a good one that was sent to the node, HandleUnfit replaces this process with one
-// that uses the previous good configuration, because an operator may not be able to reach the node. It does not
-// replace the process in two cases. If the node's own files are in use, the operator has to correct them. If the
-// configuration is on trial, the guard reverts it.
+// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit code. An
+// operator may not be able to reach the node. So if the configuration is a good one that was sent to the node,
+// HandleUnfit replaces this process with one that uses the previous good configuration. It does not replace the
+// process in two cases. If the node's own files are in use, the operator has to correct them. If the configuration is
+// on trial, the guard reverts it.
 func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	s.Role.ReportResult(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)

@@ -28,9 +28,9 @@ const (
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the
-// parameters for that. Its methods except those for reports must be called on the main goroutine, which main
-// locks to the main thread: a child is killed when the thread that started it ends, and exec keeps the
+// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the parameters
+// for that. Its methods, except those for reports, must be called on the main goroutine, which main locks to the main
+// thread. There are two reasons: a child is killed when the thread that started it ends, and exec keeps the
 // namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`

@@ -16,8 +16,8 @@ type mark struct {
 	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time has passed
 }
 
-// readMark reads what the previous agent has stored. It returns nil if there is nothing. The content is trusted,
-// because only root can write to the run directory.
+// readMark reads the progress that the previous agent has stored. It returns nil if there is none. The file is
+// trusted, because only root can write to the run directory.
 func readMark(file string) (*mark, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -236,8 +236,8 @@ func (c *channels) greet(wants remotecommand.Options) {
 // disconnected, and thus has read everything. It is also closed after the idle timeout.
 //
 // The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
-// something.
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something.
 func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {

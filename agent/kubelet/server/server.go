@@ -78,9 +78,9 @@ type Shutdown interface {
 	Cancel(ctx context.Context) error
 }
 
-// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set. The
-// paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and pointers
-// may be nil. The API then lacks what they provide.
+// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set.
+// The paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and
+// pointers may be nil. The API then lacks the corresponding data or paths.
 type Config struct {
 	Version     string // of islet
 	KubeVersion string // version of the corresponding kubelet, such as v1.37.2

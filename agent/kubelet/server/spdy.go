@@ -127,8 +127,8 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.
 //
 // The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
-// something, such as a ping. client-go would treat this as a success.
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something, such as a ping. client-go would treat this as a success.
 func (m *muxedConn) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {

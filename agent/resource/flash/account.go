@@ -68,7 +68,8 @@ type account struct {
 	Total Written    `json:"total"` // sum since the account was opened
 }
 
-// A moment is the time of a Sample, with the boot and the run of the agent in which it was taken.
+// A moment is the time of a Sample. It also identifies the boot, and the run of the agent, in which the Sample was
+// taken.
 type moment struct {
 	At     time.Time
 	Boot   string    // boot ID of the machine
