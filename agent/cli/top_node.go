@@ -152,8 +152,8 @@ func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 // waitTitles are the column titles for the times in which processes waited.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
-// limit), for memory and for disks. They are unknown with cgroup v1.
+// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU, for memory and for
+// disks. A wait because of a CPU limit counts as a wait for CPU. The fractions are unknown with cgroup v1.
 func waitFractions(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {

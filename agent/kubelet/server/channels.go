@@ -116,8 +116,8 @@ func (s *Server) causeOf(err error) error {
 	return nil
 }
 
-// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own context cannot
-// be used. net/http cancels it after any read error, and thus also after the idle timeout.
+// sessionContext returns a context that ends when the agent stops or when cancel is called. The request's own context
+// cannot be used. net/http cancels it after any read error, and thus also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {

@@ -68,8 +68,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	<-closed
 }
 
-// sendStream sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
-// confirmed is closed, which happens after sendStream has returned.
+// sendStream sends a new stream to the channel. It starts a goroutine for this: the stream can be used only after
+// confirmed is closed, and confirmed is closed only after sendStream has returned.
 func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)

@@ -95,7 +95,7 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	return e.memoryShort(ctx)
 }
 
-// memoryShort reports whether any memory threshold is met. If none is met, it arms the next kernel event.
+// memoryShort reports whether any memory threshold is met. If none is met, it requests the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Reader.Memory(ctx)
 	if err != nil {

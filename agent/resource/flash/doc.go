@@ -1,5 +1,5 @@
-// Package flash reports how many bytes are written each day to the disk that contains the node's state directory, and
-// by what. Flash memory endures only a limited number of writes.
+// Package flash reports, by cause, how many bytes are written each day to the disk that contains the node's state
+// directory. Flash memory endures only a limited number of writes.
 //
 //	/proc/diskstats -- of the device below the state directory: writes of all processes ---+
 //	/proc/self/io --- the agent: less what images wrote, the database and small files -----+
