@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// If the agent stops, a followed log waits for agentPatience, or for Env.AgentPatience if that is set. It resumes if the
-// agent responds again in this time. It polls the agent at the interval askAgain.
+// If the agent stops, a followed log waits for agentTimeout, or for Env.AgentPatience if that is set. It resumes if
+// the agent responds again in this time. It polls the agent at the interval pollInterval.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond

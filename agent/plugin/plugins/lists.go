@@ -9,7 +9,7 @@ import (
 const listEvery = 100 * time.Millisecond
 
 // EachList passes each list of a plugin to the function take. If the plugin sends lists faster than one per
-// listEvery, EachList reads them with a delay. It returns an error when the stream ends, ctx ends or take fails.
+// listInterval, EachList reads them with a delay. It returns an error when the stream ends, ctx ends or take fails.
 func EachList[T any](ctx context.Context, stream interface{ Recv() (*T, error) }, take func(*T) error) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow
-// machines, so infoWithin is longer than in a kubelet. The others are the same as in a kubelet.
+// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow machines, so
+// infoTimeout is longer than in a kubelet. The others are the same as in a kubelet.
 const (
 	connectWithin = 10 * time.Second
 	infoWithin    = 5 * time.Second
