@@ -50,8 +50,8 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused converts a response without success to an error. It preserves the lines of the message, for example one
-// line for each invalid field.
+// refused returns the error that an unsuccessful response contains. It preserves the lines of the message, for
+// example one line for each invalid field.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(lines(string(text)))

@@ -108,7 +108,7 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 	return c.figures(ctx, node)
 }
 
-// figures sends one request to the agent.
+// figures requests the summary of the node and its pods once.
 func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
 	if err := c.get(ctx, api.PathStats, &sum); err != nil {

@@ -105,7 +105,8 @@ func (p *checkup) fileSystem(state mount) {
 	}
 }
 
-// journal checks the mount options of a file system. Some of them wear flash memory, others lose data at a power cut.
+// journal checks the mount options of a file system. It warns about options that wear flash memory, and about options
+// that lose data at a power cut.
 func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {

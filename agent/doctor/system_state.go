@@ -51,8 +51,8 @@ func (p *checkup) kernelSettings(context.Context) {
 	}
 }
 
-// clock reports a time that is certainly wrong. Certificates and leases need a correct time. Pods start even with a
-// wrong one.
+// clock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start even if the
+// clock is wrong.
 func (p *checkup) clock(context.Context) {
 	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.BuildTime

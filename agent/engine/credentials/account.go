@@ -203,7 +203,7 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	return out, nil
 }
 
-// token returns credentials of the service account for a pod. It requests new ones if the cached ones expire within
+// token returns a token of the service account for a pod. It requests a new one if the cached one expires within
 // tokenMargin.
 func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	k := tokenKey{pod.UID, account, audience}

@@ -43,7 +43,7 @@ func DirsUsed(d config.Dirs) (bool, error) {
 	return stored || len(run) > 0, nil
 }
 
-// names returns which files a directory contains. If the directory does not exist, it returns none.
+// names returns the names of the files in a directory. If the directory does not exist, it returns none.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +56,8 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has ever used the directory as its own. The lock file of an early version of islet
-// is empty. In that case the directory must also contain other files of that version.
+// locked reports whether an agent has ever locked the directory. The lock file of an early version of islet is empty.
+// In that case the directory must also contain other files of that version.
 func locked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// limits contains the state of the checks that enforce size limits on pods' files. Pods with such sizes are measured
+// limits contains the state of the checks that enforce the limits on pods' files. Pods with such limits are measured
 // again when more of a disk is used. They are also measured at an interval, because one pod may use the space that
 // another one has freed.
 type limits struct {

@@ -96,7 +96,7 @@ func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	return out
 }
 
-// layer adds the disk with a container's writable files, and their size.
+// layer adds the figures of a container's writable layer.
 func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
 	fs := c.layer
 	if fs == nil {
