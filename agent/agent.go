@@ -21,7 +21,7 @@ import (
 type base struct {
 	cfg     *config.Config
 	started *configure.Start
-	again   context.CancelCauseFunc // ends the agent, so that the process is replaced by another program or configuration
+	again   context.CancelCauseFunc // ends the agent, so that it restarts with another program or configuration
 	version string
 	log     *slog.Logger
 	manager process.ServiceManager
@@ -44,8 +44,9 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and all parts
-// have stopped. The pods keep running. The function again cancels ctx, with a cause that says why the agent must start again.
+// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and
+// all parts have stopped. The pods keep running. A part that requires a restart of the agent calls the function
+// again, which ends ctx with the reason as its cause.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {

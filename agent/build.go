@@ -3,7 +3,7 @@ package agent
 import "context"
 
 // open opens every part of the agent, in the order of their dependencies. Each part embeds the parts that were opened
-// before it. It calls parts that are opened later through base.late.
+// before it. It reaches the parts that are opened after it through laterParts.
 func open(ctx context.Context, b *base) (*serving, error) {
 	e, err := openFeatures(ctx, b)
 	if err != nil {

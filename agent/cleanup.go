@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
-// Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes the
-// run directory, and the drop-in that makes logind wait for the pods. The state directory is kept. The parameter args
-// contains the arguments of the agent. Cleanup returns the exit code.
+// Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes
+// the run directory, and the drop-in that makes logind wait for the pods. It keeps the state directory. The arguments
+// are those of the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	start := configure.Begin(guard.Role{}, args)
 	cfg, _, err := start.Load()

@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 )
 
-// A joined contains the parts that connect the pods to the API server. Its fields are nil if the node has no API server.
+// joined contains the parts that connect the pods to the API server. Its fields are nil if the node has no API
+// server.
 type joined struct {
 	*podset
 	follower *configure.Follower

@@ -35,7 +35,7 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A featured contains the parts that prepare the environment of a pod on this machine, such as cgroups and volumes.
+// featured contains the parts that prepare the environment of a pod on this machine, such as cgroups and volumes.
 // Most of them are hooks. They are called when a pod is prepared and when it is released.
 type featured struct {
 	*joined

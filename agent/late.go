@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// late contains the parts that others may call before these parts are built, also on other goroutines. Each
-// field is a cell: it is nil until the part is built, and is set only once. The comment of each method says what
-// a call does before the cell is set.
+// late contains parts that other parts may call at any time, even before they are built. The calls may come from any
+// goroutine. Each field is a cell: it is nil until the part is built, and is set only once. The comment of each
+// method says what a call does before the cell is set.
 type late struct {
 	mu       sync.RWMutex
 	workers  *worker.Set
@@ -52,8 +52,9 @@ func set[T any](l *late, part *T, to T) {
 	*part = to
 }
 
-// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart have no
-// effect. Such calls are not needed, because a worker starts with the desired pod and the running containers at that time.
+// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and
+// restartContainer have no effect. Such calls are not needed, because a worker starts with the desired pod and the
+// running containers at that time.
 func (l *late) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
@@ -90,7 +91,7 @@ func (l *late) Input(uid types.UID) plan.Input {
 	return plan.Input{UID: uid}
 }
 
-// startDelay calls worker.Set.Overdue.
+// startDelay returns how long a pod has been waiting for its worker. It is 0 before there are workers.
 func (l *late) startDelay() time.Duration {
 	if w := get(l, &l.workers); w != nil {
 		return w.StartDelay()

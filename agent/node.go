@@ -104,8 +104,8 @@ func (n *node) wanted(uid types.UID) *v1.Pod {
 	return d.Pod
 }
 
-// wantedChanged is called when a desired pod has changed. The pod's volumes are updated as well, because downwardAPI
-// volumes may contain its labels and annotations.
+// wantedChanged is called when a desired pod has changed. It also marks the pod's volumes as outdated, because
+// downwardAPI volumes may contain the labels and annotations of the pod.
 func (n *node) wantedChanged(uid types.UID) {
 	n.late.pokePod(uid)
 	if o := get(&n.late, &n.late.objects); o != nil {
@@ -119,14 +119,14 @@ func (n *node) devicesChanged() {
 	n.late.pokeNode()
 }
 
-// podDevicesChanged updates the status of a pod and retries to start its containers, because they may have been
-// waiting for devices.
+// podDevicesChanged updates the status of a pod. It also retries to start the pod's containers, because they may have
+// been waiting for devices.
 func (n *node) podDevicesChanged(uid types.UID) {
 	n.late.statusChanged(uid)
 	n.late.retryPod(uid)
 }
 
-// heldChanged records an event when the node starts or stops running pods that the control plane has lost.
+// heldChanged records an event on the Node, either a warning or a normal event.
 func (n *node) heldChanged(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal
 	if warning {

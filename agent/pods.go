@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 )
 
-// A podset contains the parts for the pods of the node: the objects that pods read, the sources of pods, the
-// decisions about them, and the shutdown that ends them all.
+// podset contains the parts for the pods of the node: the objects that pods read, the sources of pods, the decisions
+// about them, and the shutdown that ends them all.
 type podset struct {
 	*containers
 	settler  *settle.Settler

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A containers contains the container runtime and its observer.
+// containers contains the container runtime and its observer.
 type containers struct {
 	*node
 	rt       *engine.Containers

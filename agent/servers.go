@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// A serving contains the whole agent, including its servers and sockets.
+// serving contains the whole agent, including its servers and sockets.
 type serving struct {
 	*working
 	ports  *ports.Ports

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A working contains the active parts: a worker for each pod, and the managers of the machine's resources.
+// working contains the active parts: a worker for each pod, and the managers of the machine's resources.
 type working struct {
 	*featured
 	executor  *worker.Executor
@@ -111,7 +111,8 @@ func (w *working) podChanged(uid types.UID) {
 	w.eviction.NotifyPodChange()
 }
 
-// lookOnce lists the pods in the runtime if the runtime already responds. It also opens the readers of the pod sources.
+// lookOnce lists the pods in the runtime if the runtime already responds. It also creates the readers of the pod
+// sources.
 func (w *working) lookOnce(ctx context.Context) (err error) {
 	if err := w.rt.ObserveOrLoad(ctx, w.observeAndLoadProbes, w.pods.Load); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (w *working) lookOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// observeAndLoadProbes calls featured.observeRuntime, and then loads the last probe results, which the workers need.
+// observeAndLoadProbes calls observeRuntime, and then loads the last probe results, which the workers need.
 func (w *working) observeAndLoadProbes(ctx context.Context) error {
 	if err := w.featured.observeRuntime(ctx); err != nil {
 		return err

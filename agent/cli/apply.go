@@ -28,7 +28,7 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 // maxManifest is larger than the agent's limit, so that the agent reports the error.
 const maxManifest = 16 << 20
 
-// readFiles calls do for each manifest of the flag.
+// readFiles passes each manifest of the flag to the function do.
 func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []byte) error) error {
 	var errs []error
 	for _, name := range m.files {
@@ -65,7 +65,8 @@ func readManifest(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxManifest))
 }
 
-// manifests returns the manifests of a directory, sorted by name. If name is a file, it returns name.
+// manifests returns the paths of the files of a directory that contain manifests, sorted by name. If name is a file,
+// it returns only name.
 func manifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {

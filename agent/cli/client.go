@@ -50,8 +50,8 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused returns the error that a response describes. It preserves the lines of the message, for example one line for
-// each invalid field.
+// refused returns the error that an unsuccessful response contains. It preserves the lines of the message, for
+// example one line for each invalid field.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(lines(string(text)))
@@ -61,7 +61,7 @@ func refused(resp *http.Response) error {
 	return err
 }
 
-// unreachable adds advice to the error about an agent that did not respond.
+// unreachable returns the error for an agent that did not respond, with advice.
 func (t *tool) unreachable(err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
@@ -80,7 +80,7 @@ func (t *tool) unreachable(err error) error {
 	return exitError{ExitUnreachable, err}
 }
 
-// gaveUp does the same as unreachable, for a request that a watchdog may have cancelled.
+// gaveUp returns the error of a request that a watchdog may have cancelled, with the same advice as unreachableError.
 func (t *tool) gaveUp(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
@@ -88,7 +88,7 @@ func (t *tool) gaveUp(ctx context.Context, err error) error {
 	return t.unreachable(err)
 }
 
-// connectionLost is the error for an incomplete response.
+// connectionLost returns the error for an incomplete response.
 func (t *tool) connectionLost(err error) error {
 	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
 }
@@ -114,7 +114,8 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 }
 
 // stream sends a request whose response has one JSON value per line. It calls handle for each value, until handle
-// returns true or an error. It times out if, for too long, the agent neither sends data nor reads the request's body.
+// returns true or an error. It times out if the agent neither sends data nor reads the body of the request for too
+// long.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.watch(ctx)

@@ -80,7 +80,7 @@ func alarmColour(text string) colour {
 	return plain
 }
 
-// A severities writer colours the first word of each line of doctor's output.
+// A severities colours the first word of each line of doctor's output, which is the severity.
 type severities struct {
 	w    io.Writer
 	held []byte

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A command is one row of the table.
+// A command is one row of the table of commands.
 type command struct {
 	name    string
 	aliases []string

@@ -67,7 +67,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// candidates returns the candidates for the word at the cursor.
+// candidates returns the possible words at the position of the cursor.
 func (t *tool) candidates(ctx context.Context, list []command, before []string, word string) []string {
 	if len(before) == 0 {
 		return commandNames(list)
@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag whose value is the word after the parameter word. It returns nil if there is no such flag.
+// flagValue returns the flag that the given word names, if the next word is its value. Otherwise it returns nil.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {

@@ -95,7 +95,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 }
 
-// lines makes each line of a text safe for a terminal. It indents all lines except the first.
+// lines makes each line of a text safe for a terminal. It indents all of them except the first.
 func lines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
@@ -218,8 +218,8 @@ func (t *tool) outcome(ctx context.Context, id string) error {
 	})
 }
 
-// trial waits for the end of the trial of a configuration or program. After the trial it calls ended with the node's
-// configuration, repeatedly until ended returns true.
+// trial waits until a configuration or program is no longer on trial. It then passes the node's configuration to the
+// function ended, and repeats this until ended returns true.
 func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()

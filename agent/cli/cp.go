@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container
-// are written only below the target, whatever the archive contains.
+// copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container are
+// written only below the target, even if the archive contains other paths.
 type copyCommand struct {
 	*tool
 	podFlag

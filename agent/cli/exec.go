@@ -100,7 +100,7 @@ func (c *execCommand) query(command []string) url.Values {
 	return q
 }
 
-// terminal returns standard input if it is a terminal and -t is set, otherwise nil.
+// terminal returns standard input if it is a terminal and -t is set. Otherwise it returns nil.
 func (c *execCommand) terminal() *terminal {
 	f, ok := c.Stdin.(*os.File)
 	if !c.tty || !ok {
@@ -262,8 +262,8 @@ type socket struct {
 	silence time.Duration // maximum time without a message of the agent, which sends pings
 }
 
-// answer responds to pings without waiting for the reader. It ignores errors: after the agent has disconnected, or
-// while it is busy with input, output must still be read.
+// answer responds to pings without waiting for the reader. It ignores errors, because output must still be read after
+// the agent has disconnected, or while it is busy with input.
 func (s *socket) answer(pings <-chan string) {
 	for data := range pings {
 		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error means that the connection has ended

@@ -13,15 +13,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// If the agent stops, a followed log waits for agentPatience, or for Env.AgentPatience if that is set. It resumes if the
-// agent responds again in this time. It polls the agent at the interval askAgain.
+// If the agent stops, a followed log waits for agentTimeout, or for Env.AgentPatience if that is set. It resumes if
+// the agent responds again in this time. It polls the agent at the interval pollInterval.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond
 )
 
 // follow prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
-// containers keep running. In that case follow waits for the agent and resumes after the last printed line.
+// containers keep running. In that case it waits for the agent, and resumes after the last printed line.
 func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	at := &position{w: out, stamps: c.timestamps}
 	q := c.query()
@@ -62,8 +62,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent lists the container with the given ID. The result previous is true if that container has
-// ended and was restarted since. The result gone is true if the agent does not have the pod.
+// await waits until an agent lists the container with the given ID. The first result is true if that container has
+// ended and was restarted since. The second result is true if the agent does not have the pod.
 func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentPatience
 	if c.AgentPatience > 0 {
@@ -128,8 +128,8 @@ func containerID(pod *v1.Pod, container string) string {
 	return st.ContainerID
 }
 
-// A position prints a log and records how much of it has been printed. Each line of the log begins with a time, which is
-// printed only if stamps is set. After resume, the position skips the lines that it has printed.
+// A position prints a log and records how much of the log has been printed. Each line of the log begins with a time,
+// which is printed only if printTimes is set. After resume, the position skips the lines that it has printed.
 type position struct {
 	w      io.Writer
 	stamps bool

@@ -45,7 +45,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish writes the last line if it is unfinished.
+// finish writes the last line if that is unfinished.
 func (l *lineWriter) finish() error {
 	if len(l.held) == 0 {
 		return nil

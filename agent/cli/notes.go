@@ -10,7 +10,7 @@ import (
 // maxNotes is the maximum number of pods in a note, and of notes in a list.
 const maxNotes = 5
 
-// notes returns information about which the user need not do anything. It does not affect the exit code.
+// notes returns information that requires no action of the user. It does not affect the exit code.
 func notes(st *api.Status) (out []string) {
 	for _, i := range st.Ignored[:min(len(st.Ignored), maxNotes)] {
 		out = append(out,

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// kinds returns each kind's names on the command line.
+// kinds returns the names of each kind on the command line.
 func kinds() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
@@ -141,7 +141,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	return c.print(shown)
 }
 
-// objects returns all objects.
+// objects requests all objects from the agent.
 func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
 	err = t.get(ctx, api.PathObjects, &all)
 	return all, err

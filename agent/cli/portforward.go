@@ -142,7 +142,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	return spdy.NewClientConnection(bufferedConn{raw, in})
 }
 
-// bufferedConn is a connection of which some data has already been read into a buffer.
+// bufferedConn is a connection whose first data has already been read into a buffer.
 type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -176,8 +176,8 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 }
 
 // forward copies data between a local connection and the data stream of a pair of streams. The other stream of the
-// pair is for errors. Each direction ends independently. If the data from the pod is incomplete, forward resets the
-// local connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+// pair is for errors. Each direction ends independently. If the data from the pod is incomplete, the local connection
+// is reset.
 func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))

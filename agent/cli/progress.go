@@ -39,7 +39,7 @@ func (t *tool) progress(quiet bool) *progress {
 	return p
 }
 
-// update shows the progress of the archive or image ref. It may be called from any goroutine.
+// update shows the progress of an archive or image, whose name is ref. It may be called from any goroutine.
 func (p *progress) update(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

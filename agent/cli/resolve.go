@@ -93,9 +93,9 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
 }
 
-// container returns the name of the requested container of a pod. If name is empty, it returns the container that the
-// pod's annotation names. Without the annotation, it returns the first container. If the pod has several containers,
-// it prints which one it has chosen.
+// container returns the requested name if it is a container of the pod. If name is empty, it returns the container
+// that the pod's annotation names. Without the annotation, it returns the first container, and prints this choice if
+// there are several.
 func (t *tool) container(pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {

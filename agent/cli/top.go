@@ -43,7 +43,8 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// sampleTime is the interval between two measurements if the agent knows only one.
+// sampleTime is the interval between the first two measurements of a command. The second one is needed if the agent
+// does not know the rates yet.
 const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
@@ -107,7 +108,7 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 	return c.figures(ctx, node)
 }
 
-// figures requests the figures from the agent once.
+// figures requests the summary of the node and its pods once.
 func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
 	if err := c.get(ctx, api.PathStats, &sum); err != nil {

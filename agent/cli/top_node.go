@@ -26,7 +26,7 @@ func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
 
-// rates stores the first counters, and reports whether a second measurement is needed for the rates.
+// rates stores the counters of the first measurement, and reports whether a second measurement is needed.
 func (c *topCommand) rates(sum *stats.Summary) bool {
 	if c.output != "wide" {
 		return false
@@ -149,11 +149,11 @@ func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waitFractions(p.CPU, p.Memory, p.IO))
 }
 
-// waitTitles are the titles of the columns of waits.
+// waitTitles are the column titles for the times in which processes waited.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
-// limit), for memory and for disks. They are unknown with cgroup v1.
+// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU, for memory and for
+// disks. A wait because of a CPU limit counts as a wait for CPU. The fractions are unknown with cgroup v1.
 func waitFractions(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {

@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// configuration returns the configuration to which the report applies, and a finding about that configuration. If
-// there are flags, it is the configuration of the flags. Otherwise it is the configuration of a running agent, if
-// there is one.
+// configuration returns the settings to which the report applies, and a finding about them. With flags, they are the
+// settings of the flags. Without flags, they are those of a running agent, or else those of an agent without flags.
+// If these are invalid, they are the defaults.
 func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
@@ -79,8 +79,8 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If the parameter given is not empty, that is the only one.
-// Otherwise it returns the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If a socket is given, it is the only one. Otherwise
+// they are the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}

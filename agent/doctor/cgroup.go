@@ -113,8 +113,8 @@ func (p *checkup) enableController(name string) string {
 // patchMark is a part of the version text of every crun that packaging/oci/build.sh has built.
 const patchMark = "with islet's patches"
 
-// runtime checks that there is a working OCI runtime. Without islet's patches, crun does not run on a hybrid host
-// that has a controller in the v2 hierarchy.
+// runtime checks that an OCI runtime is installed and works. Without islet's patches, crun does not run on a hybrid
+// host that has a controller in the v2 hierarchy.
 func (p *checkup) runtime(ctx context.Context) {
 	names := p.ociRuntimes()
 	works := 0
@@ -164,8 +164,7 @@ func (p *checkup) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// isOld reports whether a runtime lacks features that islet needs. The parameter version is the first line of its output
-// for --version.
+// isOld reports whether a runtime lacks features that islet needs, given the first line of its output for --version.
 func isOld(version string) bool {
 	var name string
 	var major, minor int

@@ -2,7 +2,7 @@ package doctor
 
 import "context"
 
-// devices checks the devices of the configuration.
+// devices checks the device classes of the configuration.
 func (p *checkup) devices(context.Context) {
 	if p.Devices == nil {
 		return

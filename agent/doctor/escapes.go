@@ -92,8 +92,9 @@ func (p *checkup) packageVersion(name string) string {
 	return ""
 }
 
-// rpm returns the installed version of an rpm package and the change log of the package. They are empty if the
-// package or rpm is not installed. It runs the program rpm, because only that program can read its database.
+// rpm returns the installed version of a package of an rpm distribution, and the change log of the package. They are
+// empty if the package is not installed, or if the host has no program rpm. It runs this program, because only rpm
+// can read its database.
 func (p *checkup) rpm(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {

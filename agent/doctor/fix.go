@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// A remedy removes the cause of a finding. A finding has a remedy only if its cause is certainly not in use. The function
-// do checks this again before it removes anything.
+// A remedy removes the cause of a finding. A finding has a remedy only if its cause is certainly not in use. The
+// remedy checks this again before it removes anything.
 type remedy struct {
-	what string // name of what is removed, such as "interface cni0"
+	what string // name of the object to remove, such as "interface cni0"
 	do   func() error
 }
 

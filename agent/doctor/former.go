@@ -79,9 +79,9 @@ func (p *checkup) formerInterfaces(running []process) {
 	}
 }
 
-// formerInterface reports an interface of another node. The parameter clash is true if the interface has addresses of the
-// pod network. The parameter owner describes the program or configuration that uses the interface, or is empty if there
-// is none. The finding has a remedy if the interface has no owner and no other interface uses it.
+// formerInterface reports an interface of another node. If clash is true, the interface has addresses of the pod
+// network. The owner is a description of the program or configuration that uses the interface, or "". The finding has
+// a remedy if there is no owner and no other interface uses this one.
 func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {

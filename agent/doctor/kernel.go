@@ -18,7 +18,7 @@ type feature struct {
 	module   string                // name of its module; empty if it cannot be a module
 	proof    func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
 	severity Severity              // severity if the feature is missing
-	loss     string                // what does not work if the feature is missing
+	loss     string                // description of the problems without the feature
 }
 
 func features(p *checkup) []feature {
@@ -137,8 +137,8 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 	return config, lines.Err()
 }
 
-// capabilities checks the capabilities of this process. An agent that is started in the same way has the same
-// capabilities.
+// capabilities checks which capabilities this process has. An agent that is started in the same way has the same
+// ones.
 func (p *checkup) capabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {

@@ -18,7 +18,7 @@ type Link struct {
 	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }
 
-// askLink returns the link of the agent at a socket. The parameter cfg is the agent's configuration.
+// askLink returns the link of the agent that listens at a socket and has the configuration cfg.
 func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool) {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) || st.Cluster == nil {
@@ -29,7 +29,7 @@ func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool
 		Bootstrap: cfg.BootstrapKubeconfig}, true
 }
 
-// link reports the agent's link to its control plane, with advice how to restore it.
+// link reports the state of the agent's connection to its control plane, with advice how to restore it.
 func (p *checkup) link(ctx context.Context) {
 	if p.Link == nil {
 		return

@@ -76,7 +76,7 @@ type route struct {
 	to     netip.Prefix
 }
 
-// routes returns the host's routes, except default routes.
+// routes returns the entries of the host's routing tables, except default routes.
 func (p *checkup) routes() []route {
 	var list []route
 	for line := range strings.SplitSeq(p.file("proc/net/route"), "\n") {

@@ -105,7 +105,7 @@ func (p *checkup) fileSystem(state mount) {
 	}
 }
 
-// journal checks the mount options for settings that wear flash memory or lose data at a power cut.
+// journal checks whether a file system may lose data at a power cut, and whether its mount options wear flash memory.
 func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {

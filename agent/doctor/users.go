@@ -51,9 +51,9 @@ func (p *checkup) users(context.Context) {
 	p.add(id, OK, "", "pods can have a user namespace (hostUsers: false)")
 }
 
-// usersRuntime returns the path of the first installed OCI runtime that supports user namespaces. If no runtime does, the
-// result able is false. The result path is then for the message: the runtimes that were tried, or the last one that is
-// installed.
+// usersRuntime returns the path of the first installed OCI runtime that supports user namespaces, and true. If there
+// is none, it returns false and a text for the message: the path of the last installed runtime, or the names of all
+// runtimes that were tried.
 func (p *checkup) usersRuntime() (path string, able bool) {
 	names := p.ociRuntimes()
 	path = strings.Join(names, ", ")

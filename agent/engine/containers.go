@@ -51,7 +51,7 @@ type Containers struct {
 	CgroupDriver string                 // of the runtime
 	Cgroups      *cgroup.CachedReader   // the cached cgroup figures of the runtime, which the other readers share
 	Endpoint     string                 // of the runtime; empty if it is in this process
-	Leftovers    string                 // describes what is left in the previous runtime; empty if nothing is known to be left
+	Leftovers    string                 // describes the leftovers in the previous runtime; empty if none are known
 
 	backend
 	observed  chan struct{} // closed once the running pods have been listed
@@ -78,8 +78,7 @@ type Imports interface {
 	WaitImage(ctx context.Context, image string) error
 }
 
-// A backend has the operations that differ between the runtime in this process and one
-// behind a socket.
+// A backend has the operations that differ between the runtime in this process and a remote runtime.
 type backend interface {
 	// CheckPodNetwork returns an error, with a kubelet's message, if no pod can get its own network now.
 	CheckPodNetwork() error
@@ -148,7 +147,7 @@ func (c *Containers) Problems() (out []string) {
 	return out
 }
 
-// name returns the runtime's name, such as containerd or cri-o, or "" if the call fails.
+// name returns which runtime is in use, such as containerd or cri-o. It returns "" if the call fails.
 func (c *Containers) name(ctx context.Context) string {
 	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
@@ -157,8 +156,8 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// OwnSandboxes returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
-// other programs. These do not have the agent's labels.
+// OwnSandboxes returns those sandboxes in a list that belong to this node. A remote runtime may also run
+// sandboxes of other programs, which do not have the agent's labels.
 func (c *Containers) OwnSandboxes(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
@@ -255,7 +254,7 @@ type loopFunc func(context.Context) error
 
 func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Rotator returns the loop that rotates the logs of a runtime behind a socket. For the runtime in this process the
+// Rotator returns the loop that rotates the logs of a remote runtime. For the runtime in this process the
 // loop does nothing, because the shims rotate their logs.
 func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 	if c.Endpoint == "" {

@@ -28,7 +28,7 @@ type record struct {
 	Endpoint string `json:"endpoint"`         // empty for the runtime in this process
 	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
 	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
-	Left     string `json:"left,omitempty"`   // what is left in the previous runtime
+	Left     string `json:"left,omitempty"`   // describes the leftovers in the previous runtime
 	exists   bool   // the node has run pods before
 }
 
@@ -65,9 +65,9 @@ func (r *record) save(ctx context.Context, a Config) error {
 // answerTimeout is the time for which a change of the runtime waits until a runtime answers.
 const answerTimeout = 10 * time.Second
 
-// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes to
-// the new runtime only if that answers, and only after the pods in the old one were stopped with their grace period. If
-// the node must keep the old runtime, the result stays is the reason.
+// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes
+// to the new runtime only if the new one answers, and only after the pods in the old one were stopped with their
+// grace period. If the node must keep the old runtime, the second result is the reason.
 //
 //	new runtime answers?  no -> keep the old one
 //	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
@@ -98,7 +98,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove logs the change of the runtime and what is left in the old one, and records an event about it.
+// reportMove logs the change of the runtime and the leftovers in the old one, and records an event about it.
 func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node has changed to another container runtime",
 		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
@@ -124,7 +124,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods stops and removes the node's pods in the old runtime. It returns a description of what is left there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description of the leftovers there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -228,7 +228,7 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers describes what is left in the previous runtime, with the command that removes it.
+// describeLeftovers describes the leftovers in the previous runtime, with the command that removes them.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
@@ -246,8 +246,8 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 	return text
 }
 
-// driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
-// answer, driver returns the driver that was reported last. If the runtime does not report a driver, it returns the
+// driver returns the cgroup driver of a remote runtime, as the runtime reports it. If the runtime does not
+// answer, the result is the last reported one. If the runtime answers but does not report any, the result is the
 // configured one, as KEP-4033 requires.
 func (r *record) driver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)

@@ -23,7 +23,7 @@ type Node struct {
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
-	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has confirmed itself that this pod is ready
+	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has itself confirmed that this pod is ready
 }
 
 // Connect sets the functions that return the node's state. It is called once, before Run.

@@ -31,8 +31,8 @@ type Follower struct {
 	known           bool // the Node was read, or the node's own files name a ConfigMap
 }
 
-// NewFollower returns a Follower. It makes no network call. The channel retry receives a value when the API
-// server may be reachable again.
+// NewFollower returns a Follower. It makes no network call. A value on the channel retry means that the API server
+// may be reachable again.
 func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
 	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
@@ -85,8 +85,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	return f.source.Run(ctx)
 }
 
-// offerOwnFiles offers the node's own files for a trial if the configuration in use came from a ConfigMap and no ConfigMap is
-// followed any more.
+// offerOwnFiles offers the node's own files for a trial if no ConfigMap is followed any more, but the configuration
+// in use came from one.
 func (f *Follower) offerOwnFiles() {
 	f.mu.Lock()
 	known := f.known

@@ -17,7 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Restart is the cause with which an agent ends if it must be replaced by a process with the role Role.
+// Restart is the error with which an agent ends when its process must continue in another role, such as a guard. The
+// field Role is the new role.
 type Restart struct{ Role guard.Role }
 
 // Error returns the message for logs.
@@ -88,8 +89,8 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it.
-// The parameter ended is true if this process has ended the trial.
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. The
+// parameter ended is true if this process has ended that trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
@@ -199,7 +200,7 @@ const (
 	lastRetry  = time.Hour
 )
 
-// retryDelay returns the time until the next such restart, or 0 if none is needed.
+// retryDelay returns the time until the next restart of this kind, or 0 if none is needed.
 func (k *Keeper) retryDelay() time.Duration {
 	if k.c.Start.Role.UnfitReason == "" {
 		return 0
@@ -267,8 +268,8 @@ func remote(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
-// begin starts the trial of the assigned configuration or program. It stores the record first, so that any later
-// failure leads back to the good configuration. It returns false if the trial cannot begin.
+// begin stores the record, so that any later failure leads back to the good configuration. It then starts the trial
+// of the assigned configuration or program. It returns false if the trial was not started.
 func (k *Keeper) begin(ctx context.Context) bool {
 	facts := k.c.Node.facts(ctx)
 	k.mu.Lock()

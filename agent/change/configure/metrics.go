@@ -76,8 +76,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	sendCounts(ch, trials, counts)
 }
 
-// countTrials returns the number of trials by outcome. It counts the trials of programs if programs is true,
-// otherwise the trials of configurations. The result any is false if there were no such trials.
+// countTrials returns the number of trials by outcome: those of programs if programs is true, otherwise those of
+// configurations. It returns false if there were no such trials.
 func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {

@@ -13,9 +13,9 @@ import (
 // ErrBusy is returned while a trial is in progress.
 var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
-// Offer offers a configuration for a trial. If the configuration is rejected, it returns an error that lists the
-// invalid fields. The parameter asked is true for a request of an operator, which may repeat a failed trial. If
-// dry is true, Offer only checks the configuration.
+// Offer offers a configuration for a trial. It returns an error that lists the invalid fields if the configuration is
+// rejected. An operator's request, for which asked is true, may repeat a failed trial. If dry is true, Offer only
+// checks the configuration.
 func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 	return k.offer(c, c.Consent, asked, dry)
 }
@@ -81,9 +81,9 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	return k.c.Start.check(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// save stores the record. If that fails, it resets the record in memory to the parameter before. A record on
-// disk that could not be read is not replaced if it may be valid, because the agent may be able to read it after
-// a restart.
+// save stores the record. If that fails, it restores the previous record in memory, which the caller passes. A record
+// on disk that could not be read but may be valid is not replaced, because the agent may be able to read it after a
+// restart.
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.IsDamaged(k.broken) {
 		k.record = before

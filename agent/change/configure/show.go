@@ -109,8 +109,8 @@ func (k *Keeper) Problems() (out []string) {
 	return out
 }
 
-// Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. Its type
-// is that of the condition that kubelets had for dynamic configuration.
+// Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. It has the
+// type that kubelets used for dynamic configuration.
 func (k *Keeper) Conditions() []v1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()

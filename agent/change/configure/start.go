@@ -26,7 +26,7 @@ type Start struct {
 	fell   error                // why the first configuration was skipped
 }
 
-// Begin returns a Start. It does no I/O. The parameter args contains the agent's command-line arguments.
+// Begin returns a Start for an agent with the command-line arguments args. It does no I/O.
 func Begin(role guard.Role, args []string) *Start {
 	return &Start{Role: role, Began: time.Now(), args: args}
 }
@@ -93,11 +93,11 @@ func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 	return next, true
 }
 
-// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit
-// code. If the configuration is a good one that was sent to the node, HandleUnfit replaces this process with one
-// that uses the previous good configuration, because an operator may not be able to reach the node. It does not
-// replace the process in two cases. If the node's own files are in use, the operator has to correct them. If the
-// configuration is on trial, the guard reverts it.
+// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit code. An
+// operator may not be able to reach the node. So if the configuration is a good one that was sent to the node,
+// HandleUnfit replaces this process with one that uses the previous good configuration. It does not replace the
+// process in two cases. If the node's own files are in use, the operator has to correct them. If the configuration is
+// on trial, the guard reverts it.
 func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	s.Role.ReportResult(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
@@ -143,9 +143,9 @@ func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	return next, err
 }
 
-// check returns one error for each field that prevents the trial of the configuration c. The configuration may
-// change only those protected fields that are in the list consent. The parameter now is the configuration in
-// use. The parameter pods is the number of pods on the node.
+// check returns one error for each field that prevents the trial of the configuration c. Protected fields may be
+// changed only if the list consent contains them. The configuration now is the one in use, and pods is the number of
+// pods on the node.
 func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.load(c)
 	if err != nil {

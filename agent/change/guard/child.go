@@ -17,7 +17,7 @@ import (
 // needed because descendants of the child may keep the pipe open.
 const lastWords = time.Second
 
-// A child is an agent on trial, as a child process of the guard.
+// A child is the agent on trial. It runs as a child process of the guard.
 type child struct {
 	cmd   *exec.Cmd
 	said  chan string   // the verdict; closed without a verdict when the child has ended and its reports have been read

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// variable is the environment variable from which a process takes its role. TakeRole removes it, so that no
-// other child process inherits it.
+// variable is the name under which the environment contains the role of a process. TakeRole removes it, so that no
+// other child process inherits the role.
 const variable = "ISLET_GUARD"
 
-// notify is the environment variable that contains the address of systemd's notification socket. Only the main process
-// may use the socket.
+// notify is the name under which the environment contains the address of systemd's notification socket. Only the main
+// process may use the socket.
 const notify = "NOTIFY_SOCKET"
 
 // A Kind says which part a process plays in a trial.
@@ -28,9 +28,9 @@ const (
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the
-// parameters for that. Its methods except those for reports must be called on the main goroutine, which main
-// locks to the main thread: a child is killed when the thread that started it ends, and exec keeps the
+// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the parameters
+// for that. Its methods, except those for reports, must be called on the main goroutine, which main locks to the main
+// thread. There are two reasons: a child is killed when the thread that started it ends, and exec keeps the
 // namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
@@ -72,8 +72,9 @@ func TakeRole() Role {
 	return r
 }
 
-// ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
-// other is reported. The parameter outage is true if the configuration or program on trial may not be the cause.
+// ReportWait reports to the guard the condition for which the trial waits. The condition becomes the reason of the
+// failure if no other reason is reported. If outage is true, the configuration or program on trial may not be the
+// cause.
 func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -85,9 +86,9 @@ func (r *Role) ReportWait(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// ReportBlamed reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
-// empty list means that there are other reasons. Each call replaces the list of the previous one. The guard of an
-// older version ignores it.
+// ReportBlamed reports to the guard the pods, and the pressures caused by pods, that alone prevent the success of the
+// trial. An empty list means that there are other reasons. Each call replaces the list of the previous one. A guard
+// of an older version ignores the list.
 func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blameText+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -135,7 +136,7 @@ func (r *Role) become(program string, next Role) error {
 	return nil
 }
 
-// program returns the path of this process's program. It also works after the file was replaced.
+// program is a link to the executable of this process. It also works after the executable was replaced on disk.
 const program = "/proc/self/exe"
 
 func withoutVariable(env []string, name string) (out []string) {

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// rollBack replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
-// installed. rollBack returns an exit code if that fails.
+// rollBack replaces the guard by an agent, which runs the guard's own program. If the program on trial was already
+// installed, the agent runs that program instead. If the guard cannot be replaced, rollBack returns an exit code.
 func (r *Role) rollBack(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.wasSignaled(log) {

@@ -12,8 +12,8 @@ import "slices"
 //	 - an operator's     yes                            no                       yes
 //	 - a program         no (it is offered again)       no                       yes
 
-// Assign handles an offer. The parameter asked is true if an operator made the offer. Assign returns whether the
-// offer is assigned now, and whether the record has changed and must be stored.
+// Assign handles an offer. If asked is true, an operator made the offer. Assign returns whether the offer is assigned
+// now, and whether the record has changed and must be stored.
 func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	switch {
 	case r.Trial != nil:

@@ -38,7 +38,7 @@ func Load(dir string) (Record, error) {
 	return r, nil
 }
 
-// ErrNewer means that a newer islet wrote the record in a format that this one cannot read.
+// ErrNewer means that a newer islet wrote the record in a format that this version cannot read.
 var ErrNewer = errors.New("it was written by a newer islet")
 
 // IsDamaged reports whether an error of Load means that the record is damaged. Otherwise the record may be valid: the

@@ -96,8 +96,8 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
-// that describes what is worse than before. The text is empty if the verdict is Good.
+// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a
+// description of the problems that the node did not have before. The description is empty if the verdict is Good.
 func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
 		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -205,7 +205,7 @@ func (j *Judge) Outage(f Facts) bool {
 	return len(j.healthProblems(f)) == 0 && (gone || len(j.lostPods(f)) > 0)
 }
 
-// problems describes what is worse than before the trial.
+// problems describes the facts that are worse than before the trial.
 func (j *Judge) problems(f Facts) string {
 	return strings.Join(append(j.healthProblems(f), j.lostPods(f)...), "; ")
 }

@@ -120,7 +120,7 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 	r.ended(c, why, false, began, now)
 }
 
-// ended records the outcome of a trial that ended without success.
+// ended records the outcome of a trial without success.
 func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
 	r.note(Outcome{ID: name(c), From: c.sourceName(), At: now, Took: seconds(began, now), Why: truncateReason(why), Undecided: undecided,
 		Program: c.Program != nil})
@@ -138,5 +138,5 @@ func truncateReason(why string) string {
 	return why
 }
 
-// seconds returns the number of seconds between two times. It is 0 if the clock was set back.
+// seconds returns how long after the first time the second one is. It is 0 if the clock was set back.
 func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

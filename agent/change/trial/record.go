@@ -10,7 +10,8 @@ import (
 )
 
 // Format is the version of the record's format. This version can read a file in a newer format if the file's readBy
-// is not above Format. It preserves unknown fields, because a newer islet on trial may be replaced by this one again.
+// is not above Format. It preserves unknown fields, because a newer islet on trial may be replaced by this version
+// again.
 const (
 	Format = 1
 	readBy = 1 // the oldest format version whose programs can read this file

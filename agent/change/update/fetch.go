@@ -85,7 +85,7 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// release reads the archive's release.
+// release reads and decodes the release that belongs to the archive.
 func (s *source) release(ctx context.Context) (*release.Release, error) {
 	ctx, stop := context.WithTimeout(ctx, maxSilence)
 	defer stop()
@@ -112,7 +112,7 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 	return r, nil
 }
 
-// archive fetches the archive into a file.
+// archive downloads or copies the archive to a file.
 func (s *source) archive(ctx context.Context, r *release.Release, file string, tell Progress) error {
 	ctx, stop := context.WithTimeout(ctx, maxSilence+time.Duration(r.Size/minRate)*time.Second)
 	defer stop()
@@ -140,7 +140,7 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 	return nil
 }
 
-// A progressReader restarts a timer and reports progress each time it has read data.
+// A progressReader restarts a timer and reports progress each time that it has read data.
 type progressReader struct {
 	io.Reader
 	late      *time.Timer

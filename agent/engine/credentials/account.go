@@ -79,7 +79,7 @@ func (a *accounts) load(ctx context.Context) error {
 	return nil
 }
 
-// account returns a service account from the cache or the API server.
+// account returns the metadata of a service account, from the cache or from the API server.
 func (a *accounts) account(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	if a.api == nil {
 		return nil, errors.New("the node stands alone")
@@ -121,8 +121,8 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 	return a.meta.SetMeta(ctx, accountsKey, string(text))
 }
 
-// reference returns the service account of a pod. While the API server is unreachable, it uses the last known UID of
-// an account with that name. This is safe because the pod was bound to the node while there was a link.
+// reference identifies the service account of a pod. While the API server is unreachable, it uses the last known UID
+// of an account with that name. This is safe because the pod was bound to the node while there was a link.
 func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
 	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
 	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}

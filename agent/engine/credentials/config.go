@@ -30,8 +30,8 @@ const (
 	configFiles = 100     // maximum number of files in a directory
 )
 
-// versions are the supported versions of the plugins' configuration and of their protocol. The versions differ only in
-// which fields they have, and load checks the fields.
+// versions are the supported versions of the plugins' configuration and of their protocol. They differ only in their
+// fields, which load checks.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
 // load reads the configuration of plugins at a path: a file, or a directory whose .json, .yaml and .yml files are read in

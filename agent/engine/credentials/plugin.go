@@ -148,8 +148,8 @@ func waitExit(pid int) {
 	}
 }
 
-// A bounded buffer stores the first limit bytes that are written. It must not implement io.ReaderFrom, because
-// io.Copy would then bypass the limit.
+// A bounded stores the first bytes that are written to it, at most limit. It must not implement io.ReaderFrom,
+// because io.Copy would then bypass the limit.
 type bounded struct {
 	data   []byte
 	limit  int

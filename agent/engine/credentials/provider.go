@@ -151,7 +151,8 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 	p.store(key, got.Auth, keep)
 }
 
-// checkEcho rejects a response whose password is the token, unless the cache key contains the token.
+// checkEcho rejects a response that contains the plugin's token as the password, unless the cache key contains the
+// token.
 func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderResponse) error {
 	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil

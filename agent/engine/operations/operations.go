@@ -140,7 +140,7 @@ var operationNames = map[string]string{
 	"ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
 }
 
-// ObserveCall measures a call to a runtime behind a socket. Other methods are ignored.
+// ObserveCall measures a call to a remote runtime. Other methods are ignored.
 func (o *Operations) ObserveCall(method string, took time.Duration, err error) {
 	op, known := operationNames[method]
 	if !known {
@@ -153,8 +153,8 @@ func (o *Operations) ObserveCall(method string, took time.Duration, err error) {
 	}
 }
 
-// Pulls is the image service of a runtime behind a socket. It only records the duration of pulls, because the remote
-// runtime itself reports its calls to ObserveCall.
+// Pulls is the image service of a remote runtime. It only records the duration of pulls, because the remote runtime
+// reports its calls to ObserveCall itself.
 type Pulls struct {
 	cri.Images
 	*Operations

@@ -69,7 +69,7 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// sizes are a kubelet's labels for the sizes of images, with the lower bound in bytes.
+// sizes are a kubelet's labels for images by size, with the lower bound in bytes.
 var sizes = []struct {
 	atLeast uint64
 	name    string

@@ -53,10 +53,9 @@ func (p Policy) needsVerification(repository string, pulled bool) bool {
 // could add any number of records.
 const maxSecrets = 100
 
-// authorized reports whether a pod may use an image. The parameter pulled contains the records of the image, and sources
-// contains the pod's sources of credentials. The result update is a source for which a record must be stored: the content
-// of its Secret has changed, or a new Secret has the same credential. As in a kubelet, a change of the Secret's content
-// does not revoke access.
+// authorized reports whether a pod with these sources of credentials may use an image with these records of pulls. It
+// also returns a source for which a record must be stored, or nil. That is a Secret whose content has changed, or a
+// new Secret with the same credential. As in a kubelet, a change of a Secret's content does not revoke access.
 func authorized(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {

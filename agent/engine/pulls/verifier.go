@@ -106,9 +106,10 @@ func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// MayUse reports whether a pod may use the image with this ID under this name without a pull. It calls credentials, which
-// returns the pod's credentials for the image, only if the result depends on them. It runs no credential provider plugin.
-// If MayUse cannot verify the credentials, it logs the error and returns false. It logs nothing if ctx has ended.
+// MayUse reports whether a pod may use the image with this ID under this name without a pull. The function
+// credentials returns the pod's credentials for the image. It is called only if the result depends on them, and no
+// credential provider plugin is run. If MayUse cannot verify the credentials, it logs the error and returns false. It
+// logs nothing if ctx has ended.
 func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.mayUse(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
@@ -275,8 +276,8 @@ func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unre
 	}
 }
 
-// finish ends one pull of an image name. It returns true if no other pull of this name is running. In that case it also
-// removes the entry if forget is true.
+// finish ends one pull of an image name. It returns true if no other pull of this name is running. In that case, if
+// forget is true, it also removes the entry for the name.
 func (g *Verifier) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,8 +290,8 @@ func (g *Verifier) finish(name string, forget bool) bool {
 	return b.running == 0
 }
 
-// RecordPull is called after BeginPull if the pull succeeded. The parameter with is the credential that the registry
-// accepted. Without a credential, or with one of the node itself, every pod may use the image.
+// RecordPull is called after BeginPull if the pull succeeded, with the credential that the registry accepted. Without
+// a credential, or with one of the node itself, every pod may use the image.
 func (g *Verifier) RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential) {
 	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()

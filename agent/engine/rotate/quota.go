@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, whichever program has rotated
-// them. It does not delete the active files and those of a container's previous attempt, whose size
+// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, also those that another program
+// has rotated. It does not delete the active files and those of a container's previous attempt, whose size
 // containerLogMaxSize limits.
 type Quota struct {
 	Dir     string // the directory with the logs of all pods

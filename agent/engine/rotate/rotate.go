@@ -181,7 +181,7 @@ func isStamp(s string) bool {
 	return err == nil
 }
 
-// prune deletes the oldest files, keeps as many as keep says, and returns the files that are left.
+// prune deletes the oldest files, but keeps the given number of newest ones. It returns the files that are left.
 func prune(dir *os.File, old []string, keep int) ([]string, error) {
 	for len(old) > max(keep, 0) {
 		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -56,8 +56,8 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has ever locked the directory. The lock file of an early version of islet is empty. In
-// that case the directory must also contain other files of that version.
+// locked reports whether an agent has ever locked the directory. The lock file of an early version of islet is empty.
+// In that case the directory must also contain other files of that version.
 func locked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)

@@ -12,9 +12,9 @@ const lastCalls = 8 * time.Second
 // ErrAbandoned means that the function of RunBounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
 
-// RunBounded calls run and returns its error. If run has not returned within lastCalls after the end of ctx, RunBounded
-// returns ErrAbandoned. OCI runtimes and plugins that hang need not be awaited, because the process can be killed at any
-// time without losing data.
+// RunBounded calls run and returns its error. If run has not returned within callGrace after the end of ctx,
+// RunBounded returns ErrAbandoned. OCI runtimes and plugins that hang need not be awaited, because the process can be
+// killed at any time without losing data.
 func RunBounded(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

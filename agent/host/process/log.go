@@ -20,7 +20,7 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
 	logging := &cfg.Kubelet.Logging
-	all := &slog.HandlerOptions{Level: slog.Level(-128)} // levels are filtered by leveled
+	all := &slog.HandlerOptions{Level: slog.Level(-128)} // levels are filtered by leveledHandler
 	format := func(w io.Writer) slog.Handler {
 		if logging.Format == "json" {
 			return slog.NewJSONHandler(w, all)
@@ -41,8 +41,8 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	return slog.New(h)
 }
 
-// LogConfig logs the effective configuration of the kubelet at the level debug, as YAML. A kubelet logs it at every start;
-// on an edge device these kilobytes would be written to the flash storage each time.
+// LogConfig logs the effective KubeletConfiguration as YAML, but only at the level debug. A kubelet logs it at every
+// start. On an edge device this would write some kilobytes to the flash storage each time.
 func LogConfig(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	if !log.Enabled(ctx, slog.LevelDebug) {
 		return

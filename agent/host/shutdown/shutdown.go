@@ -253,8 +253,8 @@ func (s *Shutdown) handleNotice(e notice) {
 }
 
 // step starts the next turn if the pods of the current one have ended or its time has passed. It returns the latest
-// time at which it must be called again, and whether all turns are over. It reads the mark without the lock, because
-// only Run's goroutine changes the mark.
+// time at which it must be called again, and whether all turns are over. It reads the progress without the lock,
+// because only Run's goroutine changes the progress.
 func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	for m := s.mark; m != nil; {
 		if m.Done {

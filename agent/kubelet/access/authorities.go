@@ -37,7 +37,7 @@ func newAuthorities(path string, log *slog.Logger) *authorities {
 	return &authorities{path: path, log: log}
 }
 
-// user verifies the client's certificate and returns the user that it names. The result is nil if there is no
+// user verifies the client's certificate, and returns the identity in it. The result is nil if there is no
 // certificate, or if the certificate has no common name.
 func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
 	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {

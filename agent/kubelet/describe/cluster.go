@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// cluster returns the state of the link to the control plane. The field Since is computed from the parameter
-// now and the elapsed time. The time that the link recorded is wrong if the clock was set after it.
+// cluster returns the state of the link to the control plane. It computes the field Since from now and the time that
+// has elapsed, because the time that the link recorded is wrong if the clock was set later.
 func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()

@@ -31,7 +31,7 @@ type Config struct {
 	Runtime     Runtime
 	Network     Network
 	Endpoint    string          // of the runtime; empty if the runtime is part of this process
-	Leftovers   string          // pods and images that the previous runtime still keeps, and how to remove them; may be empty
+	Leftovers   string          // pods and images that are still in the previous runtime, and how to remove them; may be empty
 	Database    string          // path of the database
 	Addresses   func() []string // returns the addresses of the node
 	NotReady    func(context.Context) []string

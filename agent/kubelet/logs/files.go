@@ -17,12 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A set is a log file and its rotated files. The directory root is trusted, but the files below it are not, because a pod
-// may have mounted the host's log directory. Only regular files are opened there, and links are not followed.
+// A set consists of a log file and its rotated files. The directory root is trusted, but the files below it are not,
+// because a pod may have mounted the host's log directory. Only regular files are opened there, and links are not
+// followed.
 type set struct{ root, sub, dir, base string }
 
-// newSet returns the set of the log at path. In a path <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>.
-// In any other path, root is the directory of the file.
+// newSet returns the log file at path with its rotated files. In a path
+// <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. In any other path, root is the directory of the
+// file.
 func newSet(path string) set {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	pod := filepath.Dir(dir)
@@ -240,8 +242,8 @@ func (s set) openNewest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// openFirst opens the oldest rotated file for which the function match returns true. If there is no such
-// file, it opens the current log file. If there is no current log file either, it returns nil.
+// openFirst opens the oldest rotated file for which match returns true. If there is no such file, it opens the
+// current log file. If there is no current log file either, it returns nil.
 func (s set) openFirst(match func(rotated string) bool) (*file, error) {
 	for {
 		newest, older, err := s.openNewest()

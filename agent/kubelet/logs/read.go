@@ -22,8 +22,8 @@ type Options struct {
 // A Flusher is implemented by a writer with a buffer.
 type Flusher interface{ Flush() error }
 
-// While Read follows a log, it calls the function ended at the interval endCheckInterval. It also calls the
-// function when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
+// While Read follows a log, it checks at the interval endCheckInterval whether the container has ended. It also
+// checks this when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
 // notice the exit later than inotify.
 const (
 	closeDelay       = 20 * time.Millisecond
@@ -39,9 +39,9 @@ var (
 	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is not stored")
 )
 
-// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was
-// opened. With Follow, it waits for more output. It returns nil when the function ended has returned true and
-// all output is written.
+// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was opened.
+// With Follow, it waits for more output. It calls ended to check whether the container has ended. It then writes the
+// remaining output and returns nil.
 //
 // Read never skips lines silently. It stops where lines are missing, and returns ErrMissed. If a compressed file is
 // damaged, it continues with the next file and returns the error in the end. The current file stays open, so only later
@@ -81,7 +81,7 @@ type reader struct {
 	print *printer
 	watch *watch        // nil if inotify instances are exhausted and Follow is false
 	cur   *file         // nil if the log does not exist yet
-	pause time.Duration // time until the next call of ended
+	pause time.Duration // time until the next check whether the container has ended
 	last  bool          // the container has ended, so the present output is complete
 	bad   error         // error of the first damaged file; later ones are dropped, because a pod can create any number
 }
@@ -185,10 +185,10 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, cmp.Or(err, missed)
 }
 
-// checkMissed returns ErrMissed if a file between the current file and the next one was removed. If the
-// parameter next is nil, it considers all files after the current one. If the watch has lost events, it
-// returns ErrMissed only if there is a next file and the current file was removed. The oldest file is always
-// removed first, so no later file is missing while the current one exists.
+// checkMissed returns ErrMissed if a file between the current file and the next one was removed. If next is nil, this
+// applies to all files after the current one. If the watch has lost events, checkMissed returns ErrMissed only if
+// there is a next file and the current file was removed. The oldest file is always removed first, so no later file is
+// missing while the current one exists.
 func (r *reader) checkMissed(next *file) error {
 	if r.cur.stem == r.set.base {
 		return nil

@@ -18,7 +18,7 @@ type watch struct {
 	f       *os.File
 	base    string
 	removed []string // names without .gz
-	blind   bool     // events were lost, so removed is incomplete
+	blind   bool     // events were lost, so removedNames is incomplete
 	closed  bool     // a writer closed a file
 	early   bool     // catchUp has already read an event, so the next waitForChange returns at once
 }
@@ -116,9 +116,10 @@ func (w *watch) catchUp() bool {
 	return true
 }
 
-// hasMissed reports whether a file between the files name and next was removed and does not exist in
-// compressed form. If there is no next file, the parameter next is empty. The result sure is false if events
-// were lost. hasMissed deletes the recorded names that are older than the next file.
+// hasMissed reports whether a log file was removed and does not exist in compressed form. Only the files that are
+// newer than the file name and older than the file next are considered. If next is empty, there is no newer file yet.
+// The second result is false if the watch has lost events. hasMissed deletes the recorded names that are older than
+// next.
 //
 // The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between
 // would count as missed.

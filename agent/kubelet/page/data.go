@@ -68,8 +68,8 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// gather collects the document. Values that cannot be measured are left out. If the node's status or its pods are not
-// available, gather returns an error.
+// gather collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods
+// are not available, the result is an error.
 func (p *Page) gather(ctx context.Context) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {

@@ -94,7 +94,7 @@ func (w *watch) sendChanges() error {
 	return nil
 }
 
-// send sends an event. The parameter pod may be nil.
+// send sends an event. The pod may be nil.
 func (w *watch) send(kind api.EventType, pod *v1.Pod) error {
 	e := &api.WatchPodsEvent{Type: kind}
 	if pod != nil {

@@ -69,7 +69,8 @@ func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *t
 	return nil
 }
 
-// A call is a connection of the agent to itself.
+// A call is the client's end of a connection from the agent to its own port. Close also ends the connection's
+// reservation in the listener.
 type call struct {
 	net.Conn
 	end func()

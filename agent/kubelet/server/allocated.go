@@ -20,8 +20,7 @@ func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// allocatedPod serves /allocatedPods/NAMESPACE/POD[/UID]. It is like allocatedPods, but for one
-// pod.
+// allocatedPod serves /allocatedPods/NAMESPACE/POD[/UID], with the same data for one pod.
 func (s *Server) allocatedPod(r *http.Request) (*v1.Pod, error) {
 	p, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {

@@ -116,8 +116,8 @@ func (s *Server) causeOf(err error) error {
 	return nil
 }
 
-// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own context cannot
-// be used. net/http cancels it after any read error, and thus also after the idle timeout.
+// sessionContext returns a context that ends when the agent stops or when cancel is called. The request's own context
+// cannot be used. net/http cancels it after any read error, and thus also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {
@@ -231,12 +231,13 @@ func (c *channels) greet(wants remotecommand.Options) {
 	c.write(number, nil) // an error means that the client has disconnected
 }
 
-// finish sends the result of the session and a close message. It then waits until the channel hungUp is
-// closed or ctx has ended, and closes the connection. The channel is closed when the client has answered the
-// close message or disconnected, and thus has read everything. It is also closed after the idle timeout.
+// finish sends the result of the session and a close message. It then waits until hungUp is closed or ctx has ended,
+// and closes the connection. The channel hungUp is closed when the client has answered the close message or
+// disconnected, and thus has read everything. It is also closed after the idle timeout.
 //
-// finish must not close the connection first. An API server between the client and the node closes both of its connections
-// when one of them ends, so output that the client has not read would be lost as soon as the client sends something.
+// The node must not close the connection first. An API server between the client and the node closes both of its
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something.
 func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// devices returns the devices that containers can request, and their users.
+// devices returns one entry for each device that containers can request, with the users of the device.
 func (s *Server) devices(r *http.Request) ([]api.Device, error) {
 	if s.Devices == nil {
 		return []api.Device{}, nil

@@ -13,7 +13,7 @@ import (
 // eventsEvery is the interval at which a watch polls the events.
 const eventsEvery = time.Second
 
-// events returns the events of the node and its pods, oldest first.
+// events returns the events of the node and its pods. The oldest one is the first.
 func (s *Server) events() []api.Event {
 	if s.Events == nil {
 		return []api.Event{}

@@ -102,8 +102,7 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
-// phases calls the function f with each pod and its current phase. It does not copy the pods if Pods has the
-// method ForEach.
+// phases calls f with each pod and its current phase. It does not copy the pods if Pods has the method ForEach.
 func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
 		ForEach(func(*v1.Pod, *v1.PodStatus))
@@ -189,7 +188,7 @@ func (q *requests) collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.total, q.going, q.seconds, q.sockets}
 }
 
-// count returns a handler that counts the requests and then calls the handler h.
+// count returns a handler that counts each request before it calls the handler h.
 func (s *Server) count(server string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := pathBucket(r.URL.Path)

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// warnings returns warnings for the user who applies a pod.
+// warnings returns a sentence about each field of the pod that has no effect on this node.
 func (s *Server) warnings(pod *v1.Pod) (out []string) {
 	if s.IgnoredFields != nil {
 		_, out = s.IgnoredFields(pod)

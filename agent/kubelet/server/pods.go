@@ -60,8 +60,8 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is
-// being replaced, two pods have the same name. In this case find returns the pod that has containers.
+// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is being
+// replaced, two pods have the same name. In this case the result is the pod that has containers.
 func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, p := range s.Pods.List() {

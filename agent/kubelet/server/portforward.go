@@ -121,7 +121,7 @@ func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed htt
 	m.conn.RemoveStreams(data, failed)
 }
 
-// sandbox returns the ID of the ready sandbox of the pod in the request's path.
+// sandbox returns the ID of the pod's sandbox, which must be ready. The path of the request names the pod.
 func (s *Server) sandbox(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {

@@ -102,7 +102,7 @@ func (s sizes) read(dec *json.Decoder) error {
 // maxSizes is the maximum length of all messages with terminal sizes in one session.
 const maxSizes = 1 << 20
 
-// readAll calls read until the stream ends, and closes the channel.
+// readAll sends each size in the stream to the channel. It closes the channel when the stream ends.
 func (s sizes) readAll(r io.Reader) {
 	defer close(s)
 	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.read(dec) == nil; {

@@ -34,8 +34,7 @@ type Pods interface {
 // Local is the source of pods for islet apply and delete.
 type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
-	// Delete ends a pod. The parameter grace is the grace period in seconds. If it is nil, the
-	// pod's own grace period is used.
+	// Delete ends a pod with a grace period in seconds. If grace is nil, the pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
@@ -73,16 +72,15 @@ type Objects interface {
 
 // Shutdown ends all pods in the order of a shutdown of the machine.
 type Shutdown interface {
-	// Begin ends the pods and returns when all have ended. The result configured is false if no grace period
-	// is configured.
+	// Begin ends the pods and returns when all have ended. It returns false if no grace period is configured.
 	Begin(ctx context.Context) (configured bool, err error)
 	// Cancel starts the pods again.
 	Cancel(ctx context.Context) error
 }
 
-// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set. The
-// paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and pointers
-// may be nil. The API then lacks what they provide.
+// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set.
+// The paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and
+// pointers may be nil. The API then lacks the corresponding data or paths.
 type Config struct {
 	Version     string // of islet
 	KubeVersion string // version of the corresponding kubelet, such as v1.37.2
@@ -230,8 +228,8 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250 over TLS. The function guard wraps the handler in order to reject
-// unauthorized requests.
+// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function guard, which adds the
+// rejection of unauthorized requests.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
 }

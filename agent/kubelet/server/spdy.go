@@ -34,9 +34,9 @@ type muxedConn struct {
 // maxWaiting is the maximum number of streams that a client can open before they are received from the channel.
 const maxWaiting = 64
 
-// upgrade upgrades a request to SPDY, calls the function use with the connection, and then closes the
-// connection. The function must return soon after the context of the connection has ended. The handlers of
-// the library are not used, because they do not detect the end of a connection and leak goroutines.
+// upgrade upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
+// function must return soon after the context of the connection has ended. The handlers of the library are not used,
+// because they do not detect the end of a connection and leak goroutines.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	<-closed
 }
 
-// sendStream sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
-// confirmed is closed, which happens after sendStream has returned.
+// sendStream sends a new stream to the channel. It starts a goroutine for this: the stream can be used only after
+// confirmed is closed, and confirmed is closed only after sendStream has returned.
 func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
@@ -127,8 +127,8 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.
 //
 // The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
-// something, such as a ping. client-go would treat this as a success.
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something, such as a ping. client-go would treat this as a success.
 func (m *muxedConn) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {

@@ -41,8 +41,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly.
-// Otherwise it forwards the request to a URL of the runtime, which the function ask returns.
+// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise
+// it calls ask, which requests a URL from the runtime, and forwards the client's request to this URL.
 func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy forwards the request to a URL of a runtime in another process. The function ask
-// requests this URL from the runtime.
+// proxy calls ask, which requests a URL from a runtime in another process, and forwards the client's request to this
+// URL.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
@@ -34,11 +34,11 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
-// takeover prepares a request for a library that will hijack its connection, and adds two functions that the
-// library lacks. First, the context of the returned request ends when the client disconnects. Second, the
-// connection is closed after the context has ended and the time later has passed, even if the client does not
-// read. When the library closes the connection, all written data is first delivered, however slow the client
-// is. The function moved is called each time data is read or written. It may be nil.
+// takeover prepares a request for a library that will hijack its connection, and adds two functions that the library
+// lacks. First, the context of the returned request ends when the client disconnects. Second, some time after the
+// context has ended, the connection is closed even if the client does not read. The parameter later is this time.
+// When the library closes the connection, all written data is first delivered, however slow the client is. Each time
+// data is read or written, moved is called, unless it is nil.
 func takeover(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {

@@ -23,8 +23,8 @@ const (
 // mostTrouble is the maximum number of troubled pods in a status.
 const mostTrouble = 50
 
-// findTroubles returns the pods that need attention. These are failed pods, and stuck pods that cannot start
-// or do not end. The result stuck is the number of stuck pods.
+// findTroubles returns the number of stuck pods, and a list of the pods that need attention. These are failed pods,
+// and stuck pods that cannot start or do not end.
 func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)

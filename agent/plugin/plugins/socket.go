@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow
-// machines, so infoWithin is longer than in a kubelet. The others are the same as in a kubelet.
+// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow machines, so
+// infoTimeout is longer than in a kubelet. The others are the same as in a kubelet.
 const (
 	connectWithin = 10 * time.Second
 	infoWithin    = 5 * time.Second
@@ -103,8 +103,8 @@ func (r *Registry) deregister(s *socket, has *registeredSocket) {
 	s.has = nil
 }
 
-// register registers a plugin. It retries until it succeeds or one of the contexts ends. The context step
-// belongs to this step of the socket, and ctx to the agent.
+// register registers a plugin. It retries until it succeeds, until step ends because this step of the socket was
+// cancelled, or until ctx ends because the agent stops.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""

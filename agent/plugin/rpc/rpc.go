@@ -54,8 +54,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves gRPC services until ctx ends. The function register adds these services to the
-// server.
+// Run serves gRPC services until ctx ends. It calls register to add the services to the gRPC server.
 func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()

@@ -96,7 +96,7 @@ func (e *Eviction) muteKernel(what v1.ResourceName) {
 	}
 }
 
-// grace returns the pod's grace period for this eviction.
+// grace returns the grace period that the pod gets for this eviction.
 func (e *Eviction) grace(p *v1.Pod, t Threshold) time.Duration {
 	if !t.Soft || t.Grace == 0 {
 		return atOnce

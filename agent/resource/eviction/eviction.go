@@ -92,16 +92,16 @@ type Config struct {
 
 // An Eviction evicts pods under node pressure. All methods except Run may be called concurrently.
 //
-// The fields from thresholds to watch belong to Run's goroutine.
+// The fields from thresholds to cause belong to Run's goroutine.
 //   - Some of them keep their values from one evaluation to the next. Run sets cause before each evaluation. If an
 //     evaluation continues the previous one without a pause, cause stays the same.
-//   - startReclaim sets files.pending. When the count arrives, Run clears it and sets files.result, which the next
-//     evaluation uses and clears.
-//   - checkLimits sets limits.measuring, and evictExceeding clears it.
+//   - startReclaim sets fileCounting.pendingCount. When the count arrives, Run clears that field and sets
+//     fileCounting.result, which the next evaluation uses and clears.
+//   - checkLimits sets podLimits.pendingResult, and evictExceeding clears it.
 //   - actOn sets mutedUntil and noCandidate if no pod could be evicted. The next eviction clears noCandidate. Both
 //     are cleared when no threshold is met any more.
-//   - files.recount starts after a count that found no candidate. An eviction resets it, and so does an evaluation in
-//     which no disk threshold is met.
+//   - fileCounting.recount starts after a count that found no candidate. An eviction resets it, and so does an
+//     evaluation in which no disk threshold is met.
 //   - roomFailing is the result of the last measurement, so that only a change is logged.
 type Eviction struct {
 	c               Config
@@ -172,9 +172,9 @@ func (e *Eviction) NotifyPodChange() {
 	}
 }
 
-// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. The parameter
-// ago is the time since the kill. The shortage was too short for a measurement, so Run treats it as a memory threshold
-// that was met. OutOfMemory never blocks.
+// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory, with the
+// time that has passed since the kill. The shortage was too short for a measurement, so Run treats it as a memory
+// threshold that was met. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {

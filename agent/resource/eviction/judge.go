@@ -143,8 +143,8 @@ const (
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
 // nextLook returns the time until the earliest moment at which a threshold can be met, within the bounds. While a
-// threshold is met, it returns the lower bound. For memory, it also returns the lower bound while less than twice the
-// threshold is free, and if the kernel reports no events.
+// threshold is met, it returns the lower bound. For a memory threshold, it also returns the lower bound in two cases:
+// less than twice the threshold is free, or the kernel reports no events.
 func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration {
 	left := maxInterval
 	for _, t := range list {

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// limits contains the state of enforcing the limits on pods' files. Pods with such limits are measured again when
-// more of a disk is used. They are also measured at an interval, because one pod may use the space that another one
-// has freed.
+// limits contains the state of the checks that enforce the limits on pods' files. Pods with such limits are measured
+// again when more of a disk is used. They are also measured at an interval, because one pod may use the space that
+// another one has freed.
 type limits struct {
 	present    bool      // some pods have limits
 	measuredAt time.Time // when the last measurement started

@@ -13,8 +13,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// files contains the state of the count of all pods' files, which is made when little disk space is free. A count may
-// take minutes, so it runs outside of Run's goroutine. Run evaluates again when the count is done.
+// files contains the state of the count of all pods' disk use. The count is made when little disk space is free. It
+// may take minutes, so it runs outside of Run's goroutine. Run evaluates again when the count is done.
 type files struct {
 	pending    chan fileCount // nil if no count is running
 	result     *fileCount     // set only for the first evaluation after the count

@@ -27,8 +27,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// The channel again triggers a second check of the memory some time after a kernel event, if enough memory was free
-	// at the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
+	// This channel triggers a second check of the memory some time after a kernel event, if enough memory was free at
+	// the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
 	// evaluation, and then has no threshold.
 	again := time.After(armDelay)
 	for {
@@ -95,7 +95,7 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	return e.memoryShort(ctx)
 }
 
-// memoryShort reports whether any memory threshold is met. If none is met, it arms the next kernel event.
+// memoryShort reports whether any memory threshold is met. If none is met, it requests the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Reader.Memory(ctx)
 	if err != nil {

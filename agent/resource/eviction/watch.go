@@ -47,9 +47,9 @@ type mark struct {
 // only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch returns a Watch. The parameter pressure is the path of a PSI file, and mount is the mount point of the v1
-// memory controller or of the unified hierarchy. The parameter pods is the path of the pods' cgroup below the mount
-// point.
+// OpenWatch returns a Watch for the PSI file pressure and for the memory cgroups of the machine and of all pods. The
+// parameter mount is the mount point of the unified hierarchy or, if unified is false, of the v1 memory controller.
+// The parameter pods is the path of the pods' cgroup below that mount point.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {

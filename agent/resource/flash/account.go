@@ -32,8 +32,7 @@ func (w Written) sum(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part returns the share of w for a part of its period. The parameter length is the length of that part, and period is
-// the length of the whole.
+// part returns the bytes that were written in a time of the given length, if w was written evenly over period.
 func (w Written) part(length, period time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
@@ -69,7 +68,8 @@ type account struct {
 	Total Written    `json:"total"` // sum since the account was opened
 }
 
-// A moment is the time of a Sample, with the boot and the run of the agent in which it was taken.
+// A moment is the time of a Sample. It also identifies the boot, and the run of the agent, in which the Sample was
+// taken.
 type moment struct {
 	At     time.Time
 	Boot   string    // boot ID of the machine
@@ -77,7 +77,7 @@ type moment struct {
 	Run    int64     // identifies the run of the agent
 }
 
-// add adds the bytes written since the last Sample. The parameter s is the new Sample, which was taken at m.
+// add adds the bytes that were written between the last Sample and the new Sample s, which was taken at m.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
 	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // from does not depend on changes of the clock

@@ -12,9 +12,9 @@ import (
 // create cgroups. A deeper cgroup is read together with its ancestor.
 const maxDepth = 8
 
-// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants had written when the
-// cgroup had used a given CPU time. Writing uses CPU time, so the files are not read again until the CPU time has
-// changed. Most pods are idle most of the time.
+// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants have written, and
+// the CPU time that the cgroup had used by then. A process that uses no CPU time writes nothing. So the files in
+// /proc are read again only if the CPU time has changed, and most pods are idle most of the time.
 type cgroupWrites struct {
 	used  time.Duration // CPU time; 0 if unknown
 	sum   uint64        // bytes

@@ -25,7 +25,7 @@ type Image struct {
 type Need struct {
 	Refs  []string // names and IDs of the images
 	Name  string   // name of the pod or container for messages, such as pod default/web
-	Ended bool     // the pod has ended for good
+	Ended bool     // the pod has ended and will not run again
 }
 
 // Input is the input of Decide.
@@ -60,8 +60,8 @@ type Verdict struct {
 	KeepReason  string // reason, for messages
 }
 
-// Decide returns a verdict for every image. The images to remove are first in the result: first those that are too
-// old, then those that are removed to free space, starting with the longest unused. The other images follow, by name.
+// Decide returns a verdict for every image. The images to remove come first: those that are too old, and then those
+// that are removed to free space, starting with the longest unused. The other images follow, sorted by name.
 func Decide(in Input) []Verdict {
 	needs := index(in.Needs)
 	out := make([]Verdict, 0, len(in.Images))
@@ -133,7 +133,7 @@ func latestOf(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names iterates over the names of the image.
+// names iterates over the image's tags, digests and ID, in all forms in which a pod may refer to the image.
 func (i Image) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")

@@ -26,7 +26,7 @@ const repeatEvent = 50 * time.Minute
 type Config struct {
 	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
-	Remote  bool                                    // set if the runtime is behind a socket
+	Remote  bool                                    // set if the runtime is a remote runtime
 	Pods    func() []*v1.Pod                        // the stored pods with their statuses
 	Disk    func(ctx context.Context) (Disk, error) // measures the disk that contains the images
 
@@ -84,7 +84,7 @@ func (g *Garbage) Run(ctx context.Context) error {
 	}
 }
 
-// result records the result of a collection. It reports failures that are repeated.
+// result records whether a collection has failed. It reports failures that are repeated.
 func (g *Garbage) result(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,7 +112,8 @@ func (g *Garbage) report(reason, message string) {
 	}
 }
 
-// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if there is none.
+// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if nothing needs the
+// image.
 func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
 	_, needs, err := g.inspect(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 	return nil
 }
 
-// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first step
+// freeSpace frees space that belongs to no image, and then removes images until w.isEnough returns true. If the first step
 // fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
@@ -53,9 +53,9 @@ func (g *Garbage) ReclaimImages(ctx context.Context) error {
 // notEnough makes a removal continue until no unused image is left.
 func notEnough() (bool, error) { return false, nil }
 
-// Prune removes all unused images, whatever their age, on behalf of a user. If dry is true, it only returns which
-// images it would remove. The result also contains the images that are kept, with the reasons. If Prune returns an
-// error, the result lists the images that were removed before.
+// Prune removes all unused images of any age, on behalf of a user. If dry is true, it only returns which images it
+// would remove. The result also contains the images that are kept, with the reasons. If Prune returns an error, the
+// result lists the images that were removed before.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -44,7 +44,7 @@ func New(c Config) *Watch {
 		Help: "processes that the kernel killed because the machine had no memory left"})}
 }
 
-// Collectors returns the metric with the number of kills since the agent started.
+// Collectors returns the metric that counts the killed processes since the agent started.
 func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
 
 // A Kill describes a process that the kernel killed because the machine had run out of memory.
@@ -58,7 +58,8 @@ type Kill struct {
 // maxRecord is the kernel's maximum length of a record (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Run reports kills until ctx ends. It returns at once if the kernel's log cannot be read.
+// Run watches the kernel's log until ctx ends, and reports each process that the kernel has killed for lack of
+// memory. It returns at once if the log cannot be read.
 func (w *Watch) Run(ctx context.Context) error {
 	f, err := w.c.Kernel()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The soft limit for the agent's memory is this fraction of the total memory, but at least leastHeap. It does not
+// The soft limit for the agent's memory is this fraction of the total memory, but at least minHeap. It does not
 // include the pages of the agent's executable. The garbage collector runs more often when the use is close to the
 // limit.
 const (

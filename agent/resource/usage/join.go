@@ -52,7 +52,7 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 }
 
 // startGathering returns the result for a sample if it is already known. Otherwise it returns the gathering for the
-// sample. If own is true, that gathering is new and the caller must run it.
+// sample, and true if the caller must run this gathering because it is new.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // node measures the machine. Both the usage and the working set are the total memory minus the kernel's estimate of
-// the available memory. groups adds the page cache to the usage, as in a cgroup's usage.
+// the available memory. The method addGroups adds the page cache to the usage, as in a cgroup's usage.
 func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// rates computes CPU rates from two successive measurements of the runtime. It keeps the last measurement of each
-// existing container.
+// rates computes how many cores containers use, from two successive measurements of the runtime. It keeps the last
+// measurement of each existing container.
 type rates struct {
 	mu   sync.Mutex
 	last map[string]measured

@@ -78,7 +78,7 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures the volumes of a pod that are directories on this node. It measures a tmpfs as a whole file
+// volumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
 // system.
 func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
@@ -131,7 +131,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf returns the plugin directory of a volume. It returns "" if ephemeral does not iterate over this volume.
+// pluginOf returns the plugin directory of a volume. It returns "" if localVolumes does not iterate over this volume.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

@@ -131,9 +131,9 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// queryRuntime requests figures from the runtime. If alone is true, a container has no cgroup, and it requests all
-// figures. Otherwise it requests the writable layers if j.disks is true. A runtime that implements Layered is then
-// queried only for these.
+// queryRuntime requests figures from the runtime. If alone is true, some container has no visible cgroup, so it
+// requests all figures. Otherwise, if j.disks is true, it requests the writable layers. A runtime that implements
+// Layered returns these without other figures.
 func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {

@@ -169,8 +169,8 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 //	sh               answers lines and sends the sizes of the terminal to Size
 //	tar, test        run on the host
 //
-// To attach to a container is like cat, or like give if there is no standard input. To attach to a container with the
-// name flood is like flood.
+// An attached container behaves like cat, or like give if there is no standard input. A container with the name flood
+// behaves like flood.
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()

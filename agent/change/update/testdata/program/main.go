@@ -1,5 +1,5 @@
-// Program is the program of the archives in the tests. The text after its last line feed says what its self-test does: a
-// word, and for some words a space and the text to print.
+// Program is the program of the archives in the tests. The text after its last line feed selects the behaviour of its
+// self-test: a word, and for some words a space and the text to print.
 package main
 
 import (
