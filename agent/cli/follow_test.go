@@ -152,7 +152,7 @@ func TestPosition(t *testing.T) {
 		for cut := range len(log) {
 			for size := 1; size < 9; size++ {
 				var out strings.Builder
-				p := &position{w: &out, stamps: stamps}
+				p := &position{w: &out, printTimes: stamps}
 				feed := func(s string) {
 					for len(s) > 0 {
 						n := min(size, len(s))

@@ -37,7 +37,7 @@ func TestStuck(t *testing.T) {
 // TestRefused checks that each field error of the agent's response has its own line, and that control characters are
 // replaced.
 func TestRefused(t *testing.T) {
-	err := refused(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
+	err := refusalError(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
 	if err.Error() != "maxPods: -1\n  port: ?[31m0" {
 		t.Errorf("%q", err)
 	}

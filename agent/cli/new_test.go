@@ -41,7 +41,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 
 // TestShortcuts checks that each shortcut leads to an existing command.
 func TestShortcuts(t *testing.T) {
-	for word, args := range shortcuts() {
+	for word, args := range shortcutTable() {
 		list := commands()
 		for _, name := range args {
 			c := lookup(list, name)
@@ -64,7 +64,7 @@ func TestManPages(t *testing.T) {
 			continue
 		}
 		page := string(pages["islet-"+c.name+".1"])
-		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escape("islet-"+c.name)) {
+		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escapeTroff("islet-"+c.name)) {
 			t.Errorf("%s has no page: %q", c.name, page)
 		}
 	}
@@ -346,7 +346,7 @@ func TestColours(t *testing.T) {
 		t.Errorf("colours move columns: %q, want %q", bare, want)
 	}
 	var doc bytes.Buffer
-	io.WriteString(&severities{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
+	io.WriteString(&severityWriter{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
 	if want := string(red) + "error" + endColour + "    x\n   -> errors\n" + string(green) + "ok" + endColour + "       y\n\n" +
 		string(yellow) + "warning" + endColour + "  z\n"; doc.String() != want {
 		t.Errorf("got %q, want %q", doc.String(), want)
@@ -359,19 +359,19 @@ func TestProgressFits(t *testing.T) {
 	long := "registry.example.com/some/team/and/a/very/long/name/of/an/image@sha256:" + strings.Repeat("ab", 32)
 	for width := 1; width < 200; width++ {
 		for _, i := range []item{{"downloading", 5 << 20, 1 << 30}, {"downloading", 1 << 40, 0}, {"exists", 0, 0}, {"unpacking", 2, 1}, {"downloading", 1 << 62, 1 << 62}} {
-			if line := i.line(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
+			if line := i.formatRow(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
 				t.Fatalf("%d cells in %d: %q", textWidth(line), width, line)
 			}
 		}
 	}
-	line := item{"downloading", 512 << 20, 1 << 30}.line(long, 79)
+	line := item{"downloading", 512 << 20, 1 << 30}.formatRow(long, 79)
 	if !strings.Contains(line, "[") || !strings.Contains(line, "512MiB of 1.0GiB") || !strings.HasSuffix(line, "abab") {
 		t.Errorf("at 80 columns: %q", line)
 	}
 	var out bytes.Buffer
 	p := &progress{w: &out, screen: func() (int, int) { return 80, 4 }, items: map[string]item{}}
 	for i := range 10 {
-		p.update(fmt.Sprint("layer", i), "downloading", 1, 2)
+		p.updateItem(fmt.Sprint("layer", i), "downloading", 1, 2)
 	}
 	if p.drawn != 3 || !strings.Contains(out.String(), "\x1b[3A") {
 		t.Errorf("%d rows are drawn on a screen of 4", p.drawn)
@@ -440,9 +440,9 @@ func TestHungInTheMiddle(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
-		ctx, dog, cancel := tl.watch(t.Context())
+		ctx, dog, cancel := tl.newWatchdog(t.Context())
 		defer cancel()
-		r := answer{strings.NewReader("abc"), dog}
+		r := responseBody{strings.NewReader("abc"), dog}
 		for range 3 {
 			r.Read(make([]byte, 1))
 			select {
@@ -454,7 +454,7 @@ func TestSlowReader(t *testing.T) {
 		slow, _ := io.Pipe()
 		defer slow.Close()
 		began := time.Now()
-		go answer{slow, dog}.Read(make([]byte, 1))
+		go responseBody{slow, dog}.Read(make([]byte, 1))
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
 			t.Errorf("timed out after %s: %v", time.Since(began), context.Cause(ctx))

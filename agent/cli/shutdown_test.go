@@ -54,7 +54,7 @@ func TestGoesOff(t *testing.T) {
 		want        bool
 	}{{"RC_GOINGDOWN", "YES", true}, {"RC_RUNLEVEL", "shutdown", true}, {"RC_RUNLEVEL", "default", false}, {"RC_GOINGDOWN", "NO", false}} {
 		getenv := func(name string) string { return map[string]string{tt.name: tt.value}[name] }
-		if got := goesOff(t.Context(), getenv); got != tt.want {
+		if got := isShuttingDown(t.Context(), getenv); got != tt.want {
 			t.Errorf("%s=%s: %v", tt.name, tt.value, got)
 		}
 	}

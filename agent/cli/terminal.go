@@ -33,8 +33,8 @@ func (t *terminal) setRawMode() (restore func(), err error) {
 // terminalSize is the message that reports a new size of the terminal.
 type terminalSize struct{ Width, Height uint16 }
 
-// sizes sends the size of the terminal and each change of it, until cancel is called.
-func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
+// watchSizes sends the size of the terminal and each change of it, until cancel is called.
+func (t *terminal) watchSizes() (sizes <-chan terminalSize, cancel func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
 	changed <- syscall.SIGWINCH // send the current size first

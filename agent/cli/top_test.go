@@ -37,7 +37,7 @@ func TestTraffic(t *testing.T) {
 	c := &topCommand{output: "wide"}
 	sum := &stats.Summary{Pods: []stats.PodStats{{PodRef: stats.PodReference{UID: "a"}, Network: network(0, 1000, 500)}}}
 	sum.Node.Network = links(0, map[string]uint64{"eth0": 7, "islet0": 0, "wlan0": 500})
-	if !c.rates(sum) || (&topCommand{output: "json"}).rates(sum) {
+	if !c.storeCounters(sum) || (&topCommand{output: "json"}).storeCounters(sum) {
 		t.Error("rates does not request a second measurement only when it is needed")
 	}
 	for _, x := range []struct {
@@ -101,11 +101,11 @@ func TestTopWide(t *testing.T) {
 		var out strings.Builder
 		at := time.Unix(1000, 0)
 		c := &topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide",
-			beforeDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
-			disks:       map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
-		c.pods(pods)
-		if c.beforeDisks["u/a"].in != 7+1024 {
-			t.Errorf("the next time is since %v", c.beforeDisks)
+			lastDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
+			disks:     map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
+		c.addPodRows(pods)
+		if c.lastDisks["u/a"].inBytes != 7+1024 {
+			t.Errorf("the next time is since %v", c.lastDisks)
 		}
 		var got []string
 		for line := range strings.Lines(out.String()) {

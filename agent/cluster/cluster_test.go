@@ -18,7 +18,7 @@ func TestReport(t *testing.T) {
 		link.ReasonUnreachable: false, link.ReasonNotReady: false, link.ReasonNoCredentials: false, link.ReasonBootstrapping: false, "": false,
 	} {
 		told := 0
-		report(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
+		recordLinkDown(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
 			eventtest.RecordEvent(kind, reason, message)
 			told++
 		})

@@ -41,7 +41,7 @@ func TestBridges(t *testing.T) {
 	for _, own := range [][]string{nil, {"islet-demo0"}} {
 		p := &checkup{Input: input(board)}
 		p.Bridges = own
-		p.addresses(t.Context())
+		p.checkAddresses(t.Context())
 		if clash := p.findings[0].Severity != OK; clash != (own == nil) {
 			t.Errorf("bridges %q: %+v", own, p.findings)
 		}
@@ -65,7 +65,7 @@ func TestHostPorts(t *testing.T) {
 		c.change(&this)
 		p := &checkup{Input: input(board)}
 		p.Pods = func(context.Context) ([]v1.Pod, bool) { return []v1.Pod{this}, true }
-		p.hostPorts(t.Context())
+		p.checkHostPorts(t.Context())
 		if len(p.findings) != 1 || p.findings[0].Severity != c.want || p.findings[0].ID != "host-port" ||
 			c.want == Warning && !strings.Contains(p.findings[0].What, "pod default/web: host port 22/TCP") {
 			t.Errorf("%+v", p.findings)

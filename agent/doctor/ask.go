@@ -20,15 +20,15 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// configuration returns the settings to which the report applies, and a finding about them. With flags, they are the
+// findConfiguration returns the settings to which the report applies, and a finding about them. With flags, they are the
 // settings of the flags. Without flags, they are those of a running agent, or else those of an agent without flags.
 // If these are invalid, they are the defaults.
-func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
+func findConfiguration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
 		for _, socket := range sockets {
 			var cfg config.Config
-			err := ask(ctx, socket, api.PathSettings, &cfg)
+			err := requestJSON(ctx, socket, api.PathSettings, &cfg)
 			if err == nil {
 				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
 			}
@@ -119,10 +119,10 @@ const maxSettings = 64 << 20
 // askAgent decodes the response of the agent at a socket into the variable out. It returns false if there is no valid
 // response within 5 s. A missing response is not an error, because the report is about the machine.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
-	return ask(ctx, socket, path, out) == nil
+	return requestJSON(ctx, socket, path, out) == nil
 }
 
-func ask(ctx context.Context, socket, path string, out any) error {
+func requestJSON(ctx context.Context, socket, path string, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)

@@ -139,10 +139,10 @@ type System struct {
 // A checkup is one run of the checks, with its input and findings.
 type checkup struct {
 	Input
-	sys      System
-	table    []mount
-	agent    bool // an agent is running; neighbours sets it
-	findings []Finding
+	sys       System
+	table     []mount
+	agentRuns bool // an agent is running; neighbours sets it
+	findings  []Finding
 }
 
 func (p *checkup) add(id string, s Severity, advice, what string, args ...any) {
@@ -152,8 +152,8 @@ func (p *checkup) add(id string, s Severity, advice, what string, args ...any) {
 	p.findings = append(p.findings, Finding{ID: id, Severity: s, What: fmt.Sprintf(what, args...), Advice: advice})
 }
 
-// remedy sets the remedy of the last finding.
-func (p *checkup) remedy(what string, do func() error) {
+// setRemedy sets the remedy of the last finding.
+func (p *checkup) setRemedy(what string, do func() error) {
 	p.findings[len(p.findings)-1].remedy = &remedy{what, do}
 }
 
@@ -161,12 +161,12 @@ func (p *checkup) remedy(what string, do func() error) {
 func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &checkup{Input: in, sys: sys}
 	p.table = p.mountTable()
-	p.ForeignNetwork = p.ForeignNetwork && !p.builtInStepsIn()
+	p.ForeignNetwork = p.ForeignNetwork && !p.usesBuiltInNetwork()
 	for _, check := range []func(context.Context){
-		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
-		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link,
-		p.crictl, p.checkMove,
+		p.checkKernel, p.checkCapabilities, p.checkInotify, p.checkCgroups, p.checkRuntime, p.checkConfinement, p.checkUserNamespaces,
+		p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
+		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts, p.checkDevices, p.checkShutdown, p.checkLink,
+		p.checkCrictl, p.checkMove,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was interrupted: %v", ctx.Err())
@@ -206,8 +206,8 @@ func Write(w io.Writer, findings []Finding, all bool) error {
 	return err
 }
 
-// file returns the trimmed content of a host file, or "" if it cannot be read.
-func (p *checkup) file(path string) string {
+// readText returns the trimmed content of a host file, or "" if it cannot be read.
+func (p *checkup) readText(path string) string {
 	data, err := fs.ReadFile(p.Host, inHost(path))
 	if err != nil {
 		return ""

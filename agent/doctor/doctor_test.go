@@ -360,13 +360,13 @@ func TestDevices(t *testing.T) {
 		{nil, nil, OK}, {[]Complaint{{What: "none", Absent: true}}, nil, Info}, {[]Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
 	} {
 		p := &checkup{Input: Input{Devices: func() ([]Complaint, error) { return c.found, c.err }}}
-		p.devices(t.Context())
+		p.checkDevices(t.Context())
 		if len(p.findings) != 1 || p.findings[0].ID != "devices" || p.findings[0].Severity != c.want {
 			t.Errorf("%+v: %+v", c, p.findings)
 		}
 	}
 	p := &checkup{}
-	if p.devices(t.Context()); len(p.findings) > 0 {
+	if p.checkDevices(t.Context()); len(p.findings) > 0 {
 		t.Errorf("without devices: %+v", p.findings)
 	}
 }

@@ -32,8 +32,8 @@ func (p *checkup) checkMove(ctx context.Context) {
 	}
 }
 
-// crictl checks that crictl uses the runtime of this node's pods.
-func (p *checkup) crictl(context.Context) {
+// checkCrictl checks that crictl uses the runtime of this node's pods.
+func (p *checkup) checkCrictl(context.Context) {
 	if p.CRISocket == "" { // crictl has no socket to use
 		return
 	}
@@ -104,8 +104,8 @@ func criSockets(cfg *config.Config) (runtime, images string) {
 	return socketPath(cfg.Edge.CRISocket), socketPath(cfg.Edge.CRISocket)
 }
 
-// askLeft requests the leftovers of a move to another container runtime from the agent at a socket.
-func askLeft(ctx context.Context, socket string) string {
+// askLeftovers requests the leftovers of a move to another container runtime from the agent at a socket.
+func askLeftovers(ctx context.Context, socket string) string {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) {
 		return ""

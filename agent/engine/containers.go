@@ -54,7 +54,7 @@ type Containers struct {
 	Leftovers    string                 // describes the leftovers in the previous runtime; empty if none are known
 
 	backend
-	observed  chan struct{} // closed once the running pods have been listed
+	podsKnown chan struct{} // closed once the running pods have been listed
 	moveError error         // why the configured runtime is not in use
 	cfg       *config.Config
 	log       *slog.Logger
@@ -106,7 +106,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, stays, err := move(ctx, a, used)
+	now, stays, err := moveRuntime(ctx, a, used)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Leftovers, c.moveError, c.observed, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
+	c.Leftovers, c.moveError, c.podsKnown, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
 	if c.Endpoint != "" {
-		c.CgroupDriver = now.driver(a, c.backend.(*remoteBackend).Runtime)
+		c.CgroupDriver = now.cgroupDriver(a, c.backend.(*remoteBackend).Runtime)
 	}
 	if err := now.save(ctx, a); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -147,8 +147,8 @@ func (c *Containers) Problems() (out []string) {
 	return out
 }
 
-// name returns which runtime is in use, such as containerd or cri-o. It returns "" if the call fails.
-func (c *Containers) name(ctx context.Context) string {
+// runtimeName returns which runtime is in use, such as containerd or cri-o. It returns "" if the call fails.
+func (c *Containers) runtimeName(ctx context.Context) string {
 	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
 		return ""
@@ -178,17 +178,17 @@ const observeRetry = time.Second
 
 // MarkObserved records that the running pods are known. It calls setName with the runtime's name.
 func (c *Containers) MarkObserved(ctx context.Context, setName func(string)) {
-	setName(c.name(ctx))
-	close(c.observed)
+	setName(c.runtimeName(ctx))
+	close(c.podsKnown)
 }
 
 // CheckPodsKnown returns an error for users until the running pods are known.
 func (c *Containers) CheckPodsKnown() error {
 	select {
-	case <-c.observed:
+	case <-c.podsKnown:
 		return nil
 	default:
-		return fmt.Errorf("%s does not answer: start it first", title(c.Endpoint))
+		return fmt.Errorf("%s does not answer: start it first", runtimeTitle(c.Endpoint))
 	}
 }
 

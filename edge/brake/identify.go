@@ -20,9 +20,9 @@ const apiService = "kubernetes"
 // maxReads is the maximum number of missing pods that checkVanished reads.
 const maxReads = 4
 
-// identify reads the identity of the control plane: the cluster and the Node. For an event of an open watch, the Node is sufficient,
+// readIdentity reads the identity of the control plane: the cluster and the Node. For an event of an open watch, the Node is sufficient,
 // because the server of an open watch cannot have become another cluster.
-func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
+func (b *Brake) readIdentity(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
 		return now, fmt.Errorf("read the Node %s: %w", b.Node, err)

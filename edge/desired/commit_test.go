@@ -65,9 +65,9 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	for i, change := range changes {
 		all.Go(func() { errs[i] = change() })
 		for asked := 0; asked <= i; runtime.Gosched() {
-			d.asking.Lock()
-			asked = len(d.asked)
-			d.asking.Unlock()
+			d.waitingMu.Lock()
+			asked = len(d.waiting)
+			d.waitingMu.Unlock()
 		}
 	}
 	close(release)

@@ -55,7 +55,7 @@ type marker struct {
 type History struct {
 	Config
 
-	settling sync.Mutex // held during a read of the Lease
+	leaseMu sync.Mutex // held during a read of the Lease
 
 	mu          sync.Mutex
 	last        marker
@@ -138,8 +138,8 @@ func (h *History) SuspectServer() {
 // VerifyServer reads the Lease if SuspectServer was called since the last read. Call it before renewing the Lease, and before accepting a
 // list from the server. If it returns an error, the next VerifyServer reads the Lease again.
 func (h *History) VerifyServer(ctx context.Context) error {
-	h.settling.Lock()
-	defer h.settling.Unlock()
+	h.leaseMu.Lock()
+	defer h.leaseMu.Unlock()
 	h.mu.Lock()
 	doubt, last := h.doubt, h.last
 	h.doubt = false
@@ -159,14 +159,14 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	h.mu.Lock()
 	last = h.last // the Lease may have been renewed during the read
 	h.mu.Unlock()
-	if why := last.contradiction(lease); why != "" {
+	if why := last.contradictionWith(lease); why != "" {
 		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil
 }
 
-// contradiction compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not older.
-func (m marker) contradiction(lease *coordinationv1.Lease) string {
+// contradictionWith compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not older.
+func (m marker) contradictionWith(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
 	case version != 0 && version < m.Version:

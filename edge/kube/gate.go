@@ -84,7 +84,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	if err == nil {
 		status = resp.StatusCode
 	}
-	if f := g.client.took.Load(); f != nil {
+	if f := g.client.observeDuration.Load(); f != nil {
 		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})

@@ -29,7 +29,7 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 	}
 	at := all[0].GroupResource()
 	c.mu.Lock()
-	served, found := c.served[at]
+	served, found := c.servedVersions[at]
 	c.mu.Unlock()
 	if !found {
 		served = all[0]
@@ -44,7 +44,7 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 		}
 		if second := send(other); !apierrors.IsNotFound(second) {
 			c.mu.Lock()
-			c.served[at] = other
+			c.servedVersions[at] = other
 			c.mu.Unlock()
 			return second
 		}

@@ -30,8 +30,8 @@ func TestClockFloor(t *testing.T) {
 		}
 		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 		c.proven = sinceNow(known)
-		c.answered(known.Add(time.Minute), known.AddDate(1, 0, 0), false)
-		c.answered(known.Add(-time.Hour), known.AddDate(1, 0, 0), false)
+		c.evaluateDate(known.Add(time.Minute), known.AddDate(1, 0, 0), false)
+		c.evaluateDate(known.Add(-time.Hour), known.AddDate(1, 0, 0), false)
 		known = known.Add(time.Minute)
 		time.Sleep(150 * time.Minute)
 		synctest.Wait()

@@ -27,7 +27,7 @@ func TestDrain(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		if !new(files).drain(ctx, events) || time.Since(began) > 2*maxDrain {
+		if !new(credentialFiles).drainEvents(ctx, events) || time.Since(began) > 2*maxDrain {
 			t.Errorf("they are read after %s", time.Since(began))
 		}
 		stop()

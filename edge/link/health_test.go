@@ -198,7 +198,7 @@ func TestFlapping(t *testing.T) {
 	for cut := true; sleep(ctx, 100*time.Millisecond); cut = !cut {
 		c.cut.Store(cut)
 		c.drop()
-		l.health.evaluate(0, io.ErrUnexpectedEOF) // a request failed
+		l.health.evaluateResult(0, io.ErrUnexpectedEOF) // a request failed
 	}
 	if n := c.count.Load() - before; n == 0 || n > 20 {
 		t.Errorf("%d connections in five seconds", n)
@@ -280,7 +280,7 @@ func TestCaptivePortal(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 		portal.Store(false)
-		poke(l.health.retried)
+		signalChannel(l.health.retryRequest)
 		await(t, l, up)
 		l.states.mu.Lock()
 		l.states.state.Since = time.Now().Add(-2 * doubtTime) // the link has been up for a long time

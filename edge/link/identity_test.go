@@ -262,7 +262,7 @@ func TestGivenCertificate(t *testing.T) {
 			ends := map[string]time.Time{"pair": now.Add(24 * time.Hour).Truncate(time.Second),
 				"given": now.Add(c.end).Truncate(time.Second)}
 			cert, key := signer.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), ends["pair"])
-			if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+			if _, err := (pairFiles{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
 				t.Fatal(err)
 			}
 			cert, key = w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(c.begin), ends["given"])
@@ -284,7 +284,7 @@ func TestJoinsAnew(t *testing.T) {
 	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
 	now := time.Now()
 	cert, key := kubetest.NewCA(t).Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), now.Add(24*time.Hour))
-	if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+	if _, err := (pairFiles{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
 		t.Fatal(err)
 	}
 	current := filepath.Join(cfg.CertDir, "kubelet-client-current.pem")

@@ -30,7 +30,7 @@ func TestSavePairsForEver(t *testing.T) {
 	if dir == "" {
 		t.Skip("only as a child")
 	}
-	ca, p, now := kubetest.NewCA(t), pairs{dir: dir, prefix: "kubelet-client"}, time.Now()
+	ca, p, now := kubetest.NewCA(t), pairFiles{dir: dir, prefix: "kubelet-client"}, time.Now()
 	fmt.Println("begin")
 	for n := 0; ; n++ {
 		if _, _, err := p.pendingKey(); err != nil {
@@ -46,7 +46,7 @@ func TestSavePairsForEver(t *testing.T) {
 // TestKilledWhileSaving checks that a complete pair and few other files exist after the agent was killed at any moment.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
-	p := pairs{dir: dir, prefix: "kubelet-client"}
+	p := pairFiles{dir: dir, prefix: "kubelet-client"}
 	cert, key := testPair(t, kubetest.NewCA(t))
 	if _, err := p.save(cert, key, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestKilledWhileSaving(t *testing.T) {
 
 // TestLostLinkOrFile checks that the newest complete pair is used after the disk has lost the symlink or its target.
 func TestLostLinkOrFile(t *testing.T) {
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -97,15 +97,15 @@ func TestLostLinkOrFile(t *testing.T) {
 		if _, err := p.save(cert, key, time.Unix(int64(n), 0).UTC()); err != nil {
 			t.Fatal(err)
 		}
-		newest, _ = os.Readlink(p.current())
+		newest, _ = os.Readlink(p.currentPath())
 	}
-	if err := os.Remove(p.current()); err != nil {
+	if err := os.Remove(p.currentPath()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.load(); err != nil {
 		t.Error(err)
 	}
-	if at, _ := os.Readlink(p.current()); at != newest {
+	if at, _ := os.Readlink(p.currentPath()); at != newest {
 		t.Errorf("the link leads to %s", at)
 	}
 	if err := os.WriteFile(newest, []byte("torn"), 0o600); err != nil {
@@ -114,7 +114,7 @@ func TestLostLinkOrFile(t *testing.T) {
 	if _, err := p.load(); err != nil {
 		t.Error(err)
 	}
-	if files, _ := p.files(); len(files) != keepPairs {
+	if files, _ := p.listFiles(); len(files) != keepPairs {
 		t.Errorf("kept: %v", files)
 	}
 	cert, _ := testPair(t, ca)
@@ -132,7 +132,7 @@ func TestRequestsEndNoWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	if err := w.Add(p.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +142,12 @@ func TestRequestsEndNoWait(t *testing.T) {
 	if err := os.Remove(p.pendingPath()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.current(), nil, 0o600); err != nil {
+	if err := os.WriteFile(p.currentPath(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	told := 0
 	for e := range w.Events {
-		if e.Name == p.current() {
+		if e.Name == p.currentPath() {
 			break
 		}
 		told++
@@ -155,8 +155,8 @@ func TestRequestsEndNoWait(t *testing.T) {
 			t.Errorf("%s counts as a change", e)
 		}
 	}
-	if told == 0 || isTemporary(p.current()) {
-		t.Errorf("%d events, of the current pair too: %v", told, isTemporary(p.current()))
+	if told == 0 || isTemporary(p.currentPath()) {
+		t.Errorf("%d events, of the current pair too: %v", told, isTemporary(p.currentPath()))
 	}
 }
 
@@ -195,7 +195,7 @@ func FuzzPair(f *testing.F) {
 // TestCertificateBombs checks that an issued certificate that is too large when decoded is rejected and not saved.
 func TestCertificateBombs(t *testing.T) {
 	cert, key := testPair(t, kubetest.NewCA(t))
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
 		"chain":   strings.Repeat(string(cert), 5000),

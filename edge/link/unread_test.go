@@ -77,7 +77,7 @@ func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) 
 	await(t, l, up)
 	broken()
 	if !l.identity.load() {
-		t.Errorf("while it runs the credentials are lost: %+v", l.identity.missing)
+		t.Errorf("while it runs the credentials are lost: %+v", l.identity.missingReason)
 	}
 	stop()
 	l, stop = w.start(cfg)
@@ -119,7 +119,7 @@ func TestUnreadableGiven(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !l.identity.load() {
-				t.Errorf("the credentials are lost: %+v", l.identity.missing)
+				t.Errorf("the credentials are lost: %+v", l.identity.missingReason)
 			}
 		})
 	}

@@ -232,7 +232,7 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	keys := make([]string, 0, len(object))
 	values := make(map[string]any, len(object))
 	for k, v := range object {
-		name, err := key(k)
+		name, err := keyText(k)
 		if err != nil {
 			return err
 		}
@@ -259,8 +259,8 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key converts a YAML key to a string. A number or a boolean, such as 8080 or true without quotes, becomes its text, as in Kubernetes.
-func key(k any) (string, error) {
+// keyText converts a YAML key to a string. A number or a boolean, such as 8080 or true without quotes, becomes its text, as in Kubernetes.
+func keyText(k any) (string, error) {
 	switch k := k.(type) {
 	case string:
 		return k, nil

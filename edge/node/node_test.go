@@ -468,7 +468,7 @@ func TestConditionsAreAKubelets(t *testing.T) {
 		}},
 	} {
 		var got []string
-		for _, c := range conditions(x.facts) {
+		for _, c := range newConditions(x.facts) {
 			got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, ": ", c.Message))
 		}
 		if !slices.Equal(got, x.want) {

@@ -193,7 +193,7 @@ func TestStoredTrustBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := bundles().empty().(*certificatesv1.ClusterTrustBundleList)
+	got := newBundleKind().newContent().(*certificatesv1.ClusterTrustBundleList)
 	if err := got.Unmarshal(data); err != nil || len(got.Items) != 1 || got.Items[0].Name != "s.x:live" ||
 		got.Items[0].Labels["env"] != "live" || got.Items[0].Spec.SignerName != "s.x/y" || got.Items[0].Spec.TrustBundle != "pem" {
 		t.Errorf("%+v, %v", got, err)
@@ -239,10 +239,10 @@ func TestTrustBundlesNotServed(t *testing.T) {
 // TestAnchorsHaveNoOrder checks that the order of the certificates differs between pods.
 func TestAnchorsHaveNoOrder(t *testing.T) {
 	bundle := bundleOf("one", "", "", strings.Split("abcdefghij", "")...).Spec.TrustBundle
-	if bytes.Equal(anchors("p", []string{bundle}), anchors("q", []string{bundle})) {
+	if bytes.Equal(joinAnchors("p", []string{bundle}), joinAnchors("q", []string{bundle})) {
 		t.Error("two pods have ten certificates in the same order")
 	}
-	if got := anchors("p", nil); got == nil || len(got) != 0 {
+	if got := joinAnchors("p", nil); got == nil || len(got) != 0 {
 		t.Error(errors.New("nothing is no empty file"), got)
 	}
 }

@@ -17,11 +17,11 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
 	}
-	if it.gone || !it.kind.settled(it.content) || isGrowing(it.content) || c.isGrowingVolume(it) {
-		it.waits = min(max(2*it.waits, waitingPoll), maxWaitingPoll)
-		return retry.Jitter(it.waits)
+	if it.gone || !it.kind.isSettled(it.content) || isGrowing(it.content) || c.isGrowingVolume(it) {
+		it.readInterval = min(max(2*it.readInterval, waitingPoll), maxWaitingPoll)
+		return retry.Jitter(it.readInterval)
 	}
-	it.waits = 0
+	it.readInterval = 0
 	if it.Kind == claimKind && c.isCSIClaim(it) {
 		return c.untilBeat(cmp.Or(c.cfg.Every, claimPoll))
 	}
@@ -62,7 +62,7 @@ func (c *Cache) isGrowingVolume(it *item) bool {
 func (c *Cache) isCSIClaim(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range it.references() {
+	for _, k := range it.listReferences() {
 		pv := c.items[k]
 		if pv == nil || !pv.isKnown() {
 			return true
@@ -82,7 +82,7 @@ func (c *Cache) readGrowing(it *item) {
 	if it.Kind != claimKind || !isGrowing(it.content) {
 		return
 	}
-	for _, k := range it.references() {
+	for _, k := range it.listReferences() {
 		if pv := c.items[k]; pv != nil {
 			pv.requestRead()
 		}

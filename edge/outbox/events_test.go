@@ -141,12 +141,12 @@ func TestEventsAreBounded(t *testing.T) {
 		for i := range 3 * maxEvents {
 			e.Pod(loud, "", v1.EventTypeWarning, fmt.Sprint("Reason", i), "")
 		}
-		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
-			t.Error(len(e.kept))
+		if len(e.records) > maxEvents || len(e.Recent("l")) > recentEvents {
+			t.Error(len(e.records))
 		}
-		if indexed := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(indexed, e.kept) ||
+		if indexed := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(indexed, e.records) ||
 			len(e.byObject) != 1 { // the oldest events were those of the other pod
-			t.Errorf("by object: %d of %d events, %d objects", len(indexed), len(e.kept), len(e.byObject))
+			t.Errorf("by object: %d of %d events, %d objects", len(indexed), len(e.records), len(e.byObject))
 		}
 	})
 }

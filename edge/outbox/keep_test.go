@@ -300,7 +300,7 @@ func TestEventIsKeptWhole(t *testing.T) {
 			LastTimestamp: metav1.Unix(1700000060, 0),
 			Source:        v1.EventSource{Component: "kubelet", Host: "pi"}, ReportingController: "kubelet", ReportingInstance: "pi",
 		}
-		if got := e.event(recordOf(ev)); !reflect.DeepEqual(got, ev) {
+		if got := e.toEvent(recordOf(ev)); !reflect.DeepEqual(got, ev) {
 			t.Errorf("%+v, want %+v", got, ev)
 		}
 	}

@@ -51,7 +51,7 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 	}
 	set, err := decode(data, origin)
 	if err != nil {
-		return content{}, describe(err, shown)
+		return content{}, describeErrors(err, shown)
 	}
 	for _, pod := range set.Pods {
 		parsed.claims = append(parsed.claims, desired.Claim{Pod: pod, Origin: shown})
@@ -62,7 +62,7 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 	return parsed, nil
 }
 
-func describe(err error, origin string) (problems []desired.Problem) {
+func describeErrors(err error, origin string) (problems []desired.Problem) {
 	for _, e := range manifest.ErrorsIn(err) {
 		message := e.Detail
 		if e.Pod != "" {

@@ -29,7 +29,7 @@ func TestBackAndForth(t *testing.T) {
 		must(t, s.SetMeta(t.Context(), "by", "the older one"))
 		must(t, s.Close())
 	}
-	db, err := sql.Open("sqlite", dsn(path)())
+	db, err := sql.Open("sqlite", connectionStrings(path)())
 	must(t, err)
 	defer db.Close()
 	var version, rows int
@@ -89,7 +89,7 @@ func TestMigrationsAdd(t *testing.T) {
 		must(t, err)
 		defer db.Close()
 		must(t, migrateAll(t.Context(), db, files[:version], 0))
-		found, err := schema(t.Context(), db)
+		found, err := readSchema(t.Context(), db)
 		must(t, err)
 		return found
 	}

@@ -49,7 +49,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := ensurePrivate(s.path); err != nil {
 		return err
 	}
-	if err := s.openAt(ctx, dsn(s.path)); err != nil {
+	if err := s.openAt(ctx, connectionStrings(s.path)); err != nil {
 		return err
 	}
 	s.files.wal = nil
@@ -64,18 +64,18 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 		return err
 	}
 	s.db.SetMaxOpenConns(1)
-	if err := prepare(ctx, s.db); err != nil {
+	if err := prepareDatabase(ctx, s.db); err != nil {
 		s.db.Close()
 		return err
 	}
-	s.read, err = sql.Open("sqlite", dsn("query_only(1)"))
+	s.readDB, err = sql.Open("sqlite", dsn("query_only(1)"))
 	if err != nil {
 		s.db.Close()
 		return err
 	}
-	s.read.SetMaxOpenConns(readers)
-	s.read.SetMaxIdleConns(1)
-	s.read.SetConnMaxIdleTime(readerIdle)
+	s.readDB.SetMaxOpenConns(maxReaders)
+	s.readDB.SetMaxIdleConns(1)
+	s.readDB.SetConnMaxIdleTime(readerIdle)
 	return nil
 }
 
@@ -103,8 +103,8 @@ func ensurePrivate(path string) error {
 	return nil
 }
 
-// prepare checks the database and migrates it to the schema of this islet.
-func prepare(ctx context.Context, db *sql.DB) error {
+// prepareDatabase checks the database and migrates it to the schema of this islet.
+func prepareDatabase(ctx context.Context, db *sql.DB) error {
 	// The first write fixes the page size, and enabling the WAL is a write.
 	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
@@ -186,11 +186,11 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	if err := migrateAll(ctx, model, files, 0); err != nil {
 		return false, err
 	}
-	want, err := schema(ctx, model)
+	want, err := readSchema(ctx, model)
 	if err != nil {
 		return false, err
 	}
-	has, err := schema(ctx, db)
+	has, err := readSchema(ctx, db)
 	if err != nil {
 		return false, err
 	}
@@ -202,8 +202,8 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	return len(has) > len(want), nil
 }
 
-// schema returns the definitions of all tables and indexes by their names.
-func schema(ctx context.Context, db *sql.DB) (map[string]string, error) {
+// readSchema returns the definitions of all tables and indexes by their names.
+func readSchema(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
 	if err != nil {
 		return nil, err

@@ -73,8 +73,8 @@ func (s *Store) recreateFiles() error {
 	if err := syncFile(made); err != nil {
 		return err
 	}
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.dbMu.Lock()
+	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
 	from, ctx := made, context.Background()
 	err := s.putInPlace(made)

@@ -74,17 +74,17 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	return nil
 }
 
-// memories counts the databases in memory since the start of the process. The number makes their names unique.
-var memories atomic.Int64
+// memoryDatabases counts the databases in memory since the start of the process. The number makes their names unique.
+var memoryDatabases atomic.Int64
 
 // memoryDSN returns connection strings for a new database in memory, which several connections can share.
 func memoryDSN() func(pragmas ...string) string {
-	name := fmt.Sprintf("/islet-%d", memories.Add(1))
-	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
+	name := fmt.Sprintf("/islet-%d", memoryDatabases.Add(1))
+	return func(pragmas ...string) string { return connectionString(name, "memdb", pragmas...) }
 }
 
 func (s *Store) closeFiles() error {
-	return errors.Join(s.read.Close(), s.db.Close())
+	return errors.Join(s.readDB.Close(), s.db.Close())
 }
 
 // repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The log
@@ -96,8 +96,8 @@ func (s *Store) repairDatabase(why error) bool {
 		return false
 	}
 	s.lastRepair = time.Now()
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.dbMu.Lock()
+	defer s.dbMu.Unlock()
 	s.log.Error("the database is broken or cannot be written, and is created again", "database", s.path, "error", why)
 	s.closeFiles()
 	ctx := context.Background()
@@ -120,7 +120,7 @@ func (s *Store) startEmpty(why error) bool {
 	s.log.Error("the database could not be created again: islet starts with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
 		s.log.Error("no database could be opened", "error", err)
-		s.db, s.read = closedDatabase(), closedDatabase()
+		s.db, s.readDB = closedDatabase(), closedDatabase()
 		return false
 	}
 	s.setHealth(func(h *Health) {
@@ -133,7 +133,7 @@ func (s *Store) startEmpty(why error) bool {
 // signalRepaired sends a value to the channel of WatchRepairs.
 func (s *Store) signalRepaired() {
 	select {
-	case s.again <- struct{}{}:
+	case s.rowsMissing <- struct{}{}:
 	default:
 	}
 }

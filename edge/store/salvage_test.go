@@ -308,7 +308,7 @@ func TestSalvage(t *testing.T) {
 // open1 empties the page caches of a store's connections.
 func open1(t testing.TB, s *Store) error {
 	t.Helper()
-	_, err := s.read.Exec("PRAGMA shrink_memory")
+	_, err := s.readDB.Exec("PRAGMA shrink_memory")
 	must(t, err)
 	_, err = s.db.Exec("PRAGMA shrink_memory")
 	return err

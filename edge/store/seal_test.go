@@ -104,7 +104,7 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeyFile)
 	must(t, os.WriteFile(path, []byte("short"), 0o644))
 	s := &seal{path: path}
-	if _, err := s.close([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := s.encrypt([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 	must(t, makeKey(path))
@@ -112,7 +112,7 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 		t.Error(data, err)
 	}
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("k"), keySize), 0o644))
-	if _, err := s.close([]byte(hush), "row"); err != nil {
+	if _, err := s.encrypt([]byte(hush), "row"); err != nil {
 		t.Error(err)
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
@@ -139,16 +139,16 @@ func FuzzSeal(f *testing.F) {
 	f.Add([]byte("data"), "a", "b", uint(3))
 	s := &seal{path: filepath.Join(f.TempDir(), KeyFile)}
 	f.Fuzz(func(t *testing.T, data []byte, a, b string, flip uint) {
-		sealed, err := s.close(data, a, b)
+		sealed, err := s.encrypt(data, a, b)
 		must(t, err)
-		if got, err := s.open(sealed, a, b); err != nil || !bytes.Equal(got, data) {
+		if got, err := s.decrypt(sealed, a, b); err != nil || !bytes.Equal(got, data) {
 			t.Error(got, err)
 		}
 		sealed[flip%uint(len(sealed))] ^= 1
-		if _, err := s.open(sealed, a, b); err == nil {
+		if _, err := s.decrypt(sealed, a, b); err == nil {
 			t.Error("a modified row was decrypted")
 		}
-		_, _ = s.open(data, a, b)
+		_, _ = s.decrypt(data, a, b)
 	})
 }
 

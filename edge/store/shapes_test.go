@@ -42,7 +42,7 @@ func TestShapes(t *testing.T) {
 // which begins with the primary key.
 func storedColumns(t *testing.T, s *Store) (columns, types map[string]string) {
 	t.Helper()
-	rows, err := s.read.QueryContext(t.Context(), `
+	rows, err := s.readDB.QueryContext(t.Context(), `
 		SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_info(m.name) c
 		WHERE m.type = 'table' ORDER BY m.name, c.pk = 0, c.pk, c.cid`)
 	must(t, err)

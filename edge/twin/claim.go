@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// unknown is the hardware of a machine without serial numbers and network cards.
-const unknown = "-"
+// unknownHardware is the hardware of a machine without serial numbers and network cards.
+const unknownHardware = "-"
 
 // maxClaim is the maximum length of a claim, in bytes.
 const maxClaim = 80
@@ -30,7 +30,7 @@ func (c claim) String() string {
 // parseClaim parses the value of the annotation. It returns false if the value is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
-	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
+	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknownHardware && !isHash(parts[0]) {
 		return claim{}, false
 	}
 	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a user
@@ -49,16 +49,16 @@ func (c claim) hasPriorityOver(o claim) bool {
 	return c.boot < o.boot
 }
 
-// digits is the number of hexadecimal digits of a hash in a claim.
-const digits = 10
+// hashDigits is the number of hexadecimal digits of a hash in a claim.
+const hashDigits = 10
 
 func isHash(s string) bool {
-	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
+	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 func hashOf(s string) string {
 	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:digits/2])
+	return hex.EncodeToString(sum[:hashDigits/2])
 }
 
 // Marks identifies a machine. It contains hashes of its serial numbers and of the permanent addresses of its network cards.
@@ -76,15 +76,15 @@ func hashesOf(marks []string) (out []string) {
 	return out
 }
 
-// hardware returns the value that identifies the machine in a claim.
-func (m Marks) hardware() string {
+// hardwareHash returns the value that identifies the machine in a claim.
+func (m Marks) hardwareHash() string {
 	switch {
 	case len(m.Serials) > 0:
 		return m.Serials[0]
 	case len(m.Cards) > 0:
 		return m.Cards[0]
 	}
-	return unknown
+	return unknownHardware
 }
 
 // differsFrom reports whether two sets of marks certainly belong to different machines. If they cannot be compared, it returns false.

@@ -45,7 +45,7 @@ func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait
 	if err != nil {
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
-	if t.evaluate(lease) {
+	if t.evaluateLease(lease) {
 		_ = t.notify(ctx, c) // if this fails, the next call of CheckOwner writes the notice
 	}
 	why, wait = t.checkName()
@@ -74,8 +74,8 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 
 // claimName records that this machine has the name.
 func (t *Twin) claimName() {
-	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardware()
-	t.signal()
+	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardwareHash()
+	t.signalChange()
 }
 
 // whyNotOwner returns the reason why this machine does not have the name. The reason can be that the decision is still pending.
@@ -95,8 +95,8 @@ func (t *Twin) whyNotOwner() string {
 	return why
 }
 
-// evaluate evaluates the Lease. It reports whether to write a notice into the Lease.
-func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
+// evaluateLease evaluates the Lease. It reports whether to write a notice into the Lease.
+func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var renewed time.Time
@@ -107,8 +107,8 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	w.alive = w.looks > 0 && !renewed.Equal(w.renewed)
 	if t.state == newcomer {
 		found, ok := parseClaim(lease.Annotations[keys.LeaseClaim])
-		hardware := t.now.hardware()
-		sameHardware := found.hardware == unknown || hardware == unknown || found.hardware == hardware
+		hardware := t.now.hardwareHash()
+		sameHardware := found.hardware == unknownHardware || hardware == unknownHardware || found.hardware == hardware
 		own := !ok || found.boot == t.claim.boot || sameHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
@@ -128,7 +128,7 @@ func (t *Twin) noticeValue() string { return t.claim.hardware + "." + t.claim.bo
 
 func parseNotice(s string) (o otherMachine, ok bool) {
 	o.hardware, o.boot, ok = strings.Cut(s, ".")
-	return o, ok && isHash(o.boot) && (o.hardware == unknown || isHash(o.hardware))
+	return o, ok && isHash(o.boot) && (o.hardware == unknownHardware || isHash(o.hardware))
 }
 
 func (t *Twin) notify(ctx context.Context, c *kube.Client) error {

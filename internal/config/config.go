@@ -155,7 +155,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	}
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	idle := unusedNotices(&s)
-	c, errs := derive(&s)
+	c, errs := deriveConfig(&s)
 	if c.Standalone() && !isSet("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
@@ -164,7 +164,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 		return nil, nil, addPositions(errs, fs, docs, edgeDoc)
 	}
 	s.KubeletConfiguration = c.Kubelet
-	c.flags, c.files = fs.list(), own
+	c.flags, c.files = fs.listFlags(), own
 	return c, slices.Concat(listNotices(c, fs, docs), idle, small), nil
 }
 
@@ -192,7 +192,7 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, doc, err
 		}
-		makeAbsolute(e.paths(), filepath.Dir(doc.file))
+		makeAbsolute(e.pathFields(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
 		ours := e

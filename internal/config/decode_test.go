@@ -118,7 +118,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 		if !equalJSON(t, once, &s.KubeletConfiguration) {
 			t.Error("setting defaults twice must change nothing")
 		}
-		c, errs := derive(&s)
+		c, errs := deriveConfig(&s)
 		_ = append(errs, validate(&s)...)
 		listNotices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
 	})
@@ -135,7 +135,7 @@ func FuzzEdgeConfiguration(f *testing.F) {
 		if _, err := decode("f", []byte(text), EdgeAPIVersion, EdgeKind, &s.Edge); err != nil {
 			return
 		}
-		makeAbsolute(s.Edge.paths(), "/etc")
+		makeAbsolute(s.Edge.pathFields(), "/etc")
 		setEdgeDefaults(&s.Edge)
 		if e := s.Edge; e.ShimPods == 0 || e.BridgeName == "" || e.CNIConfDir == "" || len(e.CNIBinDirs) == 0 {
 			t.Errorf("a default is missing: %+v", e)
@@ -156,7 +156,7 @@ func FuzzFlags(f *testing.F) {
 		if err := fs.parse(strings.Split(line, "\n")); err != nil {
 			return
 		}
-		c, errs := derive(&s)
+		c, errs := deriveConfig(&s)
 		_ = append(errs, validate(&s)...)
 		listNotices(c, fs, nil)
 	})

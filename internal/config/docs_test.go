@@ -43,7 +43,7 @@ func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 		case name == "" && t.Field(i).Anonymous:
 			out = append(out, leaves(t.Field(i).Type, path, stop)...)
 		default:
-			out = append(out, leaves(t.Field(i).Type, join(path, name), stop)...)
+			out = append(out, leaves(t.Field(i).Type, joinPath(path, name), stop)...)
 		}
 	}
 	return out

@@ -14,7 +14,7 @@ func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
 	switch t := tree.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(t)) {
-			walkLeaves(t[k], join(path, k), func(p string, value, alone any) { f(p, value, map[string]any{k: alone}) })
+			walkLeaves(t[k], joinPath(path, k), func(p string, value, alone any) { f(p, value, map[string]any{k: alone}) })
 		}
 	case []any:
 		for i, e := range t {
@@ -25,7 +25,7 @@ func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
 	}
 }
 
-func join(path, key string) string {
+func joinPath(path, key string) string {
 	if path == "" {
 		return key
 	}

@@ -67,7 +67,7 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		fs := newFlagSet(&s)
 		sample := "77"
 		var before string
-		if v, bound := fs.Lookup(row.name).Value.(*value); bound {
+		if v, bound := fs.Lookup(row.name).Value.(*flagValue); bound {
 			before = v.String()
 			switch {
 			case samples[row.name] != "":

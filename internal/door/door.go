@@ -42,16 +42,16 @@ type Listener struct {
 	net.Listener
 	c Config
 
-	mu            sync.Mutex
-	conns         []*conn // unauthenticated and authenticated connections, the oldest first
-	authenticated int     // number of authenticated connections in conns
-	closing       int     // number of connections that the Listener has closed and the server has not closed yet
-	sessions      int
-	unanswered    int          // unanswered bytes of all unauthenticated connections
-	remembered    []netip.Addr // addresses of authenticated requests, the latest last
-	calls         []netip.AddrPort
-	fullLogged    bool // the current lack of places was logged
-	overLogged    bool // the excess over maxUnanswered is already logged
+	mu                 sync.Mutex
+	conns              []*conn // unauthenticated and authenticated connections, the oldest first
+	authenticated      int     // number of authenticated connections in conns
+	closing            int     // number of connections that the Listener has closed and the server has not closed yet
+	sessions           int
+	unanswered         int          // unanswered bytes of all unauthenticated connections
+	authenticatedAddrs []netip.Addr // addresses of authenticated requests, the latest last
+	ownCalls           []netip.AddrPort
+	fullLogged         bool // the current lack of places was logged
+	overLogged         bool // the excess over maxUnanswered is already logged
 }
 
 // Listen returns a Listener that limits the connections of ln.
@@ -110,8 +110,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.calls, c.from); i >= 0 {
-		l.calls = slices.Delete(l.calls, i, i+1)
+	if i := slices.Index(l.ownCalls, c.from); i >= 0 {
+		l.ownCalls = slices.Delete(l.ownCalls, i, i+1)
 		c.state = authenticated
 		c.uncounted.Store(true)
 	}
@@ -185,16 +185,16 @@ func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	return out
 }
 
-var loopback = netip.MustParsePrefix("127.0.0.0/8")
+var loopbackPrefix = netip.MustParsePrefix("127.0.0.0/8")
 
 // networkOf returns the network of an address. An address with reserved places is a network of its
 // own.
 func (l *Listener) networkOf(a netip.Addr) netip.Prefix {
-	if slices.Contains(l.remembered, a) || slices.Contains(l.c.Reserved, a) {
+	if slices.Contains(l.authenticatedAddrs, a) || slices.Contains(l.c.Reserved, a) {
 		return netip.PrefixFrom(a, a.BitLen())
 	}
-	if loopback.Contains(a) {
-		return loopback
+	if loopbackPrefix.Contains(a) {
+		return loopbackPrefix
 	}
 	bits := 64
 	if a.Is4() {
@@ -240,13 +240,13 @@ func (l *Listener) Reserve(local net.Addr) (end func()) {
 			return func() {}
 		}
 	}
-	if len(l.calls) < maxCalls {
-		l.calls = append(l.calls, at)
+	if len(l.ownCalls) < maxCalls {
+		l.ownCalls = append(l.ownCalls, at)
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.calls = slices.DeleteFunc(l.calls, func(a netip.AddrPort) bool { return a == at })
+		l.ownCalls = slices.DeleteFunc(l.ownCalls, func(a netip.AddrPort) bool { return a == at })
 	}
 }
 
@@ -281,9 +281,9 @@ func (c *conn) setAuthenticated() {
 	if c.state != unauthenticated {
 		return
 	}
-	if !slices.Contains(l.c.Reserved, addr) && (len(l.remembered) == 0 || l.remembered[len(l.remembered)-1] != addr) {
-		l.remembered = append(slices.DeleteFunc(l.remembered, func(a netip.Addr) bool { return a == addr }), addr)
-		l.remembered = l.remembered[max(0, len(l.remembered)-maxRemembered):]
+	if !slices.Contains(l.c.Reserved, addr) && (len(l.authenticatedAddrs) == 0 || l.authenticatedAddrs[len(l.authenticatedAddrs)-1] != addr) {
+		l.authenticatedAddrs = append(slices.DeleteFunc(l.authenticatedAddrs, func(a netip.Addr) bool { return a == addr }), addr)
+		l.authenticatedAddrs = l.authenticatedAddrs[max(0, len(l.authenticatedAddrs)-maxRemembered):]
 	}
 	count := 0
 	for _, o := range l.conns {

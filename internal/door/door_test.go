@@ -182,8 +182,8 @@ func TestTooManyFriends(t *testing.T) {
 		c.setAuthenticated()
 		c.Close()
 	}
-	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.MaxConnections/2 {
-		t.Errorf("%d addresses keep places", len(h.remembered))
+	if len(h.authenticatedAddrs) != maxRemembered || len(h.authenticatedAddrs)*reservedPlaces > h.c.MaxConnections/2 {
+		t.Errorf("%d addresses keep places", len(h.authenticatedAddrs))
 	}
 	for i := range 100 {
 		h.fill(reservedPlaces, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
@@ -212,8 +212,8 @@ func TestExpect(t *testing.T) {
 	for i := range 100 {
 		defer h.Reserve(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
 	}
-	if len(h.calls) > maxCalls {
-		t.Errorf("%d calls are expected", len(h.calls))
+	if len(h.ownCalls) > maxCalls {
+		t.Errorf("%d calls are expected", len(h.ownCalls))
 	}
 }
 

@@ -59,9 +59,9 @@ func (c *Credentials) IsPrivate() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Stored, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is the place of Docker Hub in docker configurations. An image name without a registry refers to Docker
+// dockerHub is the place of Docker Hub in docker configurations. An image name without a registry refers to Docker
 // Hub.
-const hub = "index.docker.io"
+const dockerHub = "index.docker.io"
 
 // A Ring is a list of credentials with their places. The host of a place may contain wildcards.
 type Ring []entry
@@ -179,7 +179,7 @@ func (r Ring) Lookup(image string) (found []Credential) {
 		return found
 	}
 	for _, e := range sorted {
-		if e.place == hub {
+		if e.place == dockerHub {
 			found = append(found, e.Credential)
 		}
 	}
@@ -192,8 +192,8 @@ func (r Ring) Lookup(image string) (found []Credential) {
 func Matches(place, image string) bool {
 	wantHost, wantPath, _ := strings.Cut(place, "/")
 	host, at, _ := strings.Cut(image, "/")
-	wantName, wantPort := split(wantHost)
-	name, port := split(host)
+	wantName, wantPort := splitHost(wantHost)
+	name, port := splitHost(host)
 	want, labels := strings.Split(wantName, "."), strings.Split(name, ".")
 	if wantPort != port || len(want) != len(labels) || !strings.HasPrefix(at, wantPath) {
 		return false
@@ -212,7 +212,7 @@ func IsPlace(s string) bool {
 	return err == nil
 }
 
-func split(host string) (name, port string) {
+func splitHost(host string) (name, port string) {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		return name, port
 	}

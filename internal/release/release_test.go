@@ -277,7 +277,7 @@ func TestExtractStops(t *testing.T) {
 		t.Errorf("no room: %v", err)
 	}
 	bomb := append(zeroArchive(t, 64<<20), whole...)
-	if _, err := (&Release{Arch: runtime.GOARCH}).extract(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
+	if _, err := (&Release{Arch: runtime.GOARCH}).extractWithLimit(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
 		!strings.Contains(err.Error(), `cannot be read from entry "zeros" on: it unpacks to 32 MiB or more`) {
 		t.Errorf("%d bytes that unpack to more than is allowed: %v", len(bomb), err)
 	}

@@ -25,9 +25,9 @@ type Backoff struct {
 	// added to the wait.
 	FirstWindow, SecondWindow, MaxWindow time.Duration
 
-	began time.Time // the start of the outage; zero if there is no outage
-	tries int
-	asked int // the number of failures with a Retry-After
+	began           time.Time // the start of the outage; zero if there is no outage
+	tries           int
+	retryAfterCount int // the number of failures with a Retry-After
 }
 
 // Next counts a failure and returns the time to wait. The wait is at least the server's Retry-After, which may be 0.
@@ -38,8 +38,8 @@ func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	doubled := min(b.FirstWindow<<min(b.tries, maxDoublings), max(cmp.Or(b.SecondWindow, defaultSecondWindow), b.FirstWindow))
 	window := max(doubled, time.Since(b.began)/outageRatio)
 	if retryAfter > 0 {
-		window = max(window, retryAfter<<min(b.asked, maxDoublings))
-		b.asked++
+		window = max(window, retryAfter<<min(b.retryAfterCount, maxDoublings))
+		b.retryAfterCount++
 	}
 	b.tries++
 	return retryAfter + RandomWait(min(window, b.MaxWindow))

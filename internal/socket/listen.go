@@ -35,7 +35,7 @@ type Listener struct {
 // whose socket Run creates later. So an unreadable directory does not prevent the start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
 	l := &Listener{path: path, sockets: s, ready: make(chan struct{})}
-	current, file, err := listen(path)
+	current, file, err := listenAt(path)
 	switch {
 	case err == nil:
 		l.setSocket(current, file)
@@ -50,7 +50,7 @@ func (s *Sockets) Listen(path string) (*Listener, error) {
 	return l, nil
 }
 
-func listen(path string) (*net.UnixListener, os.FileInfo, error) {
+func listenAt(path string) (*net.UnixListener, os.FileInfo, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, errTaken)
@@ -179,7 +179,7 @@ func (l *Listener) restore(lost func() error) (bool, error) {
 	if err := lost(); err != nil {
 		return false, err
 	}
-	current, file, err := listen(l.path)
+	current, file, err := listenAt(l.path)
 	if err != nil {
 		return false, err
 	}

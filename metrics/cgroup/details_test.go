@@ -136,7 +136,7 @@ func TestRecent(t *testing.T) {
 		time.Sleep(3 * keepTime)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.stored != nil || r.forget != nil {
+		if r.stored != nil || r.forgetTimer != nil {
 			t.Errorf("kept: %v", r.stored)
 		}
 	})

@@ -65,7 +65,7 @@ func (r Reader) isIdleV1(earlier *Details, path string) bool {
 // updateV2 updates the reading of a cgroup (v2) that has been idle. It reads only the figures that can change while no process runs. If no
 // figure has changed, it returns the earlier reading, and otherwise an updated copy. It returns false if the cgroup has not been idle.
 func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
-	dir, err := open(r.dir("", path))
+	dir, err := openDir(r.cgroupDir("", path))
 	if err != nil {
 		return nil, false
 	}
@@ -73,7 +73,7 @@ func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	cpu := time.Duration(0)
 	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		if k == "usage_usec" {
-			cpu = micros(n)
+			cpu = fromMicros(n)
 		}
 	})
 	if cpu != earlier.CPU || dir.inode("cpu.stat") != earlier.id || dir.readNumber("memory.current") != earlier.Memory {

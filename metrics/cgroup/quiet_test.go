@@ -97,7 +97,7 @@ func TestQuietV2(t *testing.T) {
 		return n
 	}
 	opening := least(func() {
-		dir, err := open(r.dir("", "/a"))
+		dir, err := openDir(r.cgroupDir("", "/a"))
 		if err != nil || dir.inode("cpu.stat") == 0 {
 			t.Fatal(err)
 		}

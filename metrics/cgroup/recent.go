@@ -17,9 +17,9 @@ type CachedReader struct {
 
 	turns atomic.Uint64 // the current turn; it is incremented when a reading begins and when it ends
 
-	mu     sync.Mutex
-	stored map[string]*storedReading
-	forget *time.Timer
+	mu          sync.Mutex
+	stored      map[string]*storedReading
+	forgetTimer *time.Timer
 }
 
 // keepTime is the time for which a reading is kept after its last use. It is longer than common
@@ -102,8 +102,8 @@ func (r *CachedReader) ReadShared(path string) (Reading, error) {
 	} else {
 		r.stored[path] = &storedReading{Reading: now}
 	}
-	if r.forget == nil {
-		r.forget = time.AfterFunc(keepTime, r.dropUnused)
+	if r.forgetTimer == nil {
+		r.forgetTimer = time.AfterFunc(keepTime, r.dropUnused)
 	}
 	return now, nil
 }
@@ -156,7 +156,7 @@ func (r *CachedReader) Forget(path string) {
 // same, Children returns the cached list. If a child in the list does not exist any more, the caller should call Forget and then Children
 // again.
 func (r *CachedReader) Children(path string) ([]string, error) {
-	turn, links := r.turns.Add(1), linkCount(r.dir("memory", path))
+	turn, links := r.turns.Add(1), linkCount(r.cgroupDir("memory", path))
 	if list, ok := r.checkChildren(path, links, turn); ok {
 		return list, nil
 	}
@@ -197,12 +197,12 @@ func (r *CachedReader) dropUnused() {
 			delete(r.stored, path)
 		}
 	}
-	r.forget = nil
+	r.forgetTimer = nil
 	if len(r.stored) == 0 {
 		r.stored = nil
 		return
 	}
-	r.forget = time.AfterFunc(keepTime, r.dropUnused)
+	r.forgetTimer = time.AfterFunc(keepTime, r.dropUnused)
 }
 
 // Read is like Reader.Read. It may return a cached reading.

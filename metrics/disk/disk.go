@@ -37,7 +37,7 @@ type Trees struct {
 
 // A tree contains the state of one measured directory.
 type tree struct {
-	asked       time.Time // protected by Trees.mu
+	lastUse     time.Time // protected by Trees.mu
 	part, whole timedLock // a call of Usage holds the lock part, and a call of UsageOfAll holds the lock whole
 	last        atomic.Pointer[measurement]
 }
@@ -98,7 +98,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 	if old := d.usableResult(limit); old != nil && now.Sub(old.At) < max(age, pauseRatio*old.took) {
 		return old.Usage
 	}
-	u := measure(ctx, dir, limit)
+	u := measureDir(ctx, dir, limit)
 	found := &measurement{u, time.Since(now), limit}
 	switch {
 	case ctx.Err() != nil:
@@ -131,15 +131,15 @@ func (t *Trees) treeOf(dir string) *tree {
 		d = &tree{part: make(timedLock, 1), whole: make(timedLock, 1)}
 		t.trees[dir] = d
 	}
-	d.asked = now
+	d.lastUse = now
 	if now.Sub(t.swept) > t.Age {
-		maps.DeleteFunc(t.trees, func(_ string, old *tree) bool { return now.Sub(old.asked) > 2*t.Age })
+		maps.DeleteFunc(t.trees, func(_ string, old *tree) bool { return now.Sub(old.lastUse) > 2*t.Age })
 		t.swept = now
 	}
 	return d
 }
 
-func measure(ctx context.Context, dir string, limit uint64) Usage {
+func measureDir(ctx context.Context, dir string, limit uint64) Usage {
 	w := walk{ctx: ctx, limit: limit, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {

@@ -238,7 +238,7 @@ func TestHostileTree(t *testing.T) {
 		}
 	}()
 	for range 2000 {
-		if u := measure(t.Context(), dir, maxFiles); u.Inodes < 2 || u.Inodes > 3 {
+		if u := measureDir(t.Context(), dir, maxFiles); u.Inodes < 2 || u.Inodes > 3 {
 			t.Errorf("counted %d inodes", u.Inodes)
 			break
 		}
@@ -248,11 +248,11 @@ func TestHostileTree(t *testing.T) {
 
 	long := t.TempDir()
 	deepen(t, long, 100, strings.Repeat("d", 200))
-	if u := measure(t.Context(), long, maxFiles); u.Incomplete || u.Inodes != 102 || u.Bytes < payload {
+	if u := measureDir(t.Context(), long, maxFiles); u.Incomplete || u.Inodes != 102 || u.Bytes < payload {
 		t.Errorf("of a path longer than any name: %+v", u)
 	}
 	deepen(t, dir, maxDepth+50, "d")
-	if u := measure(t.Context(), dir, maxFiles); !u.Incomplete || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
+	if u := measureDir(t.Context(), dir, maxFiles); !u.Incomplete || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
 		t.Errorf("figures of a deep directory: %+v", u)
 	}
 }
@@ -304,7 +304,7 @@ func TestChurn(t *testing.T) {
 		}
 	}()
 	for range 200 {
-		if u := measure(t.Context(), dir, maxFiles); u.Incomplete || u.Inodes < 3 || u.Bytes < payload {
+		if u := measureDir(t.Context(), dir, maxFiles); u.Incomplete || u.Inodes < 3 || u.Bytes < payload {
 			t.Errorf("counted %+v", u)
 			break
 		}

@@ -116,7 +116,7 @@ func FuzzAttributes(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sum := 0
-		for _, data := range attributes(b) {
+		for _, data := range eachAttribute(b) {
 			sum += 4 + len(data)
 		}
 		if sum > len(b) {

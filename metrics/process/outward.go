@@ -10,7 +10,7 @@ import (
 // mount point.
 func ExternalInterfaces(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
-		if exists(sys, i.Name, "device") {
+		if linkFileExists(sys, i.Name, "device") {
 			out = append(out, i)
 		}
 	}
@@ -18,14 +18,14 @@ func ExternalInterfaces(sys string, all []Interface) (out []Interface) {
 		return out
 	}
 	for _, i := range all {
-		if !exists(sys, i.Name, "bridge") && !exists(sys, i.Name, "master") && !exists(sys, i.Name, "brport") {
+		if !linkFileExists(sys, i.Name, "bridge") && !linkFileExists(sys, i.Name, "master") && !linkFileExists(sys, i.Name, "brport") {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-func exists(sys, link, file string) bool {
+func linkFileExists(sys, link, file string) bool {
 	_, err := os.Lstat(filepath.Join(sys, "class/net", link, file))
 	return err == nil
 }

@@ -175,7 +175,7 @@ func TestRates(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.last != nil || s.forget != nil {
+		if s.last != nil || s.forgetTimer != nil {
 			t.Error("a sample is kept")
 		}
 	})

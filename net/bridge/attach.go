@@ -78,7 +78,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 		return err
 	}
 	defer w.close()
-	if err := configure(in, p); err != nil {
+	if err := configureInterface(in, p); err != nil {
 		return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
 	}
 	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
@@ -137,8 +137,8 @@ func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	return nil
 }
 
-// configure sets up the pod's interface and the loopback interface.
-func configure(h *netlink.Handle, p Port) error {
+// configureInterface sets up the pod's interface and the loopback interface.
+func configureInterface(h *netlink.Handle, p Port) error {
 	if err := loopbackUp(h); err != nil {
 		return err
 	}

@@ -61,10 +61,10 @@ func TestConfBombs(t *testing.T) {
 			if b.more != nil {
 				check(t, b.more(dir, plugins))
 			}
-			c := &confs{dir: dir}
+			c := &configDir{dir: dir}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got, err := c.current()
+			got, err := c.currentList()
 			runtime.ReadMemStats(&after)
 			if got != nil || err == nil || !strings.Contains(err.Error(), b.says) {
 				t.Errorf("got %v, %.300v; want an error that says %q", got != nil, err, b.says)
@@ -89,7 +89,7 @@ func TestPluginFolder(t *testing.T) {
 		for name, text := range map[string]string{"10-net.conflist": text, "net/2.conf": `{"type":"c"}`, "net/1.conf": `{"type":"b"}`, "net/0.json": `{"type":"x"}`} {
 			check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
-		list, err := (&confs{dir: dir}).current()
+		list, err := (&configDir{dir: dir}).currentList()
 		check(t, err)
 		var got []string
 		for _, p := range list.Plugins {

@@ -37,13 +37,13 @@ func TestOthersConfigurations(t *testing.T) {
 			t.Errorf("beside %s: the pod has %v, the network is %s, ready: %v", name, addrs, n.Config(), n.Ready())
 		}
 		n = w.network(t, conf, func(c *Config) { c.Mode = CNIOnly })
-		if list, err := n.plugins.confs.current(); list == nil && err == nil {
+		if list, err := n.plugins.confs.currentList(); list == nil && err == nil {
 			t.Errorf("mode cni ignores %s, too", name)
 		}
 		// The file of an add-on is used for any order of the file names.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
-		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
+		if list, err := n.plugins.confs.currentList(); err != nil || list == nil || filepath.Base(n.plugins.confs.activeFile()) != "zz-addon.conflist" {
 			t.Errorf("beside %s, the add-on's configuration is not used: %v, %v", name, list, err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			w.conf(t, "50-good.conflist", strings.ReplaceAll(w.chained("1.0.0"), "podnet", "other"))
 			check(t, os.Remove(broken))
 			check(t, put(broken))
-			list, err := n.plugins.confs.current()
+			list, err := n.plugins.confs.currentList()
 			if err == nil || list == nil || list.Name != "podnet" {
 				t.Errorf("after the active file became invalid: %v, %v", list, err)
 			}

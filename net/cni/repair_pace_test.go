@@ -68,7 +68,7 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 		web := w.pod(t, w.n, "web", tcp(8080, 80))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go func() { _ = w.n.follow(ctx, make(chan error, 1)) }()
+		go func() { _ = w.n.repairOnNotice(ctx, make(chan error, 1)) }()
 		w.quiet(t)
 		test(t, w, web)
 	})
@@ -82,10 +82,10 @@ func TestHeldBack(t *testing.T) {
 			if d.kind == bridge.FaultSysctl { // each check compares the sysctls
 				continue
 			}
-			for _, i := range []item{{itemTable, tableName}, {itemPort, wire{id: web.id}.title()}, {bridge.FaultBridge, "islet0"},
+			for _, i := range []item{{itemTable, tableName}, {itemPort, vethPair{id: web.id}.describe()}, {bridge.FaultBridge, "islet0"},
 				{bridge.FaultAddress, "10.42.0.1/24"}, {bridge.FaultAddress, "fd00:10:42::1/64"}} {
 				for range 2 { // two repairs cause a pause of two seconds, which is longer than checkInterval
-					w.n.tracker.contest.repaired(i, true, time.Now())
+					w.n.tracker.contest.recordRepair(i, true, time.Now())
 				}
 			}
 			d.damage(t)
@@ -95,7 +95,7 @@ func TestHeldBack(t *testing.T) {
 			if d.kind == itemTable && w.localnet(t) != "0" {
 				t.Errorf("%s: route_localnet is set without its guard", d.what)
 			}
-			w.n.tracker.mark(partSysctls)
+			w.n.tracker.markDamaged(partSysctls)
 			w.within(t, d)
 			w.quiet(t)
 			w.n.tracker.contest.items = nil
@@ -172,7 +172,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 		synctest.Wait()
 	}
 	w.settled(t)
-	w.n.tracker.mark(partSysctls)
+	w.n.tracker.markDamaged(partSysctls)
 	time.Sleep(2 * gatherTime)
 	synctest.Wait()
 	for len(w.repaired) > 0 {

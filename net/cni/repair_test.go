@@ -245,7 +245,7 @@ func (w *keptNode) settled(t *testing.T) {
 		w.n.tracker.repairMu.Lock()
 		table, local, err := w.n.ports.FindDamage()
 		w.n.mu.Lock()
-		c, _, _ := w.n.bridge()
+		c, _, _ := w.n.bridgeConfig()
 		w.n.mu.Unlock()
 		c.Routes = true
 		faults, _ := bridge.FindDamage(w.node, c)
@@ -339,7 +339,7 @@ func TestNotRepaired(t *testing.T) {
 	p := &repairPass{n: w.n, now: time.Now()}
 	w.n.tracker.repairMu.Lock()
 	for range 3 {
-		p.note(item{itemTable, "other"}, partTable, errors.New("no such device"))
+		p.recordRepair(item{itemTable, "other"}, partTable, errors.New("no such device"))
 	}
 	w.n.tracker.repairMu.Unlock()
 	w.mu.Lock()
@@ -349,7 +349,7 @@ func TestNotRepaired(t *testing.T) {
 		func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
 		t.Errorf("events %q", w.events)
 	}
-	if len(p.fixed) > 0 || p.again&partTable == 0 || !p.wake.After(p.now) {
+	if len(p.fixed) > 0 || p.postponedParts&partTable == 0 || !p.nextTime.After(p.now) {
 		t.Errorf("%+v", p)
 	}
 }
@@ -361,7 +361,7 @@ func TestHold(t *testing.T) {
 	w.settled(t)
 	end := vethName(web.id)
 	check(t, w.handle(t).LinkDel(w.link(t, end)))
-	if _, _, err := w.n.repair(partPorts, true); err != nil {
+	if _, _, err := w.n.repairParts(partPorts, true); err != nil {
 		t.Error(err)
 	}
 	if link, err := w.handle(t).LinkByName(end); err == nil {
@@ -389,7 +389,7 @@ func TestContest(t *testing.T) {
 	}
 	w.settled(t)
 	w.flush(t)
-	_, _, _ = w.n.repair(partTable, false)
+	_, _, _ = w.n.repairParts(partTable, false)
 	if err := w.n.Ready(); err == nil || !strings.Contains(err.Error(), "nftables table islet") {
 		t.Errorf("with a damaged table the network is ready: %v", err)
 	}
@@ -398,7 +398,7 @@ func TestContest(t *testing.T) {
 // TestContestGrows checks each pause of the back-off, from the first to the longest.
 func TestContestGrows(t *testing.T) {
 	for _, failed := range []bool{false, true} {
-		c, i, now := contest{}, item{itemTable, "x"}, time.Unix(1e9, 0)
+		c, i, now := repairSchedule{}, item{itemTable, "x"}, time.Unix(1e9, 0)
 		reported, free := 0, freeRepairs
 		if failed {
 			free = 0
@@ -408,7 +408,7 @@ func TestContestGrows(t *testing.T) {
 			if _, held := c.isHeld(i, now); held {
 				t.Fatal("held although the repair is due")
 			}
-			if c.repaired(i, failed, now) {
+			if c.recordRepair(i, failed, now) {
 				reported++
 			}
 			until, held := c.isHeld(i, now)
@@ -420,7 +420,7 @@ func TestContestGrows(t *testing.T) {
 		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || reported != 1 {
 			t.Errorf("failed %t: %d events, pauses %v", failed, reported, pauses)
 		}
-		if c.forget(now.Add(quietTime)); len(c.items) != 0 {
+		if c.removeUndamaged(now.Add(quietTime)); len(c.items) != 0 {
 			t.Error("the repairs are never forgotten")
 		}
 	}

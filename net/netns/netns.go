@@ -88,13 +88,13 @@ func onThread(target *os.File, f func() error) error {
 }
 
 // Netlink opens a route netlink handle in the namespace. The caller closes it.
-func (n NS) Netlink() (*netlink.Handle, error) { return n.handle(unix.NETLINK_ROUTE) }
+func (n NS) Netlink() (*netlink.Handle, error) { return n.openHandle(unix.NETLINK_ROUTE) }
 
 // Conntrack opens a netfilter netlink handle in the namespace, for the connection tracking table.
 // The caller closes it.
-func (n NS) Conntrack() (*netlink.Handle, error) { return n.handle(unix.NETLINK_NETFILTER) }
+func (n NS) Conntrack() (*netlink.Handle, error) { return n.openHandle(unix.NETLINK_NETFILTER) }
 
-func (n NS) handle(family int) (h *netlink.Handle, err error) {
+func (n NS) openHandle(family int) (h *netlink.Handle, err error) {
 	err = n.Do(func() error {
 		h, err = netlink.NewHandle(family)
 		return err

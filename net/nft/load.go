@@ -40,15 +40,15 @@ func Update(ns netns.NS, name string, change func(*Table)) error {
 // Load reads the tables that Replace has written. It treats a missing table as empty.
 func Load(ns netns.NS, name string) (Table, error) {
 	t := Table{Name: name}
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return t, err
 	}
 	defer done()
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		table := &nftables.Table{Name: name, Family: f.nft}
-		if found, err := exists(c, table); err != nil || !found {
-			if err != nil && f.words == 1 {
+		if found, err := tableExists(c, table); err != nil || !found {
+			if err != nil && f.addressWords == 1 {
 				return t, fmt.Errorf("read nftables table %s: %w", name, err)
 			}
 			continue // a kernel without IPv6 has no table
@@ -60,7 +60,7 @@ func Load(ns netns.NS, name string) (Table, error) {
 	return t, nil
 }
 
-func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
+func (t *Table) load(c *nftables.Conn, table *nftables.Table, f ipFamily) error {
 	elements := map[string][]nftables.SetElement{}
 	for _, set := range []string{"masquerade", "local", "by_address", "by_port"} {
 		found, err := c.GetSetElements(&nftables.Set{Table: table, Name: set})
@@ -79,7 +79,7 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 			t.Local = append(t.Local, p)
 		}
 	}
-	n := int(4 * f.words)
+	n := int(4 * f.addressWords)
 	for _, e := range append(elements["by_address"], elements["by_port"]...) {
 		p := Port{Owner: e.Comment}
 		key := e.Key

@@ -59,7 +59,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, parse := range []func(uint16, []byte) (Notice, bool){parseRoute, parseRuleset} {
-			messages(b, func(kind uint16, data []byte) { parse(kind, data) })
+			eachMessage(b, func(kind uint16, data []byte) { parse(kind, data) })
 			for kind := range uint16(0x60) {
 				parse(kind, b)
 				parse(kind|0xa00, b)

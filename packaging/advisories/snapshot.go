@@ -38,8 +38,8 @@ type advisory struct {
 }
 
 const (
-	goFile   = "go.jsonl"
-	standard = "stdlib" // the name of the standard library in the database
+	goFile          = "go.jsonl"
+	standardLibrary = "stdlib" // the name of the standard library in the database
 )
 
 // takeSnapshot writes go.jsonl from a directory with the OSV files of the module golang.org/x/vulndb. The snapshot contains the version of
@@ -109,7 +109,7 @@ func moduleGraph(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list -m all: %w", err)
 	}
-	modules := []string{standard}
+	modules := []string{standardLibrary}
 	for line := range strings.Lines(string(out)) {
 		if path, _, ok := strings.Cut(strings.TrimSpace(line), " "); ok { // the main module has no version
 			modules = append(modules, path)

@@ -47,8 +47,8 @@ func archive(t *testing.T) string {
 func made(t *testing.T, from, arch string) string {
 	t.Helper()
 	to := t.TempDir()
-	b := build{version: "0.1.0", arch: arch, from: from, to: to, when: time.Unix(1_700_000_000, 0).UTC()}
-	if err := b.packages(); err != nil {
+	b := buildArgs{version: "0.1.0", arch: arch, from: from, to: to, buildTime: time.Unix(1_700_000_000, 0).UTC()}
+	if err := b.buildPackages(); err != nil {
 		t.Fatal(err)
 	}
 	return to
@@ -97,7 +97,7 @@ func TestContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range packs() {
+	for _, p := range packageSpecs() {
 		deb, root := filepath.Join(to, p.name+"_0.1.0-1_amd64.deb"), t.TempDir()
 		command(t, "dpkg-deb", "-x", deb, root)
 		control := t.TempDir()
@@ -116,7 +116,7 @@ func TestContents(t *testing.T) {
 					if !bytes.Contains(after, []byte("\n"+e.Path+" ")) {
 						t.Errorf("%s: no script installs %s", p.name, e.Path)
 					}
-					e.Path = placed + e.Path
+					e.Path = settingsDir + e.Path
 				}
 				want[e.Path] = e
 			}

@@ -40,11 +40,11 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 
 // setProfiles sets the content of the kernel's list of profiles.
 func setProfiles(h *Host, profiles string) error {
-	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(h.profilesPath()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // a rename, so a reader never sees a part of the list
-	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
+	whole := h.profilesPath() + ".new" // a rename, so a reader never sees a part of the list
+	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profilesPath()))
 }
 
 func TestProfile(t *testing.T) {

@@ -118,7 +118,7 @@ func TestParserFails(t *testing.T) {
 		b.expect("the first attempt", need, "", broken, 1)
 
 		b.expect("just failed", b.start(required), "", broken, 1)
-		time.Sleep(pause - 1)
+		time.Sleep(minPause - 1)
 		b.expect("almost a minute later", b.start(required), "", broken, 1)
 		b.expect("almost a minute later, nothing requested", b.start(optional), "", nil, 1)
 		time.Sleep(1)
@@ -128,7 +128,7 @@ func TestParserFails(t *testing.T) {
 		b.end(broken)
 		b.expect("the second attempt", append(need, b.start(required)...), "", broken, 2)
 
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("two minutes later, nothing requested", b.start(optional, optional), "", nil, 3)
 		need = b.start(required)
 		b.expectWaiting("a container that requests it, meanwhile", need)
@@ -158,7 +158,7 @@ func TestProfileGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.expect("it complains just after", b.start(optional, required), DefaultProfile, nil, 2)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		all = b.start(optional)
 		b.expectWaiting("it complains a minute later", all)
 		b.end(nil)
@@ -181,10 +181,10 @@ func TestProfileOfBefore(t *testing.T) {
 		b.expect("at once", b.start(optional, required), DefaultProfile, nil, 1)
 		b.end(errors.New("broken"))
 		b.expect("it stays", b.start(optional, required), DefaultProfile, nil, 1)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("a minute later", b.start(optional, required), DefaultProfile, nil, 2)
 		b.end(nil)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("replaced", b.start(optional, required), DefaultProfile, nil, 2)
 	})
 }

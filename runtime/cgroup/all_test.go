@@ -219,7 +219,7 @@ func TestTiered(t *testing.T) {
 			t.Errorf("%s has %v on cgroup v1", pod.UID, got)
 		}
 	}
-	got := k.classes(1 << 30)
+	got := k.classLimits(1 << 30)
 	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; len(got) != 2 ||
 		fmt.Sprint(all) != "map[memory.low:209715200 memory.min:314572800]" || fmt.Sprint(b) != "map[memory.low:209715200]" {
 		t.Errorf("classes keep %v, %v", all, b)
@@ -228,7 +228,7 @@ func TestTiered(t *testing.T) {
 		t.Errorf("protected: %s", told)
 	}
 	k.Tiered = false
-	if got := k.classes(1 << 30); len(got) > 0 {
+	if got := k.classLimits(1 << 30); len(got) > 0 {
 		t.Errorf("without the policy %v", got)
 	}
 }

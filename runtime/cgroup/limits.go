@@ -21,8 +21,8 @@ const (
 	usualPeriod = 100000 // microseconds
 )
 
-// shares converts millicores to CPU shares.
-func shares(milli int64) uint64 {
+// cpuShares converts millicores to CPU shares.
+func cpuShares(milli int64) uint64 {
 	if milli <= 0 {
 		return minShares
 	}
@@ -37,12 +37,12 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 		r.PidsLimit = pidsLimit(pids)
 	}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
-		r.CpuShares = shares(milli(demand.Requests(pod)))
+		r.CpuShares = cpuShares(cpuMillis(demand.Requests(pod)))
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && period >= 0 {
 		period = cmp.Or(period, usualPeriod)
 		r.CpuPeriod = uint64(period)
-		r.CpuQuota = max(milli(demand.Limits(pod))*period/1000, minQuota)
+		r.CpuQuota = max(cpuMillis(demand.Limits(pod))*period/1000, minQuota)
 	}
 	if demand.IsLimited(pod, v1.ResourceMemory) {
 		limits := demand.Limits(pod)
@@ -95,7 +95,7 @@ func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.Huge
 	return out
 }
 
-func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
+func cpuMillis(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
 
 // IsUnified reports whether the host uses cgroup v2.
 func IsUnified() bool { return cgroups.IsCgroup2UnifiedMode() }

@@ -74,20 +74,20 @@ func TestInitContainers(t *testing.T) {
 		{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "50m")}},
 		{Resources: v1.ResourceRequirements{Requests: list("cpu", "300m")}},
 	}
-	if got := milli(demand.Requests(p)); got != 350 {
+	if got := cpuMillis(demand.Requests(p)); got != 350 {
 		t.Errorf("total %d, want 350", got)
 	}
 }
 
 func TestNames(t *testing.T) {
 	n := podName(nil, v1.PodQOSBurstable, "1-2")
-	if got, want := n.cgroupfs(), "/kubepods/burstable/pod1-2"; got != want {
+	if got, want := n.cgroupfsPath(), "/kubepods/burstable/pod1-2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := n.slices(), "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"; got != want {
+	if got, want := n.slicePath(), "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	c := n.config(true, nil)
+	c := n.cgroupConfig(true, nil)
 	if c.Name != "kubepods-burstable-pod1_2.slice" || c.Parent != "kubepods-burstable.slice" {
 		t.Errorf("unit %s below %s", c.Name, c.Parent)
 	}

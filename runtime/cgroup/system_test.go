@@ -67,7 +67,7 @@ func TestGather(t *testing.T) {
 		t.Errorf("a placed process is in %s", got)
 	}
 	later := waiter(t, root)
-	s.gather()
+	s.moveProcesses()
 	if got := in(t, later); got != root+"/system" {
 		t.Errorf("a later process is in %s", got)
 	}

@@ -22,7 +22,7 @@ func TestCharge(t *testing.T) {
 		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counts twice: encoded and decoded
 		var done []func()
 		charge := func(ctx context.Context, r *api.VersionRequest) error {
-			d, err := l.charge(ctx, r)
+			d, err := l.waitForMemory(ctx, r)
 			if err == nil {
 				done = append(done, d)
 			}
@@ -42,7 +42,7 @@ func TestCharge(t *testing.T) {
 		default:
 		}
 		for range maxCalls {
-			if d, err := l.charge(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinary/3)}); err != nil {
+			if d, err := l.waitForMemory(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinarySize/3)}); err != nil {
 				t.Fatalf("an ordinary request: %v", err)
 			} else {
 				defer d()
@@ -52,7 +52,7 @@ func TestCharge(t *testing.T) {
 		if err := <-waited; err != nil {
 			t.Errorf("after the first is done: %v", err)
 		}
-		late, err := l.admit(ctx, nil)
+		late, err := l.admitCall(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,16 +72,16 @@ func TestAdmit(t *testing.T) {
 	l := newLimits()
 	ctx, cancel := context.WithCancel(t.Context())
 	for range maxCalls {
-		if _, err := l.admit(ctx, nil); err != nil {
+		if _, err := l.admitCall(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.admit(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
+	if _, err := l.admitCall(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a call beyond the limit: %v", err)
 	}
 	cancel()
 	for {
-		if _, err := l.admit(t.Context(), nil); err == nil {
+		if _, err := l.admitCall(t.Context(), nil); err == nil {
 			return
 		}
 		if t.Context().Err() != nil {

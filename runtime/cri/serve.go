@@ -23,7 +23,7 @@ const stopWait = 5 * time.Second
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		done, err := limits.charge(ctx, req)
+		done, err := limits.waitForMemory(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -31,7 +31,7 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 		res, err := handle(ByTool(ctx), req)
 		return res, errgrpc.ToGRPC(err)
 	}
-	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(unary))...)
+	s := grpc.NewServer(append(limits.serverOptions(), grpc.UnaryInterceptor(unary))...)
 	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{}})
 	if images != nil {
 		api.RegisterImageServiceServer(s, imageServer{Images: images})

@@ -20,7 +20,7 @@ const killTimeout = 2 * time.Minute
 // the container's end is recorded. It returns no error if the container does not exist or is not
 // running.
 func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return &api.StopContainerResponse{}, ignoreNotFound(err)
 	}
@@ -67,7 +67,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		} else if !responded {
 			return r.killUnanswered(ctx, s, c)
 		}
-	} else if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
+	} else if err := r.signalContainer(ctx, s, c, unix.SIGKILL); err != nil {
 		return err
 	}
 	select {
@@ -80,10 +80,10 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal sends a signal to the first process of a container. If the container's shim has died, the container is ended as described at
+// signalContainer sends a signal to the first process of a container. If the container's shim has died, the container is ended as described at
 // endWithLostShim.
-func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
-	client, err := r.runner(ctx, s)
+func (r *Runtime) signalContainer(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
+	client, err := r.startRunner(ctx, s)
 	if err == nil {
 		err = client.Kill(ctx, wire.KillRequest{ID: c.rec.ID, Signal: int(sig)})
 	}
@@ -101,7 +101,7 @@ func (r *Runtime) signalWithin(
 ) (responded bool, err error) {
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err = r.signal(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
+	if err = r.signalContainer(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
 		return false, nil
 	}
 	return true, err

@@ -41,8 +41,8 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// notify sends an event about a sandbox, or about one of its containers, to the subscribers.
-func (r *Runtime) notify(sandbox, id string, typ api.ContainerEventType) {
+// notifySubscribers sends an event about a sandbox, or about one of its containers, to the subscribers.
+func (r *Runtime) notifySubscribers(sandbox, id string, typ api.ContainerEventType) {
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
 	r.mu.Unlock()

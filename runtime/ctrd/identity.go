@@ -25,7 +25,7 @@ func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	if tool {
 		kind = "tool's sandbox"
 	}
-	return hash(kind, m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
+	return hashParts(kind, m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
 // containerID derives a container's ID from (sandbox, name, attempt) and the boot. A power cut may
@@ -36,7 +36,7 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	if m.GetName() == "" {
 		return "", errors.New("container configuration has no name")
 	}
-	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
+	return hashParts("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
 // bootName returns a random name for this boot. It stores the name in runDir, together with the kernel's boot ID. If runDir is in memory, a
@@ -59,7 +59,7 @@ func bootName(runDir, id string) (string, error) {
 	return name, nil
 }
 
-func hash(parts ...string) string {
+func hashParts(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])
 }

@@ -57,7 +57,7 @@ func (r *Runtime) makeImageVolumes(
 	if err != nil {
 		return nil, err
 	}
-	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
+	root := filepath.Join(r.bundlePath(c.rec.ID), rootfsDir)
 	covered := slices.Clone(reservedPaths)
 	for _, m := range c.config.GetMounts() {
 		mountPath := path.Join("/", m.GetContainerPath())

@@ -18,7 +18,7 @@ func TestCutShimLog(t *testing.T) {
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.cutLog(&group{name: "1"}, &shim.Client{}) // another client than that of the group, so the call is not repeated
+		s.cutLog(&shimGroup{name: "1"}, &shim.Client{}) // another client than that of the group, so the call is not repeated
 		if st, err := os.Stat(path); err != nil || st.Size() != want {
 			t.Errorf("a log of %d bytes has %v, %v; want %d", size, st.Size(), err, want)
 		}

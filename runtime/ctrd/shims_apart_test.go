@@ -43,12 +43,12 @@ func TestInOtherMounts(t *testing.T) {
 // it.
 func TestJoinApart(t *testing.T) {
 	s := newShims(&Runtime{c: Config{ShimPods: 4}})
-	if name := s.join("old", false); name != "1" {
+	if name := s.assignSandbox("old", false); name != "1" {
 		t.Fatal(name)
 	}
 	s.groups["1"].otherMounts = true
 	for sandbox, want := range map[string]string{"new": "2", "newer": "2", "old": "1"} {
-		if name := s.join(sandbox, false); name != want {
+		if name := s.assignSandbox(sandbox, false); name != want {
 			t.Errorf("%s is in shim %s, want %s", sandbox, name, want)
 		}
 	}

@@ -71,7 +71,7 @@ func TestForgedSocketTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	if got := listeners(table, short); len(got) != 1 || got[fmt.Sprint(inode)] != "7" {
+	if got := parseListeners(table, short); len(got) != 1 || got[fmt.Sprint(inode)] != "7" {
 		t.Fatalf("the table has the sockets %q", got)
 	}
 	r.endShimsWithoutSocket()

@@ -78,7 +78,7 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 // The function left returns the image data that containerd has stored: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
-	ctx := namespaced(context.Background())
+	ctx := withNamespace(context.Background())
 	var out []string
 	check := func(err error) {
 		tb.Helper()
@@ -105,7 +105,7 @@ func left(tb testing.TB, s *Service) []string {
 	for _, i := range st {
 		out = append(out, "download "+i.Ref)
 	}
-	check(s.snapshots().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
+	check(s.snapshotter().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
 		out = append(out, "snapshot "+i.Name)
 		return nil
 	}))

@@ -39,7 +39,7 @@ func imports(t *testing.T, s *Service, data []byte) {
 }
 
 func fuzzService(f *testing.F) *Service {
-	dir := onSmallDisk(f, 4*reserve) // in memory, because a disk would be slow
+	dir := onSmallDisk(f, 4*reservedSpace) // in memory, because a disk would be slow
 	return serviceOn(f, newDaemon(f, dir), dir, func(c *Config) { c.Log = slog.New(slog.DiscardHandler) })
 }
 

@@ -161,7 +161,7 @@ func ociOf(t *testing.T, blob string) []byte {
 // TestDiskFull checks that images are rejected on a nearly full disk and that no part of them is kept. Images are accepted when the disk
 // has free space again.
 func TestDiskFull(t *testing.T) {
-	dir := onSmallDisk(t, reserve+10<<20)
+	dir := onSmallDisk(t, reservedSpace+10<<20)
 	s := serviceOn(t, newDaemon(t, dir), dir, nil)
 	bomb := bombLayer(t, 32<<20)
 	big := imageOf(t, "", layerOf(t, file{name: "data", body: noise(4, 6<<20)}), layerOf(t, file{name: "more", body: noise(5, 6<<20)}))
@@ -196,7 +196,7 @@ func TestHiddenBombs(t *testing.T) {
 		"directories in a name": {",nr_inodes=2000", emptyFiles(t, 20, strings.Repeat("d/", 200)), "no more files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := onSmallDiskWith(t, fmt.Sprintf("size=%d%s", reserve+16<<20, tt.options))
+			dir := onSmallDiskWith(t, fmt.Sprintf("size=%d%s", reservedSpace+16<<20, tt.options))
 			s := serviceOn(t, newDaemon(t, dir), dir, nil)
 			before := free(t, dir)
 			var plain bytes.Buffer

@@ -29,7 +29,7 @@ func TestArchiveImageID(t *testing.T) {
 		if err != nil || st.Image == nil {
 			t.Fatalf("%s: %v, %v", name, st, err)
 		}
-		ctx, done, err := s.withLease(namespaced(t.Context()))
+		ctx, done, err := s.withLease(withNamespace(t.Context()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,16 +110,16 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 // wantFiles checks the files of an image as a container sees them.
 func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gone ...string) {
 	t.Helper()
-	ctx := namespaced(t.Context())
+	ctx := withNamespace(t.Context())
 	r, err := s.Resolve(ctx, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := s.snapshots().View(ctx, t.Name(), r.ChainID)
+	mounts, err := s.snapshotter().View(ctx, t.Name(), r.ChainID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.snapshots().Remove(ctx, t.Name())
+	defer s.snapshotter().Remove(ctx, t.Name())
 	if err := mount.WithReadonlyTempMount(ctx, mounts, func(root string) error {
 		for name, body := range want {
 			b, err := os.ReadFile(filepath.Join(root, name))
@@ -176,7 +176,7 @@ func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
 	first := serviceOn(t, d, dir, nil)
-	ctx, _, err := first.withLease(namespaced(t.Context()))
+	ctx, _, err := first.withLease(withNamespace(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,15 +185,15 @@ func TestForsake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := a.images(ctx)
+	list, err := a.listImages(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := first.choose(ctx, list[0].target, a.read)
+	p, err := first.chooseImage(ctx, list[0].target, a.read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.unpack(ctx, p, 0, a); err != nil {
+	if err := first.unpackLayers(ctx, p, 0, a); err != nil {
 		t.Fatal(err)
 	}
 
@@ -201,7 +201,7 @@ func TestForsake(t *testing.T) {
 	if n := count(left(t, next), "snapshot "); n != 2 {
 		t.Fatalf("%d snapshots are left, want 2", n)
 	}
-	if err := next.dropUnfinished(namespaced(t.Context())); err != nil {
+	if err := next.dropUnfinished(withNamespace(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(t, next); len(got) > 0 {

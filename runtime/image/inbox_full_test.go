@@ -31,7 +31,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, free(t, root).bytes-reserve/2); err != nil {
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, free(t, root).bytes-reservedSpace/2); err != nil {
 		t.Fatal(err)
 	}
 	if x.wait(t, "one:1") {

@@ -26,7 +26,7 @@ func TestKilled(t *testing.T) {
 		return
 	}
 	s := serviceOn(t, openDaemon(t, dir), dir, func(c *Config) { c.CertsDir = os.Getenv(envCerts) })
-	if err := s.dropUnfinished(namespaced(t.Context())); err != nil {
+	if err := s.dropUnfinished(withNamespace(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(os.Getenv(envArchive))

@@ -140,11 +140,11 @@ func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bott
 	t.Helper()
 	dir := t.TempDir()
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	if err := at.begin(ctx); err != nil {
+	defer at.releaseAll()
+	if err := at.waitForTurn(ctx); err != nil {
 		return "", err
 	}
-	_, err := s.extract(ctx, at, bytes.NewReader(layer), []mount.Mount{{Type: "bind", Source: dir}}, bottom)
+	_, err := s.extractLayer(ctx, at, bytes.NewReader(layer), []mount.Mount{{Type: "bind", Source: dir}}, bottom)
 	return dir, err
 }
 
@@ -204,15 +204,15 @@ func TestNamesBehindLinks(t *testing.T) {
 	}
 	s := newService(t, nil)
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	in := &position{Reader: bytes.NewReader(nil)}
-	l := &layerNames{in: in, root: root, disk: root, need: func(n int64) error { return at.needNames(t.Context(), n) }}
-	if err := l.next(&tar.Header{Name: "l", Linkname: deep, Typeflag: tar.TypeSymlink}); err != nil {
+	defer at.releaseAll()
+	in := &positionReader{Reader: bytes.NewReader(nil)}
+	l := &layerNames{in: in, root: root, disk: root, reserveSpace: func(n int64) error { return at.needNames(t.Context(), n) }}
+	if err := l.checkHeader(&tar.Header{Name: "l", Linkname: deep, Typeflag: tar.TypeSymlink}); err != nil {
 		t.Fatal(err)
 	}
 	const most = maxLayerNames / 3600
 	for i := range 2 * most {
-		err := l.next(&tar.Header{Name: fmt.Sprint("l/", i), Linkname: "f", Typeflag: tar.TypeLink})
+		err := l.checkHeader(&tar.Header{Name: fmt.Sprint("l/", i), Linkname: "f", Typeflag: tar.TypeLink})
 		if err == nil {
 			continue
 		}
@@ -239,8 +239,8 @@ func TestEndlessPadding(t *testing.T) {
 	}))
 	s := newService(t, nil)
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
+	defer at.releaseAll()
+	_, err := s.extractLayer(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
 	if err == nil || !strings.Contains(err.Error(), "has data after its end") || read > 1<<20 {
 		t.Errorf("after %d bytes: %v", read, err)
 	}
@@ -311,9 +311,9 @@ func TestZstdFrames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil)
 			at := &allocation{shared: &s.shared}
-			defer at.end()
+			defer at.releaseAll()
 			got, err := func() ([]byte, error) {
-				r, err := decompress(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
+				r, err := newDecompressor(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
 				if err != nil {
 					return nil, err
 				}
@@ -332,7 +332,7 @@ func TestZstdFrames(t *testing.T) {
 			if at.window < tt.window {
 				t.Errorf("the allocated window is %d bytes, want %d", at.window, tt.window)
 			}
-			at.end() // the import needs the same resources
+			at.releaseAll() // the import needs the same resources
 			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, tt.data)), "zstd", nil); err != nil {
 				t.Errorf("import: %v", err)
 			}

@@ -17,7 +17,7 @@ func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(1)
 		long := &allocation{shared: &shared}
-		if err := long.begin(t.Context()); err != nil {
+		if err := long.waitForTurn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(turnTime)
@@ -27,8 +27,8 @@ func TestTurns(t *testing.T) {
 		var short atomic.Bool
 		go func() {
 			p := &allocation{shared: &shared}
-			defer p.end()
-			if err := p.begin(t.Context()); err != nil {
+			defer p.releaseAll()
+			if err := p.waitForTurn(t.Context()); err != nil {
 				t.Error(err)
 			}
 			short.Store(true)
@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 		// The layer keeps its turn until its time share is over.
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error)
-		go func() { second <- (&allocation{shared: &shared}).begin(ctx) }()
+		go func() { second <- (&allocation{shared: &shared}).waitForTurn(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
@@ -53,7 +53,7 @@ func TestTurns(t *testing.T) {
 		if err := <-second; err == nil {
 			t.Error("the cancelled layer had a turn")
 		}
-		long.end()
+		long.releaseAll()
 	})
 }
 
@@ -72,13 +72,13 @@ func TestMemoryClasses(t *testing.T) {
 		for i := range 30 {
 			go func() {
 				p := &allocation{shared: &shared}
-				defer p.end()
+				defer p.releaseAll()
 				check := func(err error) {
 					if err != nil {
 						t.Error(err)
 					}
 				}
-				check(p.begin(t.Context()))
+				check(p.waitForTurn(t.Context()))
 				if i%3 > 0 {
 					check(p.needWindow(t.Context(), someWindow))
 					defer count(&some, &mostSome)()
@@ -102,10 +102,10 @@ func TestMemoryClasses(t *testing.T) {
 			t.Errorf("%d ended; at most %d in the class much, %d in some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
 		last := &allocation{shared: &shared}
-		if err := last.begin(t.Context()); err != nil {
+		if err := last.waitForTurn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		last.end()
+		last.releaseAll()
 	})
 }
 
@@ -121,7 +121,7 @@ func TestDocumentsWait(t *testing.T) {
 		ctx, done := d.withTimeout(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
-		go func() { got <- d.charge(ctx, "", smallDocuments+1) }()
+		go func() { got <- d.chargeBytes(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
 		s.shared.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {

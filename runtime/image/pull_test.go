@@ -165,7 +165,7 @@ func TestPullResumes(t *testing.T) {
 		}
 		d = newDaemon(t, dir)
 		s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
-		if err := s.sweep(namespaced(t.Context())); err != nil {
+		if err := s.sweepLeases(withNamespace(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		hub.set(func(h *server) { h.before, h.cut = nil, nil })
@@ -195,7 +195,7 @@ func TestPullDamagedPartial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.c.Client.ContentStore().Writer(namespaced(t.Context()), content.WithRef("layer-"+layer.String()))
+	w, err := s.c.Client.ContentStore().Writer(withNamespace(t.Context()), content.WithRef("layer-"+layer.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

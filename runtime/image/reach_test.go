@@ -98,7 +98,7 @@ func TestRetryAfterHeader(t *testing.T) {
 func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
-		h := &hosts{down: down.Load}
+		h := &pausedHosts{isUplinkDown: down.Load}
 		silent := registryTransport{roundTripper(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
@@ -162,7 +162,7 @@ func TestPullLocalhost(t *testing.T) {
 	}
 }
 
-func (h *hosts) forget() {
+func (h *pausedHosts) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.paused = nil

@@ -17,7 +17,7 @@ func TestReclaim(t *testing.T) {
 	if _, err := importers["file"](t, s, dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})); err != nil {
 		t.Fatal(err)
 	}
-	ctx := namespaced(t.Context())
+	ctx := withNamespace(t.Context())
 	want := left(t, s)
 	glob := func(pattern string) string {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestReclaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.snapshots().Prepare(leased, "going", ""); err != nil {
+	if _, err := s.snapshotter().Prepare(leased, "going", ""); err != nil {
 		t.Fatal(err)
 	}
 	_, stop, err := s.pullLease(ctx, "r.example/stopped:1")

@@ -294,11 +294,11 @@ func TestRemoveMounted(t *testing.T) {
 			must(t, os.MkdirAll(dir+"/volumes/secret/a", 0o755))
 			must(t, os.MkdirAll(dir+"/subpaths", 0o755))
 			c.mount(host, dir)
-			before, looked := readings, false
-			defer func() { readings = before }()
-			readings = newSharedReading(func() ([]*mountinfo.Info, error) {
+			before, looked := mountReadings, false
+			defer func() { mountReadings = before }()
+			mountReadings = newSharedReading(func() ([]*mountinfo.Info, error) {
 				looked = true
-				return before.from()
+				return before.readMounts()
 			})
 			must(t, RemoveMounted(dir, []string{dir + "/volumes/secret/a", dir + "/volumes/secret/none"}))
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -324,7 +324,7 @@ func TestRemove(t *testing.T) {
 	must(t, os.MkdirAll(dir+"/tree/sub", 0o755))
 	must(t, os.Symlink(dir+"/outside", dir+"/tree/link"))
 	must(t, unix.Mkfifo(dir+"/tree/fifo", 0o600))
-	for i := range 3 * batch {
+	for i := range 3 * batchSize {
 		must(t, os.WriteFile(fmt.Sprint(dir, "/tree/sub/", i), nil, 0o644))
 	}
 	must(t, os.Symlink(dir+"/outside", dir+"/alone"))
@@ -350,7 +350,7 @@ func TestRemove(t *testing.T) {
 // TestRemoveDeep checks that RemoveAll can remove more nested directories than the process may have open files.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // a name that moveUp would use
+	must(t, os.MkdirAll(dir+"/tree/"+removalPrefix+"1", 0o755)) // a name that moveUp would use
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	low := limit

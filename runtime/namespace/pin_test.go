@@ -186,7 +186,7 @@ func TestSysfs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if entries, err := os.ReadDir(filepath.Join(dir, sysfs)); err != nil || len(entries) > 0 {
+		if entries, err := os.ReadDir(filepath.Join(dir, sysfsDir)); err != nil || len(entries) > 0 {
 			t.Errorf("%s: %d entries are visible, %v", name, len(entries), err)
 		}
 		if err := Unpin(dir); err != nil {
@@ -207,10 +207,10 @@ func TestUnpinHalf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandbox")
 	t.Cleanup(func() { Unpin(dir) })
 	for mounted := range 3 {
-		if err := os.MkdirAll(filepath.Join(dir, sysfs), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, sysfsDir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		at := filepath.Join(dir, sysfs)
+		at := filepath.Join(dir, sysfsDir)
 		for _, m := range []struct {
 			source, kind string
 			flags        uintptr

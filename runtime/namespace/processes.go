@@ -49,10 +49,10 @@ func PinProcesses(path string, pid int, still func() error) error {
 }
 
 // UnpinProcesses removes the pin of PinProcesses. A missing pin is not an error.
-func UnpinProcesses(path string) error { return unpin(path) }
+func UnpinProcesses(path string) error { return removePin(path) }
 
-// unpin unmounts and removes a pin.
-func unpin(path string) error {
+// removePin unmounts and removes a pin.
+func removePin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -68,12 +68,12 @@ func unpin(path string) error {
 	return nil
 }
 
-// pins returns the paths of all possible pins in the directory of a sandbox.
-func pins(dir string) (out []string, err error) {
-	for _, f := range flags {
+// pinPaths returns the paths of all possible pins in the directory of a sandbox.
+func pinPaths(dir string) (out []string, err error) {
+	for _, f := range cloneFlags {
 		out = append(out, filepath.Join(dir, f.name))
 	}
-	out = append(out, filepath.Join(dir, sysfs))
+	out = append(out, filepath.Join(dir, sysfsDir))
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("unpin: %w", err)

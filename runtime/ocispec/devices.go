@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices adds the devices in the container's configuration. For a directory, it adds all devices
+// addDevices adds the devices in the container's configuration. For a directory, it adds all devices
 // below the directory. A privileged container also gets all devices of the host. The OCI runtime
 // adds the default devices.
-func devices(in Input, s *specs.Spec) error {
-	privileged := in.security().GetPrivileged()
+func addDevices(in Input, s *specs.Spec) error {
+	privileged := in.securityContext().GetPrivileged()
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
 	for _, d := range in.Container.GetDevices() {
 		found, err := devicesAt(d.GetHostPath(), d.GetContainerPath())

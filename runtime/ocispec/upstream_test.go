@@ -28,7 +28,7 @@ func TestArgsEmptyEntrypoint(t *testing.T) {
 		" x c": {[]string{"", "x"}, []string{"c"}, nil},
 		"":     {[]string{""}, nil, nil},
 	} {
-		got, err := args(&api.ContainerConfig{Args: c.args}, imagespec.ImageConfig{Entrypoint: c.entrypoint, Cmd: c.cmd})
+		got, err := mergeArgs(&api.ContainerConfig{Args: c.args}, imagespec.ImageConfig{Entrypoint: c.entrypoint, Cmd: c.cmd})
 		if strings.Join(got, " ") != want || (err == nil) == (want == "") {
 			t.Errorf("%q: %q, %v", c, got, err)
 		}

@@ -167,11 +167,11 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 // kubelet.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Runtime{state: state{answers: true, at: time.Now()}}
+		r := &Runtime{state: state{isAnswering: true, at: time.Now()}}
 		if r.Ready() != nil {
 			t.Error(r.Ready())
 		}
-		r.state.answers = false
+		r.state.isAnswering = false
 		time.Sleep(downAfter - time.Second)
 		if r.Ready() != nil {
 			t.Error(r.Ready())
@@ -181,12 +181,12 @@ func TestReady(t *testing.T) {
 			t.Error(r.Ready())
 		}
 	})
-	rt, network := conditions(&api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
+	rt, network := readConditions(&api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
 		{Type: api.RuntimeReady, Status: true}, {Type: api.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}}})
 	if rt != nil || network.Error() != "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized" {
 		t.Errorf("%v, %v", rt, network)
 	}
-	if rt, network = conditions(nil); rt == nil || network == nil {
+	if rt, network = readConditions(nil); rt == nil || network == nil {
 		t.Error("a runtime that reports nothing is ready")
 	}
 }
@@ -212,7 +212,7 @@ func TestHangingRuntime(t *testing.T) {
 }
 
 func TestMost(t *testing.T) {
-	c := calls{timeout: time.Minute}
+	c := callTimer{timeout: time.Minute}
 	for _, tt := range []struct {
 		req  any
 		want time.Duration
@@ -243,7 +243,7 @@ func TestPause(t *testing.T) {
 		{follower{changed: now.Add(-2 * recentPeriod), live: true}, compareLater},
 		{follower{changed: now.Add(-2 * recentPeriod)}, compareSeldom},
 	} {
-		if got := tt.f.pause(); got != tt.want {
+		if got := tt.f.nextDelay(); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.f, got, tt.want)
 		}
 	}
@@ -291,7 +291,7 @@ func TestHostileStreams(t *testing.T) {
 		"", "nonsense\r\n\r\n", "HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1:80/\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
 		"HTTP/1.1 101 Switching Protocols\r\nX-Stream-Protocol-Version: v9\r\n\r\n", "HTTP/1.1 101 X\r\n" + strings.Repeat("A: b\r\n", 1<<20),
 	} {
-		if c, err := dial(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
+		if c, err := dialStream(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
 			c.Close()
 			t.Errorf("%.60q was accepted", answer)
 		}
@@ -302,17 +302,17 @@ func FuzzOutcome(f *testing.F) {
 	for _, s := range []string{"", `{"status":"Success"}`, `{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`, "x"} {
 		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, said []byte) { outcome(said) })
+	f.Fuzz(func(t *testing.T, said []byte) { decodeStatus(said) })
 }
 
 func TestOutcome(t *testing.T) {
 	var exit cri.ExitError
-	if err := outcome([]byte(
+	if err := decodeStatus([]byte(
 		`{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)); !errors.As(err,
 		&exit) || exit.Code != 3 {
 		t.Error(err)
 	}
-	if err := outcome([]byte(`{"status":"Success"}`)); err != nil {
+	if err := decodeStatus([]byte(`{"status":"Success"}`)); err != nil {
 		t.Error(err)
 	}
 }

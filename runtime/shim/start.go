@@ -32,14 +32,14 @@ func Start(path, socket string, hidden []string) error {
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}
-	if err := start(path, socket, l, hidden); err != nil {
+	if err := startProcess(path, socket, l, hidden); err != nil {
 		os.Remove(socket)
 		return fmt.Errorf("start shim %s: %w", path, err)
 	}
 	return nil
 }
 
-func start(path, socket string, l *net.UnixListener, hidden []string) error {
+func startProcess(path, socket string, l *net.UnixListener, hidden []string) error {
 	f, err := l.File()
 	if err != nil {
 		return err

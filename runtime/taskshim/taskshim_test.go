@@ -78,14 +78,14 @@ func FuzzParseStart(f *testing.F) {
 func TestOptions(t *testing.T) {
 	oci := wire.OCI{Path: "/usr/bin/crun", Root: "/run/x", Systemd: true}
 	for program, kind := range map[string]string{"/opt/containerd-shim-kata-v2": "io.containerd.kata.v2.options", "/bin/containerd-shim-runsc-v1": "io.containerd.runsc.v1.options"} {
-		any := New(Config{Program: program, ConfigFile: "/etc/its.toml", OCI: oci}).options()
+		any := New(Config{Program: program, ConfigFile: "/etc/its.toml", OCI: oci}).runtimeOptions()
 		var o runtimeoptions.Options
 		if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "runtimeoptions.v1.Options" || o.TypeUrl != kind ||
 			o.ConfigPath != "/etc/its.toml" {
 			t.Errorf("%s: %v, %v", program, any, err)
 		}
 	}
-	any := New(Config{Program: "/bin/containerd-shim-runc-v2", OCI: oci}).options()
+	any := New(Config{Program: "/bin/containerd-shim-runc-v2", OCI: oci}).runtimeOptions()
 	var o options.Options
 	if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "containerd.runc.v1.Options" || o.BinaryName != oci.Path ||
 		o.Root != oci.Root || !o.SystemdCgroup {
@@ -113,7 +113,7 @@ func TestFigures(t *testing.T) {
 	})
 	want := cgroup.Figures{CPU: 5 * time.Second, Memory: 100, WorkingSet: 80, RSS: 40, Swap: 30, PageFaults: 7, MajorFault: 2, PIDs: 3}
 	for kind, value := range map[string][]byte{"io.containerd.cgroups.v1.Metrics": one, "io.containerd.cgroups.v2.Metrics": two} {
-		f, err := figures(kind, value)
+		f, err := decodeFigures(kind, value)
 		if f.At.IsZero() {
 			t.Error(kind, "has no time")
 		}
@@ -121,16 +121,16 @@ func TestFigures(t *testing.T) {
 		if err != nil || f != want {
 			t.Errorf("%s: %+v, %v", kind, f, err)
 		}
-		if _, err := figures(kind, []byte("\xff\xff")); err == nil {
+		if _, err := decodeFigures(kind, []byte("\xff\xff")); err == nil {
 			t.Errorf("%s: invalid metrics are accepted", kind)
 		}
 	}
 	// Values out of range do not overflow.
-	f, err := figures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
+	f, err := decodeFigures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
 	if err != nil || f.CPU < 0 || f.WorkingSet != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if _, err := figures("other", nil); err == nil {
+	if _, err := decodeFigures("other", nil); err == nil {
 		t.Error("metrics of an unknown type are accepted")
 	}
 }
@@ -150,7 +150,7 @@ func TestEvents(t *testing.T) {
 	t.Cleanup(func() { c.Close(); e.Close() })
 	send := func(topic, id string) error {
 		_, err := events.NewTTRPCEventsClient(c).Forward(context.Background(), &events.ForwardRequest{Envelope: &types.Envelope{
-			Topic: topic, Namespace: Namespace, Event: pack(&eventsapi.TaskOOM{ContainerID: id}),
+			Topic: topic, Namespace: Namespace, Event: encodeAny(&eventsapi.TaskOOM{ContainerID: id}),
 		}})
 		return err
 	}

@@ -193,7 +193,7 @@ func TestCopyRemembersLittle(t *testing.T) {
 	c := copier{ctx: t.Context(), top: int(dst.Fd()), room: &room, linked: map[inode]string{}}
 	var st unix.Stat_t
 	must(t, unix.Fstat(int(src.Fd()), &st))
-	must(t, c.directory(src, dst, &st, "", 0))
+	must(t, c.copyDirectory(src, dst, &st, "", 0))
 	if c.names > maxNames || len(c.linked) == 0 || len(c.linked) == 400 {
 		t.Errorf("%d names of %d bytes are stored", len(c.linked), c.names)
 	}

@@ -111,7 +111,7 @@ func (w *world) tried(text string) {
 	if err := w.apply(r, text); err != nil {
 		w.Fatal(err)
 	}
-	if !r.begin(w.Context()) {
+	if !r.beginTrial(w.Context()) {
 		w.Fatal("no trial began")
 	}
 }
@@ -259,7 +259,7 @@ func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {
 		w.tried(text)
-		if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 			w.Fatal(why)
 		}
 	}
@@ -270,10 +270,10 @@ func (w *world) keeps(texts ...string) {
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
-	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.begin(t.Context()) {
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context()) {
 		t.Fatalf("no trial began: %v", err)
 	}
-	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 		t.Fatal(why)
 	}
 	r = w.start(guard.Role{})
@@ -314,7 +314,7 @@ func TestUnfit(t *testing.T) {
 				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
 			}
 			if c := r.Conditions(); c[0].Status != v1.ConditionFalse ||
-				!strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
+				!strings.HasPrefix(c[0].Message, "using configuration "+r.activeConfiguration().Name()+"; ") {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -361,10 +361,10 @@ func TestUnfitOnTrial(t *testing.T) {
 	w.keeps(kubeletHead + "maxPods: 17\n")
 	role, _ := w.start(guard.Role{}).c.Start.fallBack(errors.New("the port is taken"))
 	r := w.start(role)
-	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.begin(t.Context()) {
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context()) {
 		t.Fatal(err)
 	}
-	if r.restart(); len(r.end) != 1 {
+	if r.restartAgent(); len(r.end) != 1 {
 		t.Error("the agent restarts during a trial")
 	}
 	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).fallBack(errors.New("the port is taken"))
@@ -372,7 +372,7 @@ func TestUnfitOnTrial(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r = w.start(role)
-	if r.restart(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+	if r.restartAgent(); r.beginTrial(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
 		t.Error("a trial or an offer was accepted by an agent that is restarting")
 	}
 }
@@ -382,7 +382,7 @@ func TestUnfitOnTrial(t *testing.T) {
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
-	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 		t.Fatal(why)
 	}
 	s := Begin(guard.Role{}, w.args)
@@ -390,7 +390,7 @@ func TestUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.record, s.broken = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
+	s.record, s.recordError = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
 	r := w.open("0.1.0", s, cfg)
 	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); !errors.Is(err, syscall.EMFILE) || r.Show().Assigned != nil || r.Show().Problem == "" {
 		t.Errorf("%v, %+v", err, r.Show())
@@ -407,7 +407,7 @@ func TestPods(t *testing.T) {
 	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
 	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	var f trial.Facts
-	podFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
+	addPodFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
 	if len(f.Pods) != 3 || !f.Pods["a"] || f.Pods["b"] || f.Pods["c"] || len(f.Rejected) != 1 {
 		t.Errorf("%+v", f)
 	}
@@ -450,7 +450,7 @@ func TestVetoed(t *testing.T) {
 			!strings.Contains(s.History[0].Why, "default/a: the trial is repeated without regard to these pods and pressures") {
 			t.Fatalf("%+v", s)
 		}
-		if !r.begin(t.Context()) {
+		if !r.beginTrial(t.Context()) {
 			t.Fatal("no second trial began")
 		}
 		second := w.start(guard.Role{Kind: guard.Trial})

@@ -52,7 +52,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range []struct {
 		desc   *prometheus.Desc
 		config *trial.Configuration
-	}{{assigned, k.assigned()}, {inUse, k.active()}, {knownGood, k.record.Good}} {
+	}{{assigned, k.assignedConfiguration()}, {inUse, k.activeConfiguration()}, {knownGood, k.record.Good}} {
 		from, s := "local", trial.Source{}
 		if !m.config.IsLocal() {
 			s = m.config.Source
@@ -68,7 +68,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, from, s.UID, s.ResourceVersion, key)
 	}
 	bad := 0.0
-	if k.problem() != "" {
+	if k.unusedReason() != "" {
 		bad = 1
 	}
 	ch <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, bad)

@@ -24,7 +24,7 @@ const (
 // the trial will take place.
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
-	good := k.active()
+	good := k.activeConfiguration()
 	p.Left = k.leftVersion(p.Version)
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
@@ -53,7 +53,7 @@ func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch waits := k.record.Assigned; {
-	case k.ending || k.record.Trial != nil:
+	case k.isEnding || k.record.Trial != nil:
 		return ErrBusy
 	case waits != nil && !asked:
 		return errors.New("another configuration or version waits for its trial (islet config show)")
@@ -96,10 +96,10 @@ func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// install replaces the installed program by one that has passed its trial. It does so with a single rename. After the
+// installProgram replaces the installed program by one that has passed its trial. It does so with a single rename. After the
 // rename the installation counts as done, even if the success of the trial is not stored: see isInstalled. If the
 // result is an error, the file was not renamed.
-func (k *Keeper) install(c *trial.Configuration) error {
+func (k *Keeper) installProgram(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
 	}
@@ -113,9 +113,9 @@ func (k *Keeper) install(c *trial.Configuration) error {
 	return nil
 }
 
-// installed reports whether this process runs the program on trial. In that case the program has passed the trial,
+// isInstalled reports whether this process runs the program on trial. In that case the program has passed the trial,
 // but the success could not be stored.
-func installed(c *trial.Configuration, version string) bool {
+func isInstalled(c *trial.Configuration, version string) bool {
 	if c == nil || c.Program == nil || c.Program.Version != version {
 		return false
 	}

@@ -38,7 +38,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 		r.StagedPath() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
-	if !r.begin(w.Context()) {
+	if !r.beginTrial(w.Context()) {
 		w.Fatal("no trial began")
 	}
 	again := (*Restart)(nil)
@@ -66,7 +66,7 @@ func TestProgram(t *testing.T) {
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
 			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
-		if why := child.accept(); why != "" {
+		if why := child.acceptTrial(); why != "" {
 			t.Error(why)
 		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
@@ -103,7 +103,7 @@ func TestProgramFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if why := child.accept(); (why == "") != c.good {
+		if why := child.acceptTrial(); (why == "") != c.good {
 			t.Errorf("%s: %q", name, why)
 		}
 		if err := os.Remove(full); err != nil {
@@ -224,14 +224,14 @@ func TestProgramOlder(t *testing.T) {
 		t.Helper()
 		p := staged(t)
 		r := w.startAs(from, guard.Role{})
-		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.begin(t.Context()) {
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context()) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
-		if r.StagedPath() != p.Path || !r.begin(t.Context()) {
+		if r.StagedPath() != p.Path || !r.beginTrial(t.Context()) {
 			t.Errorf("no second trial began: %+v", r.Show())
 		}
-		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 			t.Error(why)
 		}
 		k := w.startAs("0.2.0", guard.Role{After: true})
@@ -272,7 +272,7 @@ func TestProgramBusy(t *testing.T) {
 	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.StagedPath() != "" || r.CheckOffer(true) != nil {
 		t.Errorf("the last request of an operator: %v, %q", err, r.StagedPath())
 	}
-	r.begin(t.Context())
+	r.beginTrial(t.Context())
 	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
 	}

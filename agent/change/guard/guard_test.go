@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // agent on trial.
 func actor(how string) int {
 	role := TakeRole()
-	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
+	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notifyVariable) != "",
 		role.Outage, role.Pods, role.Why)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch {
@@ -140,7 +140,7 @@ func replace(how string) int {
 func play(t *testing.T, how string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "GUARD_TEST="+how, notify+"=/nowhere")
+	cmd.Env = append(os.Environ(), "GUARD_TEST="+how, notifyVariable+"=/nowhere")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", how, err, out)
@@ -264,9 +264,9 @@ func readAll(r interface{ Read([]byte) (int, error) }) (string, error) {
 
 func TestTakeOfNothing(t *testing.T) {
 	for _, text := range []string{"", "{", `{"kind":7}`} {
-		t.Setenv(variable, text)
+		t.Setenv(roleVariable, text)
 		r := TakeRole()
-		if r.Kind != Agent || r.After || os.Getenv(variable) != "" {
+		if r.Kind != Agent || r.After || os.Getenv(roleVariable) != "" {
 			t.Errorf("%q: %+v", text, r)
 		}
 		r.ReportResult("nobody listens")
@@ -275,5 +275,5 @@ func TestTakeOfNothing(t *testing.T) {
 	if err != nil || string(data) != "{}" {
 		t.Errorf("%s, %v", data, err)
 	}
-	reap(context.Background()) // without a service manager it does nothing
+	reapInherited(context.Background()) // without a service manager it does nothing
 }

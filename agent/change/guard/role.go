@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// variable is the name under which the environment contains the role of a process. TakeRole removes it, so that no
+// roleVariable is the name under which the environment contains the role of a process. TakeRole removes it, so that no
 // other child process inherits the role.
-const variable = "ISLET_GUARD"
+const roleVariable = "ISLET_GUARD"
 
-// notify is the name under which the environment contains the address of systemd's notification socket. Only the main
+// notifyVariable is the name under which the environment contains the address of systemd's notification socket. Only the main
 // process may use the socket.
-const notify = "NOTIFY_SOCKET"
+const notifyVariable = "NOTIFY_SOCKET"
 
 // A Kind says which part a process plays in a trial.
 type Kind string
@@ -50,24 +50,24 @@ type Role struct {
 	UnfitReason string `json:"unfit,omitempty"`
 	Fallbacks   int    `json:"falls,omitempty"`
 
-	notify  string         // path of systemd's socket, for the next role
-	reports *os.File       // for a Trial
-	signals chan os.Signal // for a Guard: signals that request its end
+	notifySocket string         // path of systemd's socket, for the next role
+	reports      *os.File       // for a Trial
+	signals      chan os.Signal // for a Guard: signals that request its end
 }
 
 // TakeRole reads the role of this process from its environment. It is called once, before anything
 // else is started.
 func TakeRole() Role {
 	r := Role{}
-	text := os.Getenv(variable)
-	os.Unsetenv(variable)
+	text := os.Getenv(roleVariable)
+	os.Unsetenv(roleVariable)
 	if text != "" && json.Unmarshal([]byte(text), &r) != nil {
 		r = Role{}
 	}
-	r.notify = os.Getenv(notify)
+	r.notifySocket = os.Getenv(notifyVariable)
 	if r.Kind == Trial {
-		syscall.CloseOnExec(pipe)
-		r.reports = os.NewFile(pipe, "guard")
+		syscall.CloseOnExec(reportFD)
+		r.reports = os.NewFile(reportFD, "guard")
 	}
 	return r
 }
@@ -100,8 +100,8 @@ const (
 	maxBlamed = 500
 )
 
-// pipe is the file descriptor through which a child reports.
-const pipe = 3
+// reportFD is the file descriptor through which a child reports.
+const reportFD = 3
 
 // ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and
 // that the success is stored. ReportResult does nothing in a process that is not on trial.
@@ -118,7 +118,7 @@ func (r *Role) ReportResult(why string) {
 
 // Become replaces this process with one that has another role, but the same PID and arguments. It returns only if
 // that fails.
-func (r *Role) Become(next Role) error { return r.become(program, next) }
+func (r *Role) Become(next Role) error { return r.become(ownProgram, next) }
 
 func (r *Role) become(program string, next Role) error {
 	next.After = true
@@ -126,9 +126,9 @@ func (r *Role) become(program string, next Role) error {
 	if err != nil {
 		return err
 	}
-	env := append(os.Environ(), variable+"="+string(text))
-	if r.notify != "" {
-		env = append(withoutVariable(env, notify), notify+"="+r.notify)
+	env := append(os.Environ(), roleVariable+"="+string(text))
+	if r.notifySocket != "" {
+		env = append(withoutVariable(env, notifyVariable), notifyVariable+"="+r.notifySocket)
 	}
 	if err := syscall.Exec(program, os.Args, env); err != nil {
 		return fmt.Errorf("replace the process: %w", err)
@@ -136,8 +136,8 @@ func (r *Role) become(program string, next Role) error {
 	return nil
 }
 
-// program is a link to the executable of this process. It also works after the executable was replaced on disk.
-const program = "/proc/self/exe"
+// ownProgram is a link to the executable of this process. It also works after the executable was replaced on disk.
+const ownProgram = "/proc/self/exe"
 
 func withoutVariable(env []string, name string) (out []string) {
 	for _, e := range env {

@@ -88,18 +88,18 @@ func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Co
 	if good != nil {
 		c.Kubelet, c.Edge, c.Consent, c.Binding = good.Kubelet, good.Edge, good.Consent, good.Binding
 	}
-	c.ID = c.sum()
+	c.ID = c.contentHash()
 	return c
 }
 
 // New returns a configuration with these documents. Its ID depends only on the documents and the consent.
 func New(kubelet, edge string, consent []string, from Source, now time.Time) *Configuration {
 	c := &Configuration{Kubelet: kubelet, Edge: edge, Consent: slices.Sorted(slices.Values(consent)), Source: from, At: now}
-	c.ID = c.sum()
+	c.ID = c.contentHash()
 	return c
 }
 
-func (c *Configuration) sum() string {
+func (c *Configuration) contentHash() string {
 	if p := c.Program; p != nil {
 		return p.id()
 	}
@@ -191,7 +191,7 @@ type Record struct {
 	Left          string    `json:"leftVersion,omitempty"`
 	History       []Outcome `json:"history,omitempty"` // the newest is the last
 
-	unknown map[string]json.RawMessage // unknown fields, of a newer format
+	unknownFields map[string]json.RawMessage // unknown fields, of a newer format
 }
 
 // EverSent reports whether a configuration was ever sent to the node.
@@ -220,7 +220,7 @@ func (r *Record) Select(forTrial bool) *Configuration {
 	return r.Good
 }
 
-func name(c *Configuration) string {
+func configurationName(c *Configuration) string {
 	if c.IsLocal() {
 		return "local"
 	}

@@ -118,8 +118,8 @@ func TestFile(t *testing.T) {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
 	have, err := Load(dir)
-	r.Format, r.ReadBy, r.unknown = Format, readBy, have.unknown
-	if err != nil || len(have.unknown) > 0 || !reflect.DeepEqual(have, r) {
+	r.Format, r.ReadBy, r.unknownFields = Format, readBy, have.unknownFields
+	if err != nil || len(have.unknownFields) > 0 || !reflect.DeepEqual(have, r) {
 		t.Errorf("read %+v, wrote %+v (%v)", have, r, err)
 	}
 	for what, content := range map[string]string{

@@ -148,7 +148,7 @@ func TestClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := src.release(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
+		if _, err := src.readRelease(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.CloseIdleConnections()

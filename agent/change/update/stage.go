@@ -73,7 +73,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := src.release(ctx)
+	r, err := src.readRelease(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	}
 	archive := filepath.Join(s.Dir, "archive")
 	defer os.Remove(archive)
-	if err := src.archive(ctx, r, archive, tell); err != nil {
+	if err := src.fetchArchive(ctx, r, archive, tell); err != nil {
 		return nil, err
 	}
 	tell.report("unpacking", 0, 0)

@@ -350,7 +350,7 @@ func TestServers(t *testing.T) {
 func TestSilence(t *testing.T) {
 	late := time.AfterFunc(time.Hour, func() {})
 	defer late.Stop()
-	w := &progressReader{Reader: strings.NewReader("x"), late: late}
+	w := &progressReader{Reader: strings.NewReader("x"), silenceTimer: late}
 	if n, err := w.Read(make([]byte, 2)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -363,7 +363,7 @@ func TestSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := src.release(t.Context())
+	r, err := src.readRelease(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("a full disk: %v", err)
 	}
 	var told int64
-	if err := src.archive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
+	if err := src.fetchArchive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
 		if status != "downloading" || current < told || total != r.Size {
 			t.Errorf("%s: %d of %d after %d", status, current, total, told)
 		}
@@ -404,7 +404,7 @@ func TestHeaderBombs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.release(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
+	if _, err := s.readRelease(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
 		t.Errorf("got %v", err)
 	}
 }

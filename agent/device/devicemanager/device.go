@@ -16,8 +16,8 @@ type Device struct {
 	NUMA    []int64
 }
 
-// weight returns the approximate memory of a listed device in bytes.
-func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
+// approximateSize returns the approximate memory of a listed device in bytes.
+func (d *Device) approximateSize() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
 // listedWeight returns the total weight of the devices of all resources except the given resource. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {

@@ -300,7 +300,7 @@ func TestReach(t *testing.T) {
 
 // awaitInstance waits until calls are sent to the instance p.
 func (w *world) awaitInstance(p plugins.Plugin) {
-	for again := time.Tick(5 * time.Millisecond); w.driver(driverName).endpoint != p.Endpoint; {
+	for again := time.Tick(5 * time.Millisecond); w.latestDriver(driverName).endpoint != p.Endpoint; {
 		<-again
 	}
 }

@@ -34,10 +34,10 @@ func TestReleasedTwice(t *testing.T) {
 	w.prepare(a, "")
 	w.prepare(b, "")
 	f.recordedCalls()
-	c := w.find(a, "gpu")
+	c := w.findClaim(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
-		if err := w.release(t.Context(), p.UID, c); err != nil {
+		if err := w.releaseClaim(t.Context(), p.UID, c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestDriverThatHangsUp(t *testing.T) {
 }
 
 func (w *world) isConnected() bool {
-	d := w.driver(driverName)
+	d := w.latestDriver(driverName)
 	w.Manager.mu.Lock()
 	defer w.Manager.mu.Unlock()
 	return d.connected

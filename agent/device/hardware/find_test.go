@@ -18,10 +18,10 @@ func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Pa
 // The method ids returns the IDs of the devices of a class, each with its device nodes.
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
-	nodes, _, f, err := tr.find([]config.DeviceClass{c})
+	nodes, _, f, err := tr.findNodes([]config.DeviceClass{c})
 	tr.requireNoError(err)
 	for _, n := range nodes[0] {
-		f.locate(n)
+		f.locateNode(n)
 	}
 	for _, u := range f.groupUnits(&c, nodes[0], ports) {
 		text := u.id
@@ -78,7 +78,7 @@ func TestMatch(t *testing.T) {
 
 func TestFirstClassWins(t *testing.T) {
 	tr := board(t)
-	nodes, _, _, err := tr.find([]config.DeviceClass{class("gps", paths("/dev/ttyACM0")), class("serial", paths("/dev/ttyA*"))})
+	nodes, _, _, err := tr.findNodes([]config.DeviceClass{class("gps", paths("/dev/ttyACM0")), class("serial", paths("/dev/ttyA*"))})
 	tr.requireNoError(err)
 	if len(nodes[0]) != 1 || len(nodes[1]) != 1 || nodes[1][0].number != char(204, 64) {
 		t.Errorf("%v %v", nodes[0], nodes[1])
@@ -114,11 +114,11 @@ func TestKept(t *testing.T) {
 		{paths("/dev/mem"), "/dev/mem", ""},
 		{paths("/dev/nul*"), "/dev/null", ""},
 	} {
-		nodes, kept, f, err := tr.find([]config.DeviceClass{class("r", c.match)})
+		nodes, kept, f, err := tr.findNodes([]config.DeviceClass{class("r", c.match)})
 		tr.requireNoError(err)
 		given, why := "", ""
 		for _, n := range nodes[0] {
-			f.locate(n)
+			f.locateNode(n)
 			given += n.path
 		}
 		for _, k := range kept {

@@ -80,7 +80,7 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 	b := make([]byte, maxUevent)
 	for {
-		switch e, ok, err := receive(raw, b); {
+		switch e, ok, err := receiveUevent(raw, b); {
 		case errors.Is(err, unix.ENOBUFS): // messages were lost
 			changed()
 		case err != nil:
@@ -91,8 +91,8 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 }
 
-// receive waits for a message. It returns false if the sender of the message is not the kernel.
-func receive(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
+// receiveUevent waits for a message. It returns false if the sender of the message is not the kernel.
+func receiveUevent(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
 	var n int
 	var from unix.Sockaddr
 	var failed error

@@ -89,7 +89,7 @@ func TestForgedUevent(t *testing.T) {
 	}
 	path, b, unbelieved := ask(t), make([]byte, maxUevent), 0
 	for {
-		e, ok, err := receive(raw, b)
+		e, ok, err := receiveUevent(raw, b)
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestLostUevents(t *testing.T) {
 	}
 	b := make([]byte, maxUevent)
 	for {
-		if _, _, err := receive(raw, b); errors.Is(err, unix.ENOBUFS) {
+		if _, _, err := receiveUevent(raw, b); errors.Is(err, unix.ENOBUFS) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

@@ -34,7 +34,7 @@ type unit struct {
 func (f *finder) groupUnits(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
-		who := f.identify(n)
+		who := f.identifyNode(n)
 		key := [2]string{who.id, who.port}
 		switch c.Unit {
 		case unitDevice:
@@ -93,9 +93,9 @@ func (f *finder) nodeMark(n *node) string {
 	return fmt.Sprintf("%s/%d;", n.number, st.Ino)
 }
 
-// slots returns the device IDs of a unit for the Manager: one for each container that may have the unit at the same
+// slotIDs returns the device IDs of a unit for the Manager: one for each container that may have the unit at the same
 // time.
-func slots(id string, shared int) []string {
+func slotIDs(id string, shared int) []string {
 	if shared <= 1 {
 		return []string{id}
 	}

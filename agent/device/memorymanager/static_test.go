@@ -139,7 +139,7 @@ func TestInit(t *testing.T) {
 	take(&pod.Spec.InitContainers[0])
 	take(&pod.Spec.Containers[0])
 	take(&pod.Spec.Containers[1])
-	if n := s.cells(given)[0].free[v1.ResourceMemory]; n != 0 {
+	if n := s.nodeStates(given)[0].free[v1.ResourceMemory]; n != 0 {
 		t.Errorf("%d bytes are free", n)
 	}
 	other := asking("q", 1)

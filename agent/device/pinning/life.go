@@ -31,7 +31,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if !missing {
 		return nil
 	}
-	return m.allocate(ctx, pod)
+	return m.allocateResources(ctx, pod)
 }
 
 // Container sets the CPUs and NUMA nodes in a container's configuration. The CPUs are the container's exclusive CPUs, or
@@ -122,18 +122,18 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.nodes = nodes
 	delete(m.cpuSets, uid)
 	m.mu.Unlock()
-	m.notify()
+	m.notifyChanged()
 	if m.c.OnRelease != nil {
 		m.c.OnRelease()
 	}
 	return nil
 }
 
-// notify updates the metrics and wakes Run, which then reconciles the running containers.
-func (m *Manager) notify() {
+// notifyChanged updates the metrics and wakes Run, which then reconciles the running containers.
+func (m *Manager) notifyChanged() {
 	m.updateGauges()
 	select {
-	case m.wake <- struct{}{}:
+	case m.changeSignal <- struct{}{}:
 	default:
 	}
 }
@@ -179,7 +179,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-m.wake:
+		case <-m.changeSignal:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -211,7 +211,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		want := m.wantedCPUs(key, shared)
 		has, known := m.applied[c.Id]
 		// the last configuration was for this container
-		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() {
+		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.createdAt.UnixNano() {
 			has, known = last.set, true
 			m.applied[c.Id] = has
 			delete(m.configured, key)
@@ -228,7 +228,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	}
 	for key, last := range m.configured {
 		switch {
-		case time.Since(last.at) > startTimeout:
+		case time.Since(last.createdAt) > startTimeout:
 			delete(m.configured, key)
 		case !last.set.Equals(m.wantedCPUs(key, shared)):
 			starting = true

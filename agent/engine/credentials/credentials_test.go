@@ -180,12 +180,12 @@ func TestIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
 		a := &accounts{api: s, meta: memory{}, down: func() bool { return false }}
-		must(t, a.load(t.Context()))
+		must(t, a.loadUIDs(t.Context()))
 		perAccount, perToken := attributes(configv1.ServiceAccountServiceAccountTokenCacheType, true),
 			attributes(configv1.TokenServiceAccountTokenCacheType, false)
 		of := func(pod *v1.Pod, at *configv1.ServiceAccountTokenAttributes) *identity {
 			t.Helper()
-			who, err := a.identify(t.Context(), pod, at)
+			who, err := a.identityFor(t.Context(), pod, at)
 			must(t, err)
 			return who
 		}
@@ -217,15 +217,15 @@ func TestIdentify(t *testing.T) {
 		if who := of(podOf("1", ""), perToken); who.key != "" || who.token != nil || who.from.Kind != "" {
 			t.Error(who)
 		}
-		if _, err := a.identify(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNotApplicable) {
+		if _, err := a.identityFor(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		perAccount.RequiredServiceAccountAnnotationKeys = []string{"role"}
-		if _, err := a.identify(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNotApplicable) {
+		if _, err := a.identityFor(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		a.api = nil
-		if _, err := a.identify(t.Context(), podOf("1", "app"), perToken); err == nil || !strings.Contains(err.Error(), "stands alone") {
+		if _, err := a.identityFor(t.Context(), podOf("1", "app"), perToken); err == nil || !strings.Contains(err.Error(), "stands alone") {
 			t.Error(err)
 		}
 	})
@@ -238,13 +238,13 @@ func TestReferenceOffline(t *testing.T) {
 		s, kept, down := &server{account: metav1.ObjectMeta{UID: "u1"}}, memory{}, false
 		open := func() *accounts {
 			a := &accounts{api: s, meta: kept, down: func() bool { return down }}
-			must(t, a.load(t.Context()))
+			must(t, a.loadUIDs(t.Context()))
 			return a
 		}
 		expect := func(a *accounts, want types.UID, within time.Duration) {
 			t.Helper()
 			began := time.Now()
-			ref, err := a.reference(t.Context(), podOf("1", "app"))
+			ref, err := a.accountReference(t.Context(), podOf("1", "app"))
 			if ref.UID != want || (err == nil) != (want != "") || time.Since(began) > within {
 				t.Error(ref, err, time.Since(began))
 			}
@@ -264,7 +264,7 @@ func TestReferenceOffline(t *testing.T) {
 			t.Error(kept)
 		}
 		for i := range 2 * maxEntries {
-			_, err := a.account(t.Context(), "team", fmt.Sprint(i))
+			_, err := a.getAccount(t.Context(), "team", fmt.Sprint(i))
 			must(t, err)
 		}
 		if len(a.uids) > maxEntries {

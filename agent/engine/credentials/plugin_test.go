@@ -47,7 +47,7 @@ func TestPlugin(t *testing.T) {
 	p := program(t, `{ cat; echo; echo "$@"; echo "$ISLET_OUTER $MINE"; } > `+seen+`
 echo '`+answerOf("Image", "ann")+`'`)
 	p.args, p.env = []string{"get", "a b"}, []string{"MINE=mine"}
-	r, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app", ServiceAccountToken: "ey", ServiceAccountAnnotations: map[string]string{"k": "v"}})
+	r, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app", ServiceAccountToken: "ey", ServiceAccountAnnotations: map[string]string{"k": "v"}})
 	if err != nil || r.Auth["a.example"].Username != "ann" {
 		t.Fatal(r, err)
 	}
@@ -79,7 +79,7 @@ func TestBadPlugin(t *testing.T) {
 		"reads nothing":    {"exec 0<&-; echo '" + answerOf("Registry", "ann") + "'", ""},
 	} {
 		p := program(t, tt.script)
-		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
+		_, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
 		if tt.want == "" && err != nil || tt.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*stderrLimit || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", name, err)
@@ -95,7 +95,7 @@ func TestHangingPlugin(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := p.ask(ctx, credentialv1.CredentialProviderRequest{})
+		_, err := p.callProgram(ctx, credentialv1.CredentialProviderRequest{})
 		ended <- err
 	}()
 	text, err := os.ReadFile(pids) // the plugin is running
@@ -134,7 +134,7 @@ func awaitEnd(t *testing.T, pid int) {
 func TestPluginLeavesChild(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := program(t, "sleep 1000 & echo $! > "+pid+"; echo '"+answerOf("Global", "ann")+"'")
-	if _, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{}); err != nil {
+	if _, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{}); err != nil {
 		t.Error(err)
 	}
 	text, err := os.ReadFile(pid)
@@ -164,7 +164,7 @@ func TestTrusted(t *testing.T) {
 	} {
 		p := program(t, "echo '"+answerOf("Image", "ann")+"'")
 		must(t, tt.do(p.path))
-		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{})
+		_, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v", name, err)
 		}

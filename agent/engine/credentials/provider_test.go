@@ -42,8 +42,8 @@ func (a *fakePlugin) times() int {
 
 func (a *fakePlugin) provider(t *testing.T, keep time.Duration) *provider {
 	p := configv1.CredentialProvider{Name: "acme", MatchImages: []string{"*.example"}, DefaultCacheDuration: &metav1.Duration{Duration: keep}}
-	made := newProvider(t.Context(), &p, plugin{}, newCounts("sha256:0"))
-	made.ask = a.ask
+	made := newProvider(t.Context(), &p, plugin{}, newPluginMetrics("sha256:0"))
+	made.callProgram = a.ask
 	return made
 }
 
@@ -54,7 +54,7 @@ func reply(key credentialv1.PluginCacheKeyType, keep *metav1.Duration, user stri
 func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	t.Helper()
 	var ring keyring.Ring
-	if err := p.obtain(t.Context(), image, who, &ring); err != nil {
+	if err := p.obtainCredentials(t.Context(), image, who, &ring); err != nil {
 		return "error: " + err.Error()
 	}
 	var users []string
@@ -127,7 +127,7 @@ func TestFlights(t *testing.T) {
 		defer stop()
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := p.obtain(soon, "a.example/0", &identity{}, &keyring.Ring{}); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.obtainCredentials(soon, "a.example/0", &identity{}, &keyring.Ring{}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 		})

@@ -100,7 +100,7 @@ func TestProves(t *testing.T) {
 		"bound: the same credential":      {by(app, many...), []store.PullSource{secret("b", "new", "u2", "many7")}, true, false},
 		"bound: a changed one is refused": {by(app, many...), []store.PullSource{secret("a", "s7", "u", "new")}, false, false},
 	} {
-		ok, learned := authorized(app, tt.pulled, tt.has)
+		ok, learned := authorizePod(app, tt.pulled, tt.has)
 		if ok != tt.ok || (learned != nil) != tt.learned {
 			t.Errorf("%s: %v, learned %v", name, ok, learned)
 		}

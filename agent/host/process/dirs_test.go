@@ -37,7 +37,7 @@ func TestLockMarks(t *testing.T) {
 	if err := RemoveRun(d.Run); err == nil || !strings.Contains(err.Error(), "mine") {
 		t.Errorf("removed: %v", err)
 	}
-	if left, err := names(d.Run); err != nil || len(left) != 1 {
+	if left, err := listNames(d.Run); err != nil || len(left) != 1 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 	if err := os.Remove(d.Run + "/mine"); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lastCalls is the maximum time for which running calls may continue when the agent ends.
-const lastCalls = 8 * time.Second
+// callGrace is the maximum time for which running calls may continue when the agent ends.
+const callGrace = 8 * time.Second
 
 // ErrAbandoned means that the function of RunBounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
@@ -26,7 +26,7 @@ func RunBounded(ctx context.Context, run func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(lastCalls):
+	case <-time.After(callGrace):
 		return ErrAbandoned
 	}
 }

@@ -130,9 +130,9 @@ func (d splitHandler) WithGroup(name string) slog.Handler {
 // without a slash matches the file's name without .go. A pattern with n slashes is also compared with the last n
 // directories of the path.
 type files struct {
-	level    *slog.LevelVar // level of all other files
-	patterns []pattern
-	known    sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
+	level        *slog.LevelVar // level of all other files
+	patterns     []pattern
+	cachedLevels sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
 }
 
 type pattern struct {
@@ -150,10 +150,10 @@ func (f *files) isEnabled(level slog.Level) bool {
 }
 
 func (f *files) levelOf(pc uintptr) slog.Level {
-	found, ok := f.known.Load(pc)
+	found, ok := f.cachedLevels.Load(pc)
 	if !ok {
 		frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-		found, _ = f.known.LoadOrStore(pc, f.match(frame.File))
+		found, _ = f.cachedLevels.LoadOrStore(pc, f.matchPattern(frame.File))
 	}
 	if own := found.(*slog.Level); own != nil {
 		return *own
@@ -161,7 +161,7 @@ func (f *files) levelOf(pc uintptr) slog.Level {
 	return f.level.Level()
 }
 
-func (f *files) match(file string) *slog.Level {
+func (f *files) matchPattern(file string) *slog.Level {
 	file = strings.TrimSuffix(file, ".go")
 	for i, p := range f.patterns {
 		name := file

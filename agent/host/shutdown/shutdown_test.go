@@ -48,11 +48,11 @@ func TestPeriods(t *testing.T) {
 func TestGroup(t *testing.T) {
 	periods := []Period{{-5, 0}, {0, 0}, {1000, 0}, {2_000_000_000, 0}}
 	for priority, want := range map[int32]int{-9: 0, -5: 0, -1: 0, 0: 1, 999: 1, 1000: 2, 1_999_999_999: 2, 2_000_000_000: 3, 2_000_001_000: 3} {
-		if got := group(periods, aPod("a", priority)); got != want {
+		if got := periodIndex(periods, aPod("a", priority)); got != want {
 			t.Errorf("priority %d: period %d, want %d", priority, got, want)
 		}
 	}
-	if got := group(periods, &v1.Pod{}); got != 1 {
+	if got := periodIndex(periods, &v1.Pod{}); got != 1 {
 		t.Errorf("a pod without a priority: period %d", got)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// attributes returns the verb of a request, and the node's subresources that the request concerns. The more specific
+// requestAttributes returns the verb of a request, and the node's subresources that the request concerns. The more specific
 // subresource is the first. A permission for any of them allows the request. Paths without a subresource of their own
 // have the subresource proxy.
 //
@@ -13,7 +13,7 @@ import (
 // so that the permission to read the node's API does not include running commands. The API server applies the same rule
 // to the subresources of pods (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#fine-grained-authorization
-func attributes(r *http.Request) (verb string, subresources []string) {
+func requestAttributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {
 	case http.MethodPost:
 		verb = "create"

@@ -14,7 +14,7 @@ func (g *Filter) TLS(base *tls.Config) *tls.Config {
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		offer := c.Clone()
 		offer.GetConfigForClient = nil
-		offer.ClientCAs = g.authorities.currentPool()
+		offer.ClientCAs = g.clientCAs.currentPool()
 		return offer, nil
 	}
 	return c

@@ -79,7 +79,7 @@ func New(c Config) *Describer { return &Describer{c} }
 
 // Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
-	a.explain(s.Troubles)
+	a.addHookReasons(s.Troubles)
 	s.Sources = a.describeSources()
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.RecentNode())
@@ -119,9 +119,9 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 		}
 	}
 	if a.c.Cluster != nil {
-		s.Cluster = a.cluster(s.Now)
+		s.Cluster = a.clusterStatus(s.Now)
 		a.addHeldPods(s)
-		s.Problems = append(s.Problems, a.twin()...)
+		s.Problems = append(s.Problems, a.twinProblem()...)
 		s.Problems = append(s.Problems, a.objectProblems()...)
 	}
 }

@@ -203,10 +203,10 @@ func TestMissedBlind(t *testing.T) {
 	for _, overflow := range []bool{false, true} {
 		for _, removed := range []bool{false, true} {
 			s := newStage(t)
-			r := &reader{set: newSet(s.path), o: Options{Tail: -1}, print: newPrinter(io.Discard, Options{})}
+			r := &reader{files: newLogFiles(s.path), o: Options{Tail: -1}, printer: newPrinter(io.Discard, Options{})}
 			if overflow {
 				var err error
-				if r.watch, err = newWatch(r.set, removals); err != nil {
+				if r.watch, err = newDirWatch(r.files, removals); err != nil {
 					t.Fatal(err)
 				}
 				defer r.watch.close()
@@ -220,7 +220,7 @@ func TestMissedBlind(t *testing.T) {
 				s.remove(s.rotated(1))
 				want = ErrMissed
 			}
-			if moved, err := r.advance(t.Context()); !moved || !errors.Is(err, want) {
+			if moved, err := r.openNextFile(t.Context()); !moved || !errors.Is(err, want) {
 				t.Errorf("overflow %v, removed %v: %v, %v, want %v", overflow, removed, moved, err, want)
 			}
 			r.cur.close()
@@ -231,8 +231,8 @@ func TestMissedBlind(t *testing.T) {
 // TestWatchBound checks that a watch stores a limited number of names of removed files, and reports that its list is
 // incomplete.
 func TestWatchBound(t *testing.T) {
-	s := newSet(filepath.Join(t.TempDir(), "0.log"))
-	w, err := newWatch(s, removals)
+	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
+	w, err := newDirWatch(s, removals)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestWatchBound(t *testing.T) {
 		}
 	}
 	w.catchUp()
-	if _, sure := w.hasMissed("0.log.99999", "", newSet("0.log").hasFile); sure || len(w.removed) > maxRemoved {
-		t.Errorf("sure: %v, of %d names", sure, len(w.removed))
+	if _, sure := w.hasMissed("0.log.99999", "", newLogFiles("0.log").hasFile); sure || len(w.removedNames) > maxRemoved {
+		t.Errorf("sure: %v, of %d names", sure, len(w.removedNames))
 	}
 }

@@ -298,7 +298,7 @@ func TestFollow(t *testing.T) {
 // TestHiddenName checks that the file after the current one is found if the current one is compressed and deleted
 // while it is read, and the file system renames it.
 func TestHiddenName(t *testing.T) {
-	s := newSet(filepath.Join(t.TempDir(), "0.log"))
+	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
 	path := filepath.Join(s.dir, s.base)
 	put(t, path+".1.gz", line(1, "stdout F one"))
 	put(t, path+".2", line(2, "stdout F two"))

@@ -58,7 +58,7 @@ const (
 )
 
 func (p *Page) get(ctx context.Context, path string, into any) error {
-	b, err := p.ask(ctx, path)
+	b, err := p.callAPI(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -68,15 +68,15 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// gather collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods
+// collectDocument collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods
 // are not available, the result is an error.
-func (p *Page) gather(ctx context.Context) (*document, error) {
+func (p *Page) collectDocument(ctx context.Context) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
 	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
-		Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
+		Attention: listProblems(&st), Interval: int(Interval / time.Second), History: p.history.list(),
 		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{}}
 	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // add a current reading
 		if now, err := p.c.Machine.Read(ctx); err == nil {
@@ -164,8 +164,8 @@ func podOf(p *v1.Pod) pod {
 	return out
 }
 
-// attention lists problems, the most severe first.
-func attention(st *api.Status) []string {
+// listProblems lists problems, the most severe first.
+func listProblems(st *api.Status) []string {
 	out := []string{}
 	for _, why := range st.NotReady {
 		out = append(out, "The node is not ready: "+why)

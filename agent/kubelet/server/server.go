@@ -164,12 +164,12 @@ type Kubelet struct {
 // A Server serves the HTTP API. Several listeners may share its handlers.
 type Server struct {
 	Config
-	started time.Time
-	kubelet mux // a kubelet's paths
-	local   mux // a kubelet's paths and islet's own
-	asked   *requests
-	slis    slis
-	counted func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
+	started       time.Time
+	kubelet       mux // a kubelet's paths
+	local         mux // a kubelet's paths and islet's own
+	requestCounts *requests
+	slis          slis
+	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
 
 // Limits of a request. A stream has its own timeouts.
@@ -196,9 +196,9 @@ func New(c Config) (*Server, error) {
 	if c.StreamIdleTimeout == 0 {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
-	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
-	s.counted = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(s.started, append(s.asked.collectors(), c.Collectors...)...)
+	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests()}
+	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
+		return exposition.NewProcess(s.started, append(s.requestCounts.collectors(), c.Collectors...)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {
@@ -231,7 +231,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 // RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function guard, which adds the
 // rejection of unauthorized requests.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
+	return s.serve(ctx, ln, guard(s.countRequests("readwrite", s.kubelet)), c)
 }
 
 // RunReadOnly serves a kubelet's port 10255. It provides metrics and pods without authentication.
@@ -239,7 +239,7 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeOpen(m)
 	s.routeDisabled(m)
-	return s.serve(ctx, ln, s.count("readonly", m), nil)
+	return s.serve(ctx, ln, s.countRequests("readonly", m), nil)
 }
 
 // RunHealthz serves a kubelet's port 10248. It has only the health checks.

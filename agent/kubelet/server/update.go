@@ -26,7 +26,7 @@ func (s *Server) routeUpdate(m mux) {
 
 func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := s.progress(w, r)
+	out := s.newProgress(w, r)
 	out.Flush()
 	defer out.keepAlive()()
 	name := archiveName(q.Get("from"))

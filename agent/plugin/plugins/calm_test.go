@@ -29,14 +29,14 @@ func TestCalm(t *testing.T) {
 			t.Errorf("another plugin waits %s", wait)
 		}
 		time.Sleep(delayReset + time.Second)
-		if wait := r.registrationDelay("flaps"); wait != 0 || len(r.flaps) != 1 {
-			t.Errorf("after some time the plugin waits %s; %d names are stored", wait, len(r.flaps))
+		if wait := r.registrationDelay("flaps"); wait != 0 || len(r.recentRegistrations) != 1 {
+			t.Errorf("after some time the plugin waits %s; %d names are stored", wait, len(r.recentRegistrations))
 		}
 		for i := range 10 * maxSockets {
 			r.registrationDelay(fmt.Sprint(i))
 		}
-		if len(r.flaps) != maxSockets {
-			t.Errorf("%d names are stored", len(r.flaps))
+		if len(r.recentRegistrations) != maxSockets {
+			t.Errorf("%d names are stored", len(r.recentRegistrations))
 		}
 	})
 }

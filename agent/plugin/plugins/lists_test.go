@@ -26,7 +26,7 @@ func TestEachList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, taken := time.Now(), 0
 		err := EachList(t.Context(), &lists{5}, func(*int) error { taken++; return nil })
-		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listEvery {
+		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listInterval {
 			t.Errorf("%d lists were received in %v: %v", taken, took, err)
 		}
 		full := errors.New("full")

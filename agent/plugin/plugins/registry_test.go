@@ -370,8 +370,8 @@ func TestTooMuch(t *testing.T) {
 	for len(w.knownSockets()) < maxSockets { // the scan has found the maximum number of sockets
 	}
 	end()
-	if n := len(w.knownSockets()); n != maxSockets || !w.full {
-		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.full)
+	if n := len(w.knownSockets()); n != maxSockets || !w.overLimits {
+		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.overLimits)
 	}
 	if len(w.dirs) > maxDepth+1 {
 		t.Errorf("watched: %v", w.dirs)

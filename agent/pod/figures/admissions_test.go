@@ -113,19 +113,19 @@ func TestTerminated(t *testing.T) {
 // TestProtected checks that the metrics of protected memory have no series on a node without protected memory.
 func TestProtected(t *testing.T) {
 	w := newWatches()
-	equal(t, values(t, w.least, w.low), map[string]float64{})
+	equal(t, values(t, w.memoryMin, w.memoryLow), map[string]float64{})
 	w.Protected(3, 5)
 	w.Protected(0, 7)
-	equal(t, values(t, w.least, w.low), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
+	equal(t, values(t, w.memoryMin, w.memoryLow), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
 }
 
 // TestRotated checks that the metric of replaced serving certificates has no series before the first replacement.
 func TestRotated(t *testing.T) {
 	w := newWatches()
-	equal(t, values(t, w.rotated), map[string]float64{})
+	equal(t, values(t, w.rotationAge), map[string]float64{})
 	w.Rotated(1)
 	w.Rotated(2)
-	equal(t, values(t, w.rotated), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
+	equal(t, values(t, w.rotationAge), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
 }
 
 // TestDeferredResizes checks that resizes that are no longer deferred are counted by their result.

@@ -88,7 +88,7 @@ func TestPodStart(t *testing.T) {
 		for what, x := range map[string]struct {
 			prometheus.Histogram
 			want float64
-		}{"since seen": {f.seen, 62}, "since created": {f.created, 63}, "of its own": {f.sli, 33}} {
+		}{"since seen": {f.startSinceSeen, 62}, "since created": {f.startSinceCreation, 63}, "of its own": {f.sli, 33}} {
 			var m model.Metric
 			if err := x.Write(&m); err != nil {
 				t.Fatal(err)
@@ -104,13 +104,13 @@ func TestPodStart(t *testing.T) {
 // their own metric.
 func TestSandboxes(t *testing.T) {
 	f := New(operations.New(), false, time.Now())
-	f.sandbox(&v1.Pod{}, nil)
-	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
-	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
+	f.countSandbox(&v1.Pod{}, nil)
+	f.countSandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
+	f.countSandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
 	for name, x := range map[string]struct {
 		prometheus.Counter
 		want float64
-	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.mapped, 2}, "mapped that failed": {f.unmapped, 1}} {
+	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.userNamespaces, 2}, "mapped that failed": {f.userNamespaceErrors, 1}} {
 		var m model.Metric
 		if err := x.Write(&m); err != nil || m.GetCounter().GetValue() != x.want {
 			t.Errorf("%s: %v, not %v: %v", name, m.GetCounter().GetValue(), x.want, err)

@@ -14,7 +14,7 @@ func TestStartup(t *testing.T) {
 	start := func() *Startup {
 		s := newStartup(time.Now())
 		now = 20 * time.Second
-		s.uptime, s.began = func() (time.Duration, bool) { return now, true }, now
+		s.uptime, s.agentStart = func() (time.Duration, bool) { return now, true }, now
 		return s
 	}
 	after := func(d time.Duration, f func()) { now += d * time.Second; f() }
@@ -52,8 +52,8 @@ func TestStartup(t *testing.T) {
 // TestStartupClock: the agent starts after the boot, and before now.
 func TestStartupClock(t *testing.T) {
 	s := newStartup(time.Now().Add(-time.Second))
-	if now, _ := clock.Uptime(); s.began <= 0 || now-s.began < time.Second || now-s.began > time.Minute {
-		t.Errorf("the agent started %v after the boot, now is %v", s.began, now)
+	if now, _ := clock.Uptime(); s.agentStart <= 0 || now-s.agentStart < time.Second || now-s.agentStart > time.Minute {
+		t.Errorf("the agent started %v after the boot, now is %v", s.agentStart, now)
 	}
 }
 

@@ -42,9 +42,9 @@ func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	i.features.WithLabelValues(name, stage).Set(v)
 }
 
-// image counts the image volumes of a container after an attempt to start the container. The result of the attempt is
+// countVolumes counts the image volumes of a container after an attempt to start the container. The result of the attempt is
 // err.
-func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
+func (i *ImageVolumes) countVolumes(pod *v1.Pod, name string, err error) {
 	if pod == nil {
 		return
 	}
@@ -63,9 +63,9 @@ func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
 	}
 	i.requested.Add(n)
 	switch {
-	case err == nil || reason(err) == plan.RunContainerError:
+	case err == nil || problemReason(err) == plan.RunContainerError:
 		i.mounted.Add(n)
-	case reason(err) == plan.CreateContainerError || reason(err) == plan.CreateContainerConfigError:
+	case problemReason(err) == plan.CreateContainerError || problemReason(err) == plan.CreateContainerConfigError:
 		i.failed.Add(n)
 	}
 }

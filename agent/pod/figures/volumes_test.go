@@ -23,9 +23,9 @@ func TestImageVolumes(t *testing.T) {
 	i := newImageVolumes()
 	for _, err := range []error{nil, &worker.Problem{Reason: plan.CreateContainerError}, &worker.Problem{Reason: plan.ErrImagePull}, &worker.Problem{Reason: plan.RunContainerError}, errors.New("other")} {
 		for _, container := range []string{"a", "b", "gone"} {
-			i.image(pod, container, err)
+			i.countVolumes(pod, container, err)
 		}
-		i.image(nil, "a", err)
+		i.countVolumes(nil, "a", err)
 	}
 	for what, x := range map[string]struct {
 		prometheus.Counter

@@ -16,7 +16,7 @@ func TestAllocatable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		has, err := inspect(context.Background(), cfg)
+		has, err := inspectMachine(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,10 +50,10 @@ type Images interface {
 
 // A Reporter provides the facts for the Node object, and records the events of the Node.
 type Reporter struct {
-	c        ReporterConfig
-	identity func() (host.Identity, error)
-	reported map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
-	last     engine          // the last response of the container runtime; only the caller of Facts uses it
+	c                  ReporterConfig
+	identity           func() (host.Identity, error)
+	reportedConditions map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
+	last               engine          // the last response of the container runtime; only the caller of Facts uses it
 
 	mu          sync.Mutex
 	schedulable *bool // whether the Node is schedulable; nil if that is unknown
@@ -61,7 +61,7 @@ type Reporter struct {
 
 // NewReporter returns a Reporter. It reads no files.
 func NewReporter(c ReporterConfig) *Reporter {
-	return &Reporter{c: c, reported: map[string]bool{},
+	return &Reporter{c: c, reportedConditions: map[string]bool{},
 		identity: sync.OnceValues(func() (host.Identity, error) { return host.New(host.Config{}).Identity(context.Background()) })}
 }
 
@@ -80,7 +80,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	if err != nil {
 		return edgenode.Facts{}, err
 	}
-	rt := a.runtime(ctx)
+	rt := a.readRuntime(ctx)
 	now := a.c.Machine.Now()
 	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get its addresses long after it booted
 	f := edgenode.Facts{
@@ -94,7 +94,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 		Declared: declaredFeatures(rt.bindOptions && a.c.Machine.cfg.GateEnabled(config.GateBindOptions)),
 	}
 	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
-	f.Capacity, f.Allocatable = a.c.Machine.resources()
+	f.Capacity, f.Allocatable = a.c.Machine.nodeResources()
 	if swap := a.c.Machine.swap; swap > 0 {
 		f.Info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
 	}
@@ -138,9 +138,9 @@ type engine struct {
 	bindOptions bool // the runtime supports mount options
 }
 
-// runtime returns the data that the container runtime reports. If the container runtime does not respond, the method
+// readRuntime returns the data that the container runtime reports. If the container runtime does not respond, the method
 // returns the last known data, and NotReady reports the failure.
-func (a *Reporter) runtime(ctx context.Context) engine {
+func (a *Reporter) readRuntime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
 		return a.last

@@ -35,7 +35,7 @@ func TestFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has, err := inspect(t.Context(), cfg)
+	has, err := inspectMachine(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

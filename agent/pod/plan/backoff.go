@@ -45,14 +45,14 @@ func CrashDelay(streak uint32, most time.Duration) time.Duration {
 
 // RetryDelay returns the delay after the given number of consecutive failures of an operation.
 // Pulls have their own delays.
-func RetryDelay(n int) time.Duration { return doubling(retryMin, retryMax, n) }
+func RetryDelay(n int) time.Duration { return doubledDelay(retryMin, retryMax, n) }
 
 // SandboxRetryDelay returns the delay after the given number of consecutive failures to run a sandbox. The
 // usual cause is that the pod network is missing until another pod of the node has set it up, so the delay is
 // short.
-func SandboxRetryDelay(n int) time.Duration { return doubling(retryMin, sandboxRetryMax, n) }
+func SandboxRetryDelay(n int) time.Duration { return doubledDelay(retryMin, sandboxRetryMax, n) }
 
-func doubling(first, most time.Duration, n int) time.Duration {
+func doubledDelay(first, most time.Duration, n int) time.Duration {
 	return min(first<<min(max(n-1, 0), 6), most)
 }
 

@@ -121,19 +121,19 @@ func NeedResize(in Input) (all []Container) {
 	return all
 }
 
-// allocate starts Allocate if the wanted spec has resources on which the node has not decided yet.
-func (p *planner) allocate() {
+// startAllocate starts Allocate if the wanted spec has resources on which the node has not decided yet.
+func (p *planner) startAllocate() {
 	if p.Undecided {
-		p.start(Action{Op: Allocate})
+		p.startAction(Action{Op: Allocate})
 	} else {
-		p.cancel(Allocate)
+		p.cancelActions(Allocate)
 	}
 }
 
-// resize starts Resize if running containers do not have their allocated resources. It first waits until the containers
+// startResize starts Resize if running containers do not have their allocated resources. It first waits until the containers
 // that must restart for the resize have stopped. Their resources are then available to other containers. A kubelet does
 // the same.
-func (p *planner) resize(sb Sandbox) {
+func (p *planner) startResize(sb Sandbox) {
 	for subject, f := range p.InFlight {
 		if f.Op == Resize && f.Hash != p.Spec {
 			p.Cancel = append(p.Cancel, subject)
@@ -145,6 +145,6 @@ func (p *planner) resize(sb Sandbox) {
 		}
 	}
 	if p.Unsure || p.Leveled != nil && !p.Leveled.hasValues(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
-		p.start(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
+		p.startAction(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

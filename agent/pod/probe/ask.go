@@ -44,8 +44,8 @@ type answer struct {
 	err     error
 }
 
-// ask makes a call and retries it after an error. A panic is reported as an error of this call.
-func (p *Probes) ask(ctx context.Context, q question) (a answer) {
+// callProbe makes a call and retries it after an error. A panic is reported as an error of this call.
+func (p *Probes) callProbe(ctx context.Context, q question) (a answer) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.cfg.Log.Error("probe panicked", "container", q.target.ID, "panic", r, "stack", string(debug.Stack()))
@@ -63,7 +63,7 @@ func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 func (p *Probes) runProbe(ctx context.Context, q question) answer {
 	switch {
 	case q.spec.Exec != nil:
-		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
+		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expandCommand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
 		if _, exited := errors.AsType[*call.ExitError](err); exited {
 			return answer{verdict: failedVerdict, output: string(out)}
 		}
@@ -109,9 +109,9 @@ func networkAnswer(err error) answer {
 	return answer{verdict: failedVerdict, output: err.Error()}
 }
 
-// expand replaces variables by the values in the container's manifest. The agent does not know the environment of the
+// expandCommand replaces variables by the values in the container's manifest. The agent does not know the environment of the
 // running container.
-func expand(command []string, env []v1.EnvVar) []string {
+func expandCommand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {
 		for _, e := range env {
 			if e.Name == name {
@@ -127,9 +127,9 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event if an answer is an error, a warning or a failure. While the container is still starting
+// recordEvent records an event if an answer is an error, a warning or a failure. While the container is still starting
 // (early), it ignores a failure.
-func (p *Probes) record(c *check, a answer, early bool) {
+func (p *Probes) recordEvent(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {
 	case a.err != nil:

@@ -21,10 +21,10 @@ var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // counts contains the metrics of one check. It uses 80 bytes, while an entry of a vector of histograms uses 2 KiB.
 type counts struct {
-	failed  uint32
-	passed  uint32
-	within  [len(buckets)]uint32 // successful calls by duration
-	seconds float64
+	failed     uint32
+	passed     uint32
+	byDuration [len(buckets)]uint32 // successful calls by duration
+	seconds    float64
 }
 
 func (c *counts) add(v verdict, took time.Duration) {
@@ -35,7 +35,7 @@ func (c *counts) add(v verdict, took time.Duration) {
 	c.passed++
 	c.seconds += took.Seconds()
 	if i := sort.SearchFloat64s(buckets[:], took.Seconds()); i < len(buckets) {
-		c.within[i]++
+		c.byDuration[i]++
 	}
 }
 
@@ -71,7 +71,7 @@ func (p *Probes) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		sum, below := uint64(0), make(map[float64]uint64, len(buckets))
-		for i, n := range s.within {
+		for i, n := range s.byDuration {
 			sum += uint64(n)
 			below[buckets[i]] = sum
 		}

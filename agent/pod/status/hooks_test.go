@@ -80,9 +80,9 @@ func TestEphemeral(t *testing.T) {
 	}{
 		"starts": {plan.Input{Observed: observedWith(running("c", 0))}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating}}},
 		"fails":  {plan.Input{Observed: observedWith(running("c", 0)), Failed: failure}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.CreateContainerError, Message: "why"}}},
-		"runs":   {plan.Input{Observed: observedWith(running("c", 0), running("e", 0))}, v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(t0)}}},
+		"runs":   {plan.Input{Observed: observedWith(running("c", 0), running("e", 0))}, v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(t0)}}},
 		"ended": {plan.Input{Observed: observedWith(running("c", 0), ended("e", 3, 0))}, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: 3, Reason: "Error", StartedAt: *stamp(t0.Add(-time.Second)), FinishedAt: *stamp(t0), ContainerID: "containerd://e"}}},
+			ExitCode: 3, Reason: "Error", StartedAt: *toSeconds(t0.Add(-time.Second)), FinishedAt: *toSeconds(t0), ContainerID: "containerd://e"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.in.Want, tt.in.Now = pod, t0

@@ -52,7 +52,7 @@ func lives() map[string]life {
 	hostly.Spec.HostNetwork = true
 	short := newPod(v1.RestartPolicyNever)
 	short.Spec.ActiveDeadlineSeconds = new(int64(60))
-	ran := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(t0)}}}}}
+	ran := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(t0)}}}}}
 	gone := observedWith()
 	gone.Containers = []plan.Container{{ID: "c", Name: "c", SandboxID: "s", State: plan.Unknown, StartedAt: t0}}
 	noNetwork := map[plan.Key]plan.Failure{{Op: plan.RunSandbox}: {N: 1, Reason: plan.NetworkNotReady, Message: "network is not ready: no CNI configuration", At: t0}}

@@ -108,8 +108,8 @@ type Eviction struct {
 	thresholds      []Threshold
 	transition      time.Duration
 	state           State
-	limits          limits
-	files           files
+	podLimits       podLimits
+	fileCounting    fileCounting
 	terminationLogs terminationLogs
 	roomFailing     bool      // the last measurement failed
 	mutedUntil      time.Time // memory events of the kernel are ignored until this time
@@ -119,11 +119,11 @@ type Eviction struct {
 	podChanged      chan struct{} // capacity 1
 	oomSignal       chan struct{} // capacity 1; receives a value when OutOfMemory is called
 
-	mu         sync.Mutex
-	observed   bool
-	conditions []v1.NodeConditionType
-	lastOOM    time.Time               // when the machine last ran out of memory
-	evictedAt  map[types.UID]time.Time // when each static pod was last evicted
+	mu          sync.Mutex
+	hasMeasured bool
+	conditions  []v1.NodeConditionType
+	lastOOM     time.Time               // when the machine last ran out of memory
+	evictedAt   map[types.UID]time.Time // when each static pod was last evicted
 }
 
 // New validates the configuration. It starts no goroutine.
@@ -152,7 +152,7 @@ func (e *Eviction) Conditions() []v1.NodeConditionType {
 func (e *Eviction) HasMeasured() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.observed
+	return e.hasMeasured
 }
 
 // IsBarred reports whether an evicted pod must not be admitted yet. It must not be admitted while the node has a
@@ -161,7 +161,7 @@ func (e *Eviction) IsBarred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, known := e.evictedAt[uid]
-	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
+	return !e.hasMeasured || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
 // NotifyPodChange wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.

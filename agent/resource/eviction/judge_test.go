@@ -103,7 +103,7 @@ func TestJudge(t *testing.T) {
 // TestJudgeOrder checks that memory comes first, and that a threshold without a measurement is not met.
 func TestJudgeOrder(t *testing.T) {
 	all := []Threshold{}
-	for _, m := range meanings() {
+	for _, m := range signalInfos() {
 		all = append(all, Threshold{Signal: m.signal, Value: Value{Part: .5}})
 	}
 	var s State
@@ -122,13 +122,13 @@ func TestObserve(t *testing.T) {
 		Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}},
 		PIDs: room.Amount{Free: 0, Total: 5},
 	}
-	got := fmt.Sprint(observe(r))
+	got := fmt.Sprint(newObservations(r))
 	for _, want := range []string{"memory.available:{1 2}", "nodefs.available:{3 4}", "pid.available:{0 5}"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s lacks %s", got, want)
 		}
 	}
-	if n := len(observe(r)); n != 3 { // a file system without inodes has no inode signal
+	if n := len(newObservations(r)); n != 3 { // a file system without inodes has no inode signal
 		t.Errorf("%d signals: %s", n, got)
 	}
 }

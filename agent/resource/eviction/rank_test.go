@@ -127,7 +127,7 @@ func TestRankForeign(t *testing.T) {
 		{"nothing runs", []Candidate{{Pod: aPod("waits", "", "", 0)}}, 999 * mib, 0},
 	} {
 		o := Observations{NodeFs: {Free: c.free, Total: 10_000 * mib}}
-		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.target(threshold)); len(got) != c.want {
+		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.targetAmount(threshold)); len(got) != c.want {
 			t.Errorf("%s: %d may go, not %d", c.name, len(got), c.want)
 		}
 	}
@@ -276,7 +276,7 @@ func TestMessage(t *testing.T) {
 	} {
 		got, a := Message(c.c, c.t, o)
 		if got != c.want || a[offendingContainers] != c.containers || a[offendingUsage] != c.usage ||
-			a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.meaning().resource) {
+			a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.signalInfo().resource) {
 			t.Errorf("%q\nnot %q\n%v", got, c.want, a)
 		}
 	}

@@ -58,8 +58,8 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if onDisk(st) > maxTerminationLog {
-			t.Errorf("%s has %d bytes on disk", name, onDisk(st))
+		if diskUse(st) > maxTerminationLog {
+			t.Errorf("%s has %d bytes on disk", name, diskUse(st))
 		}
 		if f, err := os.Open(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
@@ -92,7 +92,7 @@ func TestCutsAsDiskFills(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return onDisk(st) <= maxTerminationLog
+		return diskUse(st) <= maxTerminationLog
 	}
 	fill(t)
 	synctest.Test(t, func(t *testing.T) {

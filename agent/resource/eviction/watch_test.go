@@ -84,9 +84,9 @@ func TestWatchTellsOfUse(t *testing.T) {
 	if w.Coverage() != UseEvents {
 		t.Error("no coverage")
 	}
-	first := w.marks[1]
+	first := w.usageThresholds[1]
 	w.Arm(0, 33<<20)
-	if w.marks[1] != first {
+	if w.usageThresholds[1] != first {
 		t.Error("a new mark was set for a small difference")
 	}
 	end := in(t, dir, "head -c 4m /dev/zero | tail >/dev/null")
@@ -101,7 +101,7 @@ func TestWatchTellsOfUse(t *testing.T) {
 	in(t, dir, "head -c 64m /dev/zero | tail >/dev/null; sleep 60")
 	awaitWake(t, w)
 	w.Arm(0, 0)
-	if w.marks[1].file != nil {
+	if w.usageThresholds[1].file != nil {
 		t.Error("the mark is still set")
 	}
 	w.dirs[1] = dir + "/gone"

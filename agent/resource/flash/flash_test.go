@@ -112,7 +112,7 @@ func FuzzAccount(f *testing.F) {
 			a.add(m, Sample{n(), n(), n(), n(), n()})
 			var sum Written
 			for i, d := range a.Days {
-				sum = sum.sum(d.Written)
+				sum = sum.addTo(d.Written)
 				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.AddDate(0, 0, days).Format(day) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
@@ -252,7 +252,7 @@ func TestRead(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	f := New(Config{Dir: dir, Shims: dir, Pods: "/none", Images: func() uint64 { return 1 << 10 }, Meta: &board{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	before, _ := f.read()
+	before, _ := f.takeSample()
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestRead(t *testing.T) {
 	if err := file.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	after, device := f.read()
+	after, device := f.takeSample()
 	if got := after.Agent - before.Agent; got < 4<<20 {
 		t.Errorf("%d bytes of 4 MiB", got)
 	}

@@ -79,7 +79,7 @@ func TestPods(t *testing.T) {
 	}
 	run("pods/a/2")
 	see("a container is gone", 1023)
-	if n := len(w.below["a"].below); n != 1 {
+	if n := len(w.children["a"].children); n != 1 {
 		t.Errorf("%d containers are kept", n)
 	}
 	if err := os.RemoveAll(filepath.Join(groups, "cpuacct")); err != nil {

@@ -30,13 +30,13 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 // fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
-	if done, err := w.enough(); done || err != nil {
+	if done, err := w.isEnough(); done || err != nil {
 		return errors.Join(failed, err)
 	}
 	_, err := g.remove(ctx, w)
 	if failed != nil {
 		failed = g.reclaimRest(ctx)
-		_, unknown := w.enough() // measures again
+		_, unknown := w.isEnough() // measures again
 		failed = errors.Join(failed, unknown)
 	}
 	return errors.Join(failed, err)
@@ -47,7 +47,7 @@ func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: notEnough})
+	return g.freeSpace(ctx, removal{allUnused: true, minAge: g.c.MinAge, isEnough: notEnough})
 }
 
 // notEnough makes a removal continue until no unused image is left.
@@ -60,7 +60,7 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := agentapi.Pruned{Removed: []agentapi.Image{}, Kept: []agentapi.Kept{}}
-	judged, err := g.remove(ctx, removal{all: true, dry: dry, enough: notEnough})
+	judged, err := g.remove(ctx, removal{allUnused: true, dry: dry, isEnough: notEnough})
 	for _, v := range judged {
 		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
 		if v.RemoveCause != "" {

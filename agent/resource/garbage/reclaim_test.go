@@ -102,7 +102,7 @@ func TestNoClock(t *testing.T) {
 	g := w.garbage(func(c *Config) { c.MaxAge, c.Now = 30*day, func() time.Time { return now } })
 	look := func(want ...int) {
 		t.Helper()
-		if err := g.collect(t.Context()); err != nil {
+		if err := g.collectImages(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.remaining(); !slices.Equal(got, want) {

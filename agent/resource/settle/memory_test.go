@@ -68,7 +68,7 @@ func TestBound(t *testing.T) {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 	t.Setenv("GOMEMLIMIT", "")
-	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) < leastHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
+	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) < minHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 }
@@ -98,7 +98,7 @@ func TestSpare(t *testing.T) {
 	if n := flagged(); n != len(all) || n == 0 {
 		t.Errorf("%d mappings of %d are marked for random access", n, len(all))
 	}
-	if err := advise(unix.MADV_NORMAL); err != nil || flagged() != 0 {
+	if err := advisePages(unix.MADV_NORMAL); err != nil || flagged() != 0 {
 		t.Errorf("%d mappings are still marked (%v)", flagged(), err)
 	}
 }

@@ -29,7 +29,7 @@ func TestSettling(t *testing.T) {
 		ended := make(chan error)
 		s := &Settler{
 			changed: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return news },
-			busy:    func() { busy.Store(true) },
+			onBusy:  func() { busy.Store(true) },
 			free: func() error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -37,9 +37,9 @@ func TestSettling(t *testing.T) {
 				freed = append(freed, time.Since(began))
 				return nil
 			},
-			failed:  func(err error) { t.Error(err) },
-			touched: make(chan struct{}, 1),
-			forget:  func() error { forgot.Add(1); return nil },
+			logFailure: func(err error) { t.Error(err) },
+			taskSignal: make(chan struct{}, 1),
+			forget:     func() error { forgot.Add(1); return nil },
 		}
 		s.TaskRan() // while pods start
 		go func() { ended <- s.Run(ctx) }()

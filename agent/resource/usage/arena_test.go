@@ -34,7 +34,7 @@ func TestArena(t *testing.T) {
 			if again {
 				n.arena.reset()
 			}
-			out := n.pod(t.Context(), p)
+			out := n.podStats(t.Context(), p)
 			check := func() { checkPod(t, i, &out, containers, interfaces) }
 			if again {
 				check()

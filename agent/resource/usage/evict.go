@@ -17,14 +17,14 @@ import (
 // Processes returns the memory use and the number of processes of all pods that have a running container. It does not
 // measure files.
 func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
-	j, err := u.join(ctx, false)
+	j, err := u.joinFigures(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: j}
 	var out []stats.PodStats
 	for _, p := range j.pods {
-		s := n.pod(ctx, p)
+		s := n.podStats(ctx, p)
 		if p.group != nil {
 			s.ProcessStats = &stats.ProcessStats{ProcessCount: &p.group.PIDs}
 		}
@@ -70,7 +70,7 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 		}
 		return found
 	}}
-	out := n.pod(ctx, p)
+	out := n.podStats(ctx, p)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("measure the files of pod %s: %w", spec.UID, err)
 	}

@@ -20,10 +20,10 @@ type gathering struct {
 	abandoned bool // the context of its caller ended, so another caller must repeat it
 }
 
-// join collects the figures once for all callers that have the same sample. If disks is true or a container has no
+// joinFigures collects the figures once for all callers that have the same sample. If disks is true or a container has no
 // cgroup, it also queries the runtime. Counting files may take long. So callers without disks do not wait for callers
 // with disks, and a caller stops waiting when its context ends.
-func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
+func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joinedFigures{disks: disks})
 	}
@@ -91,14 +91,14 @@ func (u *Usage) cacheResult(j *joinedFigures) {
 		return
 	}
 	u.last = j
-	if u.forget != nil {
-		u.forget.Stop()
+	if u.forgetTimer != nil {
+		u.forgetTimer.Stop()
 	}
-	u.forget = time.AfterFunc(maxAge, func() {
+	u.forgetTimer = time.AfterFunc(maxAge, func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if u.last == j {
-			u.last, u.forget = nil, nil
+			u.last, u.forgetTimer = nil, nil
 		}
 	})
 }

@@ -64,7 +64,7 @@ func TestOneLook(t *testing.T) {
 		var got *joinedFigures
 		for _, ctx := range []context.Context{first, t.Context(), impatient} {
 			go func() {
-				j, err := u.join(ctx, true)
+				j, err := u.joinFigures(ctx, true)
 				if ctx == t.Context() {
 					got = j
 				}
@@ -94,7 +94,7 @@ func TestOneLook(t *testing.T) {
 		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
 			t.Errorf("the waiting caller got %v %+v", err, got)
 		}
-		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
+		if j, err := u.joinFigures(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
 			t.Errorf("afterwards: %v, the same measurement: %v, %d running", err, j == got, len(u.gatherings))
 		}
 	})

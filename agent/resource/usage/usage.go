@@ -67,13 +67,13 @@ type Config struct {
 // Usage measures pods and the node. Its methods may be called concurrently.
 type Usage struct {
 	c        Config
-	rates    rates
+	cpuRates cpuRates
 	topology func() (cores, sockets int) // cached
 
-	mu         sync.Mutex     // not locked during a measurement
-	last       *joinedFigures // the last result, for other callers with the same sample
-	forget     *time.Timer
-	gatherings []*gathering // in progress
+	mu          sync.Mutex     // not locked during a measurement
+	last        *joinedFigures // the last result, for other callers with the same sample
+	forgetTimer *time.Timer
+	gatherings  []*gathering // in progress
 }
 
 // New returns a Usage. It makes no measurement.
@@ -214,7 +214,7 @@ func (u *Usage) addReported(ctx context.Context, j *joinedFigures) error {
 	if err != nil {
 		return fmt.Errorf("measure containers: %w", err)
 	}
-	used := u.rates.nanoCores(list.Stats)
+	used := u.cpuRates.nanoCores(list.Stats)
 	for _, s := range list.Stats {
 		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
 			c.reported, c.layer, c.nanoCores = s, s.WritableLayer, used[c.id]

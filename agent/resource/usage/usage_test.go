@@ -306,7 +306,7 @@ func TestNodeMemory(t *testing.T) {
 		n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: &joinedFigures{sample: &sample.Sample{Groups: []sample.Group{
 			{Path: "/", Reading: cgroup.Reading{Details: &cgroup.Details{Figures: cgroup.Figures{Memory: root}}}}}}}}
 		var out stats.NodeStats
-		if err := n.node(t.Context(), &out); err != nil {
+		if err := n.measureNode(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
 		now, err := u.c.Host.Usage(t.Context())

@@ -428,8 +428,8 @@ func TestAdopt(t *testing.T) {
 		t.Error("the volume is not republished after its driver has registered")
 	}
 	all.Wait()
-	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
-		t.Errorf("%d calls with %q", asked, w.uses[u.Path].staged)
+	if asked != 1 || w.published[u.Path].staged != w.StagePath(v) {
+		t.Errorf("%d calls with %q", asked, w.published[u.Path].staged)
 	}
 	w.fails("publish", nil)
 	w.undo(v, u)

@@ -65,7 +65,7 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, recheck: make(chan struct{}, 1)}
+		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, limitSignal: make(chan struct{}, 1)}
 		d.drivers["d"] = n
 		ended, info := make(chan struct{}), &spec.NodeGetInfoResponse{NodeId: "id", MaxVolumesPerNode: 1}
 		ctx, stop := context.WithCancel(t.Context())

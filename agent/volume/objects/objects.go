@@ -252,7 +252,7 @@ func (o *Objects) Run(ctx context.Context) error {
 		for {
 			select {
 			case <-o.dirty.Wake():
-				o.refresh()
+				o.refreshMarked()
 			case <-ctx.Done():
 				return nil
 			}
@@ -261,8 +261,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refresh updates the volumes of pods that were marked, and retries pods that waited for an object.
-func (o *Objects) refresh() {
+// refreshMarked updates the volumes of pods that were marked, and retries pods that waited for an object.
+func (o *Objects) refreshMarked() {
 	for _, uid := range o.dirty.TakeAll() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
 			if err := o.c.Refresh(d.Pod); err != nil {

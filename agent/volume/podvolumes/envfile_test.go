@@ -32,7 +32,7 @@ func TestEnvFile(t *testing.T) {
 	if err := v.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	dir := v.dir(pod, &pod.Spec.Volumes[0], v.kind(&pod.Spec.Volumes[0]))
+	dir := v.volumeDir(pod, &pod.Spec.Volumes[0], v.kindOf(&pod.Spec.Volumes[0]))
 	for name, make := range map[string]func(path string) error{
 		"env":  func(p string) error { return os.WriteFile(p, []byte("A='1'"), 0o600) },
 		"fifo": func(p string) error { return unix.Mkfifo(p, 0o666) },

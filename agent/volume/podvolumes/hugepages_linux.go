@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// hugePages reports whether a medium is memory in huge pages, such as HugePages or HugePages-2Mi.
-func hugePages(m v1.StorageMedium) bool {
+// isHugePages reports whether a medium is memory in huge pages, such as HugePages or HugePages-2Mi.
+func isHugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 

@@ -56,7 +56,7 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var calls atomic.Int32
-		v.open = func(*v1.VolumeMount, string) (*subPathFile, error) {
+		v.openFile = func(*v1.VolumeMount, string) (*subPathFile, error) {
 			calls.Add(1)
 			<-s.unmounted
 			f, err := os.Open(s.dir) // the server may respond at this time

@@ -30,7 +30,7 @@ func TestMemoryNeverSwaps(t *testing.T) {
 		var asked []string
 		var log bytes.Buffer
 		m := newMemory(slog.New(slog.NewTextHandler(&log, nil)))
-		m.swaps = func() ([]byte, error) { return []byte(tt.swaps), nil }
+		m.readSwaps = func() ([]byte, error) { return []byte(tt.swaps), nil }
 		m.mount = func(_, options string) error {
 			asked = append(asked, options)
 			if strings.HasSuffix(options, "noswap") {

@@ -141,11 +141,11 @@ func TestFileOwners(t *testing.T) {
 			}
 			check(tt.off)
 			var err error
-			v, err = New(Config{Root: filepath.Dir(v.pods), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
+			v, err = New(Config{Root: filepath.Dir(v.podsDir), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
 			requireNoError(t, err)
 			requireNoError(t, v.Refresh(p)) // the files of an agent without the gate get their owners
 			check(tt.want)
-			dir := v.dir(p, &p.Spec.Volumes[0], v.kind(&p.Spec.Volumes[0]))
+			dir := v.volumeDir(p, &p.Spec.Volumes[0], v.kindOf(&p.Spec.Volumes[0]))
 			before := hiddenIn(t, dir)
 			requireNoError(t, v.Refresh(p))
 			if after := hiddenIn(t, dir); !slices.Equal(after, before) {

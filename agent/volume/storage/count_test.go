@@ -26,14 +26,14 @@ func (d linkDriver) Publish(_ context.Context, v Volume, _ string, u Use) error 
 	if v.Block {
 		return os.Symlink(d.source, u.Path)
 	}
-	return bind(context.Background(), d.source, u.Path, false, nil)
+	return bindMount(context.Background(), d.source, u.Path, false, nil)
 }
 
 func (linkDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
 		return os.Remove(path)
 	}
-	return unbind(path)
+	return removeBindMount(path)
 }
 
 // TestCount checks that a volume is counted as mounted until its unmount, also if a previous agent has mounted it,
@@ -98,11 +98,11 @@ func TestISCSILabel(t *testing.T) {
 	})
 	requireNoError(t, err)
 	pod := labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")
-	if v, _, err := k.resolve(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "s0:c1" {
+	if v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "s0:c1" {
 		t.Errorf("%+v, %v", v, err)
 	}
 	pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "p", IQN: "iqn"}}
-	if v, _, err := k.resolve(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "" || len(v.MountOptions) != 0 {
+	if v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "" || len(v.MountOptions) != 0 {
 		t.Errorf("inline: %+v, %v", v, err)
 	}
 }

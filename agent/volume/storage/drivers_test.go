@@ -149,7 +149,7 @@ func TestLocalDisk(t *testing.T) {
 	if m, err := mounts.FindTopmost(staged); err != nil || m == nil {
 		t.Errorf("unmounted under a pod: %v", err)
 	}
-	requireNoError(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
+	requireNoError(t, removeBindMount(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
 	requireNoError(t, k.Sweep(t.Context()))
 	if m, err := mounts.FindTopmost(staged); err != nil || m != nil {
 		t.Errorf("mounted for ever: %v", err)
@@ -390,7 +390,7 @@ func TestISCSI(t *testing.T) {
 	staged := d.StagePath(v)
 	requireNoError(t, d.Stage(t.Context(), v, staged, u))
 	requireNoError(t, d.Publish(t.Context(), v, staged, u))
-	if got, err := device(u.Path); err != nil || got != dev {
+	if got, err := resolveDevice(u.Path); err != nil || got != dev {
 		t.Errorf("%s: %v", got, err)
 	}
 	const node = "-m node -p 10.0.0.1:3260 -T iqn.2026-01.example:disk -I default "
@@ -419,7 +419,7 @@ func TestISCSI(t *testing.T) {
 		t.Errorf("%q", calls)
 	}
 	d.admin = func(ctx context.Context, args ...string) (string, error) {
-		return output(ctx, "islet-no-such-program", args...)
+		return programOutput(ctx, "islet-no-such-program", args...)
 	}
 	if err := d.Stage(t.Context(), v, staged, u); err == nil || !strings.Contains(err.Error(), "is not on this host") ||
 		!strings.Contains(err.Error(), "install open-iscsi") {

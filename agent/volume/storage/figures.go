@@ -26,8 +26,8 @@ func newOperationSeconds() *prometheus.HistogramVec {
 		[]string{"volume_plugin", "operation_name", "status", "migrated"})
 }
 
-// observe calls f and records the duration and the result of the call.
-func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) error {
+// observeCall calls f and records the duration and the result of the call.
+func (k *Mounter) observeCall(operation, plugin string, v Volume, f func() error) error {
 	begin := time.Now()
 	err := f()
 	status := "success"
@@ -44,7 +44,7 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 // PluginState returns the name of the volume's plugin and whether the volume is mounted for the pod. The name
 // is empty if the volume cannot be resolved yet. PluginState never blocks.
 func (k *Mounter) PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
-	v, d, err := k.resolve(pod, vol)
+	v, d, err := k.resolveVolume(pod, vol)
 	if err != nil {
 		return "", false
 	}

@@ -65,7 +65,7 @@ func (d *labelDisk) Publish(_ context.Context, _ Volume, staged string, u Use) e
 }
 
 func (d *labelDisk) Unpublish(_ context.Context, _ Volume, _ types.UID, path string) error {
-	return unbind(path)
+	return removeBindMount(path)
 }
 
 // A labelNode is a node with SELinux and a volume of a labelDisk.
@@ -285,7 +285,7 @@ func TestLabelOfAMountedVolume(t *testing.T) {
 	if got := n.setUp(p); got != "relabel" {
 		t.Errorf("then %s", got)
 	}
-	v, d, err := n.resolve(p, &p.Spec.Volumes[0])
+	v, d, err := n.resolveVolume(p, &p.Spec.Volumes[0])
 	requireNoError(t, err)
 	requireNoError(t, unix.Unmount(n.volumePath(p, v, d), 0)) // a reboot
 	n.disk.label = "-"

@@ -88,7 +88,7 @@ func TestLabel(t *testing.T) {
 			cfg.Drivers = []Driver{d}
 			k, err := New(t.Context(), cfg)
 			requireNoError(t, err)
-			v, _, err := k.resolve(pod, &pod.Spec.Volumes[0])
+			v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0])
 			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Fatalf("%v, not %q", err, c.fails)
 			}

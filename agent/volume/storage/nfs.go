@@ -26,7 +26,7 @@ type nfs struct {
 }
 
 func newNFS() nfs {
-	return nfs{mount: mount, unmount: func(ctx context.Context, path string) error { return unmountRemote(ctx, path, umountTime) }}
+	return nfs{mount: runMount, unmount: func(ctx context.Context, path string) error { return unmountRemote(ctx, path, umountTime) }}
 }
 
 func (nfs) Plugin() string                           { return "kubernetes.io/nfs" }

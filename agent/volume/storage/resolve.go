@@ -17,9 +17,9 @@ import (
 // errNoServer is the error for a claim on a node without a control plane.
 var errNoServer = errors.New("this node has no API server")
 
-// resolve determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
+// resolveVolume determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
-func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
+func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	v, err := k.findVolume(pod, vol)
 	if err != nil {
 		return Volume{}, nil, resolveError(vol, err)

@@ -44,7 +44,7 @@ func Client(limit int, memory int64, dial func(context.Context, string) (net.Con
 			if err != nil {
 				return nil, err
 			}
-			return in.conn(c), nil
+			return in.wrapConn(c), nil
 		}),
 		grpc.WithChainUnaryInterceptor(func(
 			ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,
@@ -83,7 +83,7 @@ func (in *ReceiveLimit) release() {
 	in.inUse = nil
 }
 
-func (in *ReceiveLimit) conn(c net.Conn) net.Conn {
+func (in *ReceiveLimit) wrapConn(c net.Conn) net.Conn {
 	out := &conn{Conn: c, in: in, incomplete: map[uint32]*message{}}
 	out.ctx, out.cancel = context.WithCancelCause(context.Background())
 	return out

@@ -155,7 +155,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(&net.UnixConn{}).(*conn)
+		c := in.wrapConn(&net.UnixConn{}).(*conn)
 		message := partOfMessage(1<<20, 1<<20)
 		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
 		for i := range 8 {
@@ -197,7 +197,7 @@ func TestFollow(t *testing.T) {
 		frame(dataFrame, 0, 11, prefix) + frame(headFrame, endsStream, 11, "trailers") + frame(dataFrame, hasPadding, 9, "\xff")
 	for _, size := range []int{1, 2, 7, 1000, len(text)} {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(&net.UnixConn{}).(*conn)
+		c := in.wrapConn(&net.UnixConn{}).(*conn)
 		for rest := []byte(text); len(rest) > 0; {
 			part := rest[:min(size, len(rest))]
 			rest = rest[len(part):]
@@ -218,7 +218,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal("a share is not given back")
 		}
 	}
-	c := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn)
+	c := (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn)
 	for i := range uint32(2 * maxIncomplete) {
 		for rest := []byte(frame(dataFrame, 0, 2*i+1, "x")); len(rest) > 0; {
 			n, err := c.parse(rest)

@@ -124,7 +124,7 @@ func TestResets(t *testing.T) {
 		frame(resetFrame, 1, "1234") + frame(dataFrame, 3, "data") + frame(resetFrame, 3, "1234")
 	for size := 1; size <= len(text); size++ {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(nil).(*conn)
+		c := in.wrapConn(nil).(*conn)
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
 			c.parseSent([]byte(rest[:n]))

@@ -11,7 +11,7 @@ import (
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.free == poolSize && len(p.held)+len(p.queue) == 0
+	return p.free == poolSize && len(p.heldShares)+len(p.queue) == 0
 }
 
 // TestSlowPeers checks peers that stall with large messages, repeatedly over new connections. They delay another peer by at most the
@@ -23,7 +23,7 @@ func TestSlowPeers(t *testing.T) {
 			slow[i] = &ReceiveLimit{limit: most}
 		}
 		began := time.Now()
-		alone := slow[0].conn(&net.UnixConn{}).(*conn)
+		alone := slow[0].wrapConn(&net.UnixConn{}).(*conn)
 		if err := alone.waitForShare(&message{}, most); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestSlowPeers(t *testing.T) {
 		least := (&share{size: most}).minTime()
 		for round := range 5 {
 			for _, in := range slow {
-				c := in.conn(&net.UnixConn{}).(*conn)
+				c := in.wrapConn(&net.UnixConn{}).(*conn)
 				go func() { _ = c.waitForShare(&message{}, most) }()
 			}
 			synctest.Wait()
@@ -46,7 +46,7 @@ func TestSlowPeers(t *testing.T) {
 				continue
 			}
 			asked := time.Now()
-			c, m := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
+			c, m := (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn), &message{}
 			if err := c.waitForShare(m, maxSmall+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
@@ -64,7 +64,7 @@ func TestSlowPeers(t *testing.T) {
 // TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := func() *conn { return (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn) }
+		open := func() *conn { return (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
 		if err := first.waitForShare(m, poolSize-most); err != nil {

@@ -253,12 +253,12 @@ func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte(`{"cniVersion": "1.0.0", "name": "n", "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 70000}], "mac": "x", "ips": ["::"]},
 		"prevResult": {"cniVersion": "1.0.0", "ips": [{"interface": 5, "address": "10.0.0.2/24"}]}}`), "")
 	f.Fuzz(func(t *testing.T, conf []byte, args string) {
-		c, err := decode("any", &Request{Args: &skel.CmdArgs{StdinData: conf, Args: args, ContainerID: "c", IfName: "eth0"}})
+		c, err := decodeCall("any", &Request{Args: &skel.CmdArgs{StdinData: conf, Args: args, ContainerID: "c", IfName: "eth0"}})
 		if err != nil {
 			return
 		}
-		_, _ = c.bridge()
-		if p, err := c.pool(); err == nil {
+		_, _ = c.parseBridgeConf()
+		if p, err := c.parsePool(); err == nil {
 			for _, set := range p.sets {
 				at, addr := set.nextAfter(0, netip.Addr{})
 				for range 3 {
@@ -270,7 +270,7 @@ func FuzzConfiguration(f *testing.F) {
 			}
 		}
 		if previous, err := c.previousResult(); err == nil && previous != nil {
-			_, _, _ = c.ports(previous)
+			_, _, _ = c.hostPorts(previous)
 		}
 	})
 }

@@ -33,16 +33,16 @@ func TestOwnLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := content(); strings.Count(got, "\n") != burst {
+	if got := content(); strings.Count(got, "\n") != burstLines {
 		t.Errorf("%d lines of 10,000", strings.Count(got, "\n"))
 	}
 	now = now.Add(time.Minute)
 	fmt.Fprintln(l, "later")
-	if got := content(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burst)) {
+	if got := content(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burstLines)) {
 		t.Errorf("after a minute: %s", got)
 	}
 	for i := range 5000 { // a day of long lines
-		now = now.Add(pause)
+		now = now.Add(linePause)
 		if _, err := fmt.Fprintln(l, i, strings.Repeat("x", 2*maxOwnLine)); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func Open(path string, o Options) (*Log, error) {
 	}
 	o.MaxSize = max(cmp.Or(o.MaxSize, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
 	l := &Log{path: path, o: o, pace: rotationPace{last: o.Now()}}
-	l.root, l.rest = split(path)
+	l.root, l.rest = splitPath(path)
 	if err := l.makeDir(); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
@@ -75,10 +75,10 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// split splits the path of a log into root and rest. For
+// splitPath splits the path of a log into root and rest. For
 // <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. For other paths, root is the
 // parent directory.
-func split(path string) (root, rest string) {
+func splitPath(path string) (root, rest string) {
 	root, rest = filepath.Split(filepath.Clean(path))
 	container := filepath.Dir(root + "x")
 	pod := filepath.Dir(container)

@@ -178,7 +178,7 @@ func TestRemovedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !flood {
-				now = now.Add(retry)
+				now = now.Add(retryDelay)
 			}
 			for range lines {
 				if _, err := s.Write([]byte("after\n")); err != nil {

@@ -32,7 +32,7 @@ func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 }
 
 // The function attached returns streams with one attached client. The connection theirs is the client's end.
-func attached(end bool) (s *streams, c *client, theirs net.Conn) {
+func attached(end bool) (s *containerStreams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
 	c = newClient(ours, wire.AttachRequest{Stdout: true, End: end})
@@ -51,13 +51,13 @@ func TestStoppingReader(t *testing.T) {
 		go func() {
 			defer close(done)
 			for chunk := range chunks(want) {
-				s.broadcast(wire.StreamStdout, chunk)
+				s.sendToClients(wire.StreamStdout, chunk)
 				written.Add(int64(len(chunk)))
 			}
-			s.finish(time.Second)
+			s.finishOutput(time.Second)
 		}()
 		time.Sleep(readTimeout - time.Second)
-		if n := written.Load(); n > queued+16<<10 {
+		if n := written.Load(); n > maxQueued+16<<10 {
 			t.Errorf("%d bytes are queued", n)
 		}
 		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
@@ -95,7 +95,7 @@ func TestLostReader(t *testing.T) {
 		began := time.Now()
 		want := strings.Repeat("x", 1<<20)
 		for chunk := range chunks(want) {
-			s.broadcast(wire.StreamStdout, chunk)
+			s.sendToClients(wire.StreamStdout, chunk)
 		}
 		if took := time.Since(began); took != readTimeout {
 			t.Errorf("the container was blocked for %v", took)
@@ -105,7 +105,7 @@ func TestLostReader(t *testing.T) {
 			t.Errorf("%d bytes, end %q %v", len(out), end, hasEnd)
 		}
 		<-c.disconnected
-		s.broadcast(wire.StreamStdout, []byte("x")) // does not block
+		s.sendToClients(wire.StreamStdout, []byte("x")) // does not block
 	})
 }
 
@@ -118,9 +118,9 @@ func TestEndWithSlowReader(t *testing.T) {
 		began := time.Now()
 		close(s.ended)
 		for chunk := range chunks(want) {
-			s.broadcast(wire.StreamStdout, chunk)
+			s.sendToClients(wire.StreamStdout, chunk)
 		}
-		c.finish()
+		c.finishOutput()
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the end took %v", took)
 		}
@@ -139,7 +139,7 @@ func TestVanishingReader(t *testing.T) {
 		began := time.Now()
 		go func() { time.Sleep(time.Minute); theirs.Close() }()
 		for range 100 {
-			s.broadcast(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
+			s.sendToClients(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the container was blocked for %v", took)
@@ -148,7 +148,7 @@ func TestVanishingReader(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s, _, theirs := attached(false)
-		go func() { s.broadcast(wire.StreamStdout, []byte("old")); s.finish(time.Second) }()
+		go func() { s.sendToClients(wire.StreamStdout, []byte("old")); s.finishOutput(time.Second) }()
 		if out, _, hasEnd := received(t, theirs); out != "old" || hasEnd {
 			t.Errorf("got %q, hasEnd %v", out, hasEnd)
 		}

@@ -111,7 +111,7 @@ func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err err
 		mounted = append(mounted, target)
 	}
 	pins := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(h.root.Fd())) + m.Pins
-	if err := relink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
+	if err := replaceSymlink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
 		unmount()
 		return nil, err
 	}
@@ -122,16 +122,16 @@ func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err err
 func restoreLinks(bundle string, m wire.Mounts) error {
 	for link, source := range m.Borrow {
 		if target := filepath.Join(bundle, link); source != target {
-			if err := relink(source, target); err != nil {
+			if err := replaceSymlink(source, target); err != nil {
 				return err
 			}
 		}
 	}
-	return relink(m.Pins, filepath.Join(bundle, wire.PinsLink))
+	return replaceSymlink(m.Pins, filepath.Join(bundle, wire.PinsLink))
 }
 
-// relink creates a symbolic link at path. It replaces an existing link, file or empty directory.
-func relink(to, path string) error {
+// replaceSymlink creates a symbolic link at path. It replaces an existing link, file or empty directory.
+func replaceSymlink(to, path string) error {
 	if at, err := os.Readlink(path); err == nil && at == to {
 		return nil
 	}

@@ -26,10 +26,10 @@ func copyProgram(t *testing.T, name, path string) {
 	}
 }
 
-func protected(t *testing.T, p programs, path string) (*exec.Cmd, bool) {
+func protected(t *testing.T, p openedPrograms, path string) (*exec.Cmd, bool) {
 	t.Helper()
 	cmd := exec.Command(path)
-	p.protect(cmd)
+	p.protectCommand(cmd)
 	return cmd, cmd.Path != path
 }
 
@@ -39,7 +39,7 @@ func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	path, p := filepath.Join(t.TempDir(), crun), programs{}
+	path, p := filepath.Join(t.TempDir(), crunName), openedPrograms{}
 	copyProgram(t, "true", path)
 	for range 2 {
 		cmd, ok := protected(t, p, path)
@@ -80,8 +80,8 @@ func TestProtect(t *testing.T) {
 
 // TestProtectOthers checks that scripts and other OCI runtimes are started by their own path.
 func TestProtectOthers(t *testing.T) {
-	dir, p := t.TempDir(), programs{}
-	script, other := filepath.Join(dir, crun), filepath.Join(dir, "runc")
+	dir, p := t.TempDir(), openedPrograms{}
+	script, other := filepath.Join(dir, crunName), filepath.Join(dir, "runc")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

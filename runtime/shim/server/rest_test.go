@@ -23,7 +23,7 @@ func TestRest(t *testing.T) {
 		ended := time.Time{}
 		s.stop = func() { ended = time.Now() }
 		before := forcedGCs()
-		go s.expire(ctx)
+		go s.endWhenIdle(ctx)
 		after := func(d time.Duration, want uint32) {
 			t.Helper()
 			time.Sleep(d)

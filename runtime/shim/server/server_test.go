@@ -30,7 +30,7 @@ func TestLeave(t *testing.T) {
 	s := New(slog.New(slog.DiscardHandler), nil)
 	ended := make(chan error)
 	go func() { ended <- s.Run(context.Background(), l) }()
-	c, err := s.run(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})
+	c, err := s.runContainer(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestEndedEarly(t *testing.T) {
 	done := make(chan error, 1)
 	started := make(chan int, 1)
 	go func() {
-		done <- r.command(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
+		done <- r.runCommand(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
 	}()
 	if err := unix.Waitid(unix.P_PID, <-started, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)

@@ -149,17 +149,17 @@ func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // Put adds or replaces a pod by its UID.
 func (n *Node) Put(pod *v1.Pod) {
-	n.change(func() {
+	n.changePods(func() {
 		n.pods = append(slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == pod.UID }), pod)
 	})
 }
 
 // Remove removes a pod.
 func (n *Node) Remove(uid types.UID) {
-	n.change(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
+	n.changePods(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
 }
 
-func (n *Node) change(f func()) {
+func (n *Node) changePods(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
@@ -202,7 +202,7 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 		n.Remove(uid)
 		return nil
 	}
-	n.change(func() {
+	n.changePods(func() {
 		if i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
 			pod, now := n.pods[i].DeepCopy(), metav1.Now()
 			pod.DeletionTimestamp = &now
@@ -283,7 +283,7 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 // Replace restarts a container. The new container has the ID POD-CONTAINER-2. The status has the former
 // container as LastTerminationState. Concurrent calls for containers of the same pod are safe.
 func (n *Node) Replace(pod, container string) {
-	n.change(func() {
+	n.changePods(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })
 		p := n.pods[i].DeepCopy()
 		for i := range p.Status.ContainerStatuses {

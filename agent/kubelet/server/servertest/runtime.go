@@ -100,7 +100,7 @@ func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest
 	defer r.mu.Unlock()
 	out := &api.ListContainersResponse{}
 	for _, c := range r.containers {
-		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !labelled(c.Labels, q.GetFilter().GetLabelSelector()) {
+		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !hasLabels(c.Labels, q.GetFilter().GetLabelSelector()) {
 			continue
 		}
 		out.Containers = append(out.Containers, &api.Container{Id: c.Id, Labels: c.Labels, State: c.State})
@@ -108,7 +108,7 @@ func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest
 	return out, nil
 }
 
-func labelled(has, want map[string]string) bool {
+func hasLabels(has, want map[string]string) bool {
 	for k, v := range want {
 		if has[k] != v {
 			return false

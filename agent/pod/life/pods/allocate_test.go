@@ -75,7 +75,7 @@ func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 		w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: true, Pending: got.Pending, Now: time.Now(), Sizes: map[string]plan.Size{"c": {Resources: plan.Resources{Shares: shares}}},
 			Observed: plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}, Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running, Resources: has}}}}
 		w.mu.Unlock()
-		w.refresh(uid)
+		w.refreshStatus(uid)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.checkEvents(t)
 
 	w.inputs["b"] = plan.Input{Want: w.inputs["b"].Want, Admitted: true, End: &plan.End{Reason: "Evicted"}} // the pod is evicted
-	w.refresh("b")
+	w.refreshStatus("b")
 	if w.poked["a"] == 0 {
 		t.Error("the waiting pod was not notified")
 	}
@@ -249,7 +249,7 @@ func TestResizeError(t *testing.T) {
 		w.mu.Lock()
 		w.inputs["a"] = in
 		w.mu.Unlock()
-		w.refresh("a")
+		w.refreshStatus("a")
 	}
 	w.checkEvents(t, "Warning a ResizeError", "Warning a ResizeError")
 	w.sync(t, false, "a")

@@ -59,7 +59,7 @@ func TestEvicts(t *testing.T) {
 		t.Error("cleared while containers exist")
 	}
 	w.inputs["p"] = in
-	w.refresh("p")
+	w.refreshStatus("p")
 	w.checkEvicted(t)
 	if s := w.Status("p"); !w.ResourcesReleased("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
 		s.ContainerStatuses[0].State.Terminated.ExitCode != 137 {

@@ -22,8 +22,8 @@ func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 		w.setPods(t, desired.API, pod, aPod("plain", "1", 0))
 		for _, p := range w.desired.List() {
 			w.inputs[p.Pod.UID] = plan.Input{Want: p.Pod, Admitted: admitted, Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Running}}}}
-			w.refresh(p.Pod.UID)
-			w.refresh(p.Pod.UID)
+			w.refreshStatus(p.Pod.UID)
+			w.refreshStatus(p.Pod.UID)
 		}
 	}
 	shown(pod, false)

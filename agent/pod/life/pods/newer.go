@@ -56,7 +56,7 @@ func (p *Pods) Find(uid types.UID) *v1.Pod {
 // not ready.
 func withVerifiedStatus(d desired.Pod, s state) *v1.Pod {
 	pod := withStatus(d, s)
-	if s.seen != nil {
+	if s.computedFor != nil {
 		return pod
 	}
 	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })

@@ -20,7 +20,7 @@ func (w *world) inspect(uid types.UID) {
 		Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running}},
 	}, Health: map[string]plan.Health{"1": {Started: true, Ready: true}}}
 	w.mu.Unlock()
-	w.refresh(got.Pod.UID)
+	w.refreshStatus(got.Pod.UID)
 }
 
 func isReady(pod *v1.Pod) v1.ConditionStatus {
@@ -59,7 +59,7 @@ func TestNewer(t *testing.T) {
 		t.Error("the watchers are not woken by a status")
 	}
 	expect("a runs", "a")
-	w.refresh("a")
+	w.refreshStatus("a")
 	expect("another round without a change")
 
 	labelled := aPod("a", "1", 0)

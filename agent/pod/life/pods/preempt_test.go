@@ -38,7 +38,7 @@ func (w *world) showState(t *testing.T, uid types.UID, state plan.State) {
 	w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: got.Admitted, End: got.End, Now: time.Now(),
 		Observed: plan.Observed{Containers: []plan.Container{{ID: "1", Name: "c", State: state, ExitCode: 137}}}}
 	w.mu.Unlock()
-	w.refresh(uid)
+	w.refreshStatus(uid)
 }
 
 // The method asks starts the admission of a pod and returns a channel with the result.

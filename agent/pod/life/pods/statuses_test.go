@@ -21,7 +21,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 		Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Exited}},
 	}}
 	w.inputs["a"] = ended
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); len(s.ContainerStatuses) != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -35,14 +35,14 @@ func TestInputOfAnotherLife(t *testing.T) {
 	if d, ok := w.desired.Get("a"); !ok || d.Lives != 1 {
 		t.Fatalf("lives %d, wanted %v", d.Lives, ok)
 	}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); s.Phase != "" || len(s.ContainerStatuses) > 0 {
 		t.Errorf("the status of its former life: %+v", s)
 	}
 	again := ended
 	again.Lives, again.Observed = 1, plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}}
 	w.inputs["a"] = again
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); s.Phase != v1.PodPending {
 		t.Errorf("the status of this life: %+v", s)
 	}
@@ -52,7 +52,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 	if err := w.Drop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if _, shown := w.states["a"]; shown {
 		t.Error("a pod that is not wanted has a status")
 	}

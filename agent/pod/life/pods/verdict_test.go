@@ -95,7 +95,7 @@ func TestReconsidered(t *testing.T) {
 			p := aPod("a", "3", 0)
 			p.Spec.RestartPolicy = v1.RestartPolicyNever
 			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
-			w.refresh("a")
+			w.refreshStatus("a")
 		}},
 		{"another one was deleted", func(t *testing.T, w *world) {
 			w.setPods(t, desired.API)
@@ -199,14 +199,14 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	p := aPod("a", "5", 0)
 	w.setPods(t, desired.API, p)
 	w.inputs["a"] = plan.Input{Want: p, Now: time.Now()}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s, err := w.store.Statuses(t.Context()); err != nil || len(w.states) > 0 || len(s) > 0 {
 		t.Errorf("%v, %v, %v", w.states, s, err)
 	}
 	w.admit(t, "a", "OutOfcpu")
 	got, _ := w.Get("a")
 	w.inputs["a"] = plan.Input{Want: p, End: got.End, Now: time.Now()}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.List()[0].Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
 		t.Errorf("%+v", s)
 	}

@@ -21,7 +21,7 @@ func (p *Pods) Working() map[[3]string]int {
 	p.c.Desired.ForEach(func(d desired.Pod) {
 		uid := d.Pod.UID
 		known[uid] = true
-		key := [3]string{p.lifecycle(d), "desired", "true"}
+		key := [3]string{p.lifecycleLabel(d), "desired", "true"}
 		if d.Source == desired.API {
 			key[2] = ""
 		}
@@ -46,11 +46,11 @@ func (p *Pods) Working() map[[3]string]int {
 	return out
 }
 
-// lifecycle returns the value of the label lifecycle of a pod. The caller holds mu.
-func (p *Pods) lifecycle(d desired.Pod) string {
+// lifecycleLabel returns the value of the label lifecycle of a pod. The caller holds mu.
+func (p *Pods) lifecycleLabel(d desired.Pod) string {
 	s, v := p.states[d.Pod.UID], p.verdicts[d.Pod.UID]
 	switch {
-	case terminal(s.status.Phase) || d.Pod.Status.Phase == v1.PodSucceeded || d.Pod.Status.Phase == v1.PodFailed:
+	case isTerminal(s.status.Phase) || d.Pod.Status.Phase == v1.PodSucceeded || d.Pod.Status.Phase == v1.PodFailed:
 		return "terminated"
 	case d.Deleting || v.end != nil:
 		return "terminating"

@@ -102,12 +102,12 @@ func TestEventsOfImages(t *testing.T) {
 	var told eventRecorder
 	images := newImages(ExecutorConfig{Images: unreadableImages{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image that cannot be inspected")
 	}
 	images = newImages(ExecutorConfig{Images: m, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)
 	}
 	const missing = "Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed."
@@ -115,7 +115,7 @@ func TestEventsOfImages(t *testing.T) {
 		t.Error("a pull that succeeded warns of pull secrets")
 	}
 	images = newImages(ExecutorConfig{Images: deniedImages{m}, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image whose pull is denied")
 	}
 	for _, want := range []string{

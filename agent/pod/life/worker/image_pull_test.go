@@ -338,7 +338,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	var events eventRecorder
 	images := newImages(ExecutorConfig{Images: m, Verifier: deletingVerifier{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
-	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
+	if image, _, err := images.ensureImage(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v %v", image, err)
 	}
 	if len(events.count) > 0 {

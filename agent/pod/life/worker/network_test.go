@@ -91,7 +91,7 @@ func TestSandboxRetry(t *testing.T) {
 	for reason, most := range map[string]time.Duration{
 		plan.FailedCreatePodSandBox: 10 * time.Second, plan.NetworkNotReady: 10 * time.Second, plan.FailedMount: time.Minute,
 	} {
-		f := failure(20, plan.Action{Op: plan.RunSandbox}, problem(reason, "why"))
+		f := newFailure(20, plan.Action{Op: plan.RunSandbox}, newProblem(reason, "why"))
 		if wait := f.Retry.Sub(f.At); wait != most {
 			t.Errorf("%s: %v", reason, wait)
 		}

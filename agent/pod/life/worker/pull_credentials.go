@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// digest returns a hash of all the credentials.
-func digest(all []keyring.Credential) (d [sha256.Size]byte) {
+// hashCredentials returns a hash of all the credentials.
+func hashCredentials(all []keyring.Credential) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range all {
 		a := c.Auth

@@ -133,7 +133,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	try := func(namespace string, policy v1.PullPolicy) error {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", namespace, types.UID(namespace)
-		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: policy})
+		got, _, err := m.ensureImage(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: policy})
 		if err == nil && got == nil {
 			t.Errorf("namespace %s has no image and no error", namespace)
 		}
@@ -220,7 +220,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	} {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", "team", tt.pod
-		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
+		got, _, err := m.ensureImage(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
 		var by []store.Pull
 		if here, _ := m.localImage(t.Context(), name); here != nil {
 			by, _ = records.PullsOf(t.Context(), here.Id)

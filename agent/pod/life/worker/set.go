@@ -103,10 +103,10 @@ type Set struct {
 	cfg    Config
 	signal chan struct{} // capacity 1; wakes Run when pending is not empty
 
-	mu      sync.Mutex
-	workers map[types.UID]*worker
-	pending map[types.UID]struct{} // pods that were poked and have no worker yet
-	since   time.Time              // when the first pod of pending was poked
+	mu           sync.Mutex
+	workers      map[types.UID]*worker
+	pending      map[types.UID]struct{} // pods that were poked and have no worker yet
+	pendingSince time.Time              // when the first pod of pending was poked
 }
 
 // New returns a Set without workers.
@@ -115,7 +115,7 @@ func New(cfg Config) *Set {
 		cfg.Changed = func(types.UID) {}
 	}
 	if cfg.Uptime == nil {
-		cfg.Uptime = uptime
+		cfg.Uptime = systemUptime
 	}
 	if cfg.Events == nil {
 		cfg.Events = event.Discard{}
@@ -148,7 +148,7 @@ func (s *Set) Poke(uid types.UID) {
 		return
 	}
 	if len(s.pending) == 0 {
-		s.since = time.Now()
+		s.pendingSince = time.Now()
 	}
 	s.pending[uid] = struct{}{}
 	select {
@@ -164,7 +164,7 @@ func (s *Set) StartDelay() time.Duration {
 	if len(s.pending) == 0 {
 		return 0
 	}
-	return time.Since(s.since)
+	return time.Since(s.pendingSince)
 }
 
 // PokeAll pokes every worker. It is called when a source has listed its pods for the first time.
@@ -178,8 +178,8 @@ func (s *Set) PokeAll() {
 // the network is ready again.
 func (s *Set) Retry() {
 	for _, w := range s.listWorkers() {
-		w.retry.Store(true)
-		w.sandbox.Store(true)
+		w.endBackoffs.Store(true)
+		w.endSandboxBackoff.Store(true)
 		w.poke()
 	}
 }
@@ -191,7 +191,7 @@ func (s *Set) Retry() {
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {
-		w.retry.Store(true)
+		w.endBackoffs.Store(true)
 	}
 	s.mu.Unlock()
 	s.Poke(uid)
@@ -255,8 +255,8 @@ func (s *Set) Run(ctx context.Context) error {
 // runWorker runs a worker until nothing of its pod is left. If the worker panics, it is started again after a delay.
 func (s *Set) runWorker(ctx context.Context, w *worker) {
 	for n := 1; ; n++ {
-		done := s.attempt(ctx, w)
-		if done && s.drop(w) || ctx.Err() != nil {
+		done := s.runRecovered(ctx, w)
+		if done && s.removeDone(w) || ctx.Err() != nil {
 			return
 		}
 		if done { // it was poked while it ended: the pod is wanted again, or its source has not removed it yet
@@ -271,7 +271,7 @@ func (s *Set) runWorker(ctx context.Context, w *worker) {
 	}
 }
 
-func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
+func (s *Set) runRecovered(ctx context.Context, w *worker) (done bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.cfg.Log.Error("pod worker panicked", "uid", w.uid, "panic", r, "stack", string(debug.Stack()))
@@ -280,13 +280,13 @@ func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
 	return w.run(ctx)
 }
 
-// drop removes a worker that is done, and returns true. If the worker was poked meanwhile, it
+// removeDone removes a worker that is done, and returns true. If the worker was poked meanwhile, it
 // returns false.
-func (s *Set) drop(w *worker) bool {
+func (s *Set) removeDone(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake:
+	case <-w.wakeSignal:
 		return false
 	default:
 		delete(s.workers, w.uid)

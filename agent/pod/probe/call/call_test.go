@@ -375,7 +375,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path, name, value string) {
 		a := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt(80), HTTPHeaders: []v1.HTTPHeader{{Name: name, Value: value}}}
-		req, err := New(Config{Version: "v1.36.3"}).request(target(), a, Probe)
+		req, err := New(Config{Version: "v1.36.3"}).buildRequest(target(), a, Probe)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%v", err)

@@ -38,8 +38,8 @@ type Hooks struct {
 	c                    Config
 	fallbacks, sleepsCut prometheus.Counter
 
-	mu       sync.Mutex
-	returned map[string]struct{} // by container ID
+	mu          sync.Mutex
+	returnedIDs map[string]struct{} // by container ID
 }
 
 // Open returns Hooks with the marks that an earlier agent has stored.
@@ -52,14 +52,14 @@ func Open(c Config) (*Hooks, error) {
 		return nil, fmt.Errorf("read what is known of hooks: %w", err)
 	}
 	h := &Hooks{
-		c: c, returned: map[string]struct{}{},
+		c: c, returnedIDs: map[string]struct{}{},
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
 			Help: "hooks that asked by HTTPS and were answered by HTTP"}),
 		sleepsCut: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
 			Help: "hooks that slept and were ended before their time"}),
 	}
 	for _, e := range entries {
-		h.returned[e.Name()] = struct{}{}
+		h.returnedIDs[e.Name()] = struct{}{}
 	}
 	return h, nil
 }
@@ -73,7 +73,7 @@ func (h *Hooks) Collectors() []prometheus.Collector {
 func (h *Hooks) HasReturned(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.returned[id]
+	_, ok := h.returnedIDs[id]
 	return ok
 }
 
@@ -82,7 +82,7 @@ func (h *Hooks) HasReturned(id string) bool {
 func (h *Hooks) MarkReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.returned[id] = struct{}{}
+	h.returnedIDs[id] = struct{}{}
 	path, err := h.markPath(id)
 	if err != nil {
 		return err
@@ -100,10 +100,10 @@ func (h *Hooks) MarkReturned(id string) error {
 func (h *Hooks) Forget(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.returned[id]; !ok {
+	if _, ok := h.returnedIDs[id]; !ok {
 		return nil
 	}
-	delete(h.returned, id)
+	delete(h.returnedIDs, id)
 	path, err := h.markPath(id)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (h *Hooks) Forget(id string) error {
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
-	for id := range h.returned {
+	for id := range h.returnedIDs {
 		if !exists(id) {
 			gone = append(gone, id)
 		}

@@ -35,7 +35,7 @@ type Victims struct {
 // also use resources, but are never selected. It returns false if the pod is not critical, or if ending all pods that
 // may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
-	need := shortages(pod, slices.Concat(others, beside), n)
+	need := findShortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {
 		return Victims{}, false
 	}
@@ -52,7 +52,7 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 	}
 	want := shortfall{}
 	for _, s := range need {
-		want[s.name] = s.asked + s.taken - s.have
+		want[s.name] = s.requested + s.used - s.capacity
 	}
 	if len(want.remainingAfter(all)) > 0 {
 		return Victims{}, false
@@ -67,7 +67,7 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 // shortfall contains the amount of each resource that must be freed. All amounts are positive.
 type shortfall map[v1.ResourceName]int64
 
-func (h *Holder) heldAmount(name v1.ResourceName) int64 { return figure(name, h.requests[name]) }
+func (h *Holder) heldAmount(name v1.ResourceName) int64 { return amountOf(name, h.requests[name]) }
 
 // remainingAfter returns the amounts that must still be freed after the given pods have ended.
 func (w shortfall) remainingAfter(pods []*Holder) shortfall {
@@ -89,7 +89,7 @@ func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	pods = slices.Clone(pods)
 	for len(w) > 0 && len(pods) > 0 {
 		best := slices.MinFunc(pods, func(a, b *Holder) int {
-			return cmp.Or(cmp.Compare(w.distance(a), w.distance(b)),
+			return cmp.Or(cmp.Compare(w.distanceAfter(a), w.distanceAfter(b)),
 				cmp.Compare(a.heldAmount(v1.ResourceMemory), b.heldAmount(v1.ResourceMemory)),
 				cmp.Compare(a.heldAmount(v1.ResourceCPU), b.heldAmount(v1.ResourceCPU)), cmp.Compare(a.Pod.UID, b.Pod.UID))
 		})
@@ -99,9 +99,9 @@ func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	return chosen
 }
 
-// distance measures how much must still be freed after a pod has ended: the sum of the squares of the remaining
+// distanceAfter measures how much must still be freed after a pod has ended: the sum of the squares of the remaining
 // fractions of all resources.
-func (w shortfall) distance(h *Holder) (d float64) {
+func (w shortfall) distanceAfter(h *Holder) (d float64) {
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if left := w[name] - h.heldAmount(name); left > 0 {
 			d += math.Pow(float64(left)/float64(w[name]), 2)

@@ -144,7 +144,7 @@ func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 	yielding := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return !mayPreempt(h.Pod, me.Pod) })
 	fits := func(without []*Holder) bool {
 		rest := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return slices.Contains(without, h) })
-		return len(shortages(me, rest, n)) == 0
+		return len(findShortages(me, rest, n)) == 0
 	}
 	if !ok {
 		if Critical(me.Pod) && fits(yielding) {

@@ -134,7 +134,7 @@ func (brokenFile) Close() error             { return nil }
 func FuzzParse(f *testing.F) {
 	f.Add(header + "   0: 0100007F:1F90 00000000:0000 0A 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		found, _ := parse(strings.NewReader(text), tcpListen)
+		found, _ := parseTable(strings.NewReader(text), tcpListen)
 		for _, a := range found {
 			if !a.IsValid() || a.Port() == 0 {
 				t.Error(fmt.Sprint(a))

@@ -83,7 +83,7 @@ func TestFileKeyRef(t *testing.T) {
 	} {
 		c.ref.VolumeName = "v"
 		ctr := &v1.Container{Name: "c", Env: []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{FileKeyRef: &c.ref}}, {Name: "Y", Value: "[$(X)]"}}}
-		e, err := environment(&v1.Pod{}, ctr, Node{}, NoObjects{}, files)
+		e, err := buildEnvironment(&v1.Pod{}, ctr, Node{}, NoObjects{}, files)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %s", name, err, c.err)

@@ -118,19 +118,19 @@ func TestResources(t *testing.T) {
 		p := aPod()
 		p.Spec.Priority = &tt.priority
 		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}
-		r := resources(p, &p.Spec.Containers[0], aNode())
+		r := linuxResources(p, &p.Spec.Containers[0], aNode())
 		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.mem || r.OomScoreAdj != tt.oom {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 	}
 	p := aPod()
 	p.Spec.PriorityClassName = "system-node-critical"
-	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
+	if r := linuxResources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
 		t.Errorf("a pod of the API server that names a class, but has no priority: %d", r.OomScoreAdj)
 	}
 	p = aPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
-	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" ||
+	if r := linuxResources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" ||
 		r.HugepageLimits[0].Limit != 4<<20 {
 		t.Errorf("%+v", r.HugepageLimits)
 	}
@@ -156,7 +156,7 @@ func TestHugePages(t *testing.T) {
 			whole := limits(tt.whole)
 			p.Spec.Resources = &whole
 		}
-		got := resources(p, &p.Spec.Containers[0], n).HugepageLimits
+		got := linuxResources(p, &p.Spec.Containers[0], n).HugepageLimits
 		if len(got) != 2 || got[0].PageSize != "1GB" || got[0].Limit != 0 || got[1].PageSize != "2MB" || got[1].Limit != tt.want {
 			t.Errorf("%s: %+v, want 2MB up to %d and none of 1GB", tt.name, got, tt.want)
 		}
@@ -251,7 +251,7 @@ func TestNoSwap(t *testing.T) {
 		both    int64
 		unified string
 	}{0: {0, ""}, 1: {1 << 20, ""}, 2: {0, "0"}} {
-		if r := resources(p, &ctr, Node{SwapCgroup: version}); r.MemorySwapLimitInBytes != want.both || r.Unified["memory.swap.max"] != want.unified {
+		if r := linuxResources(p, &ctr, Node{SwapCgroup: version}); r.MemorySwapLimitInBytes != want.both || r.Unified["memory.swap.max"] != want.unified {
 			t.Errorf("cgroup v%d: memory and swap %d, unified %v", version, r.MemorySwapLimitInBytes, r.Unified)
 		}
 	}
@@ -270,7 +270,7 @@ func TestNodeSettings(t *testing.T) {
 		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel's minimum
 		{Node{CPUPeriod: -1}, 0, 0, ""},
 	} {
-		r := resources(p, &ctr, tt.n)
+		r := linuxResources(p, &ctr, tt.n)
 		if r.CpuPeriod != tt.period || r.CpuQuota != tt.quota || r.Unified["memory.oom.group"] != tt.group {
 			t.Errorf("%+v: period %d quota %d unified %v", tt.n, r.CpuPeriod, r.CpuQuota, r.Unified)
 		}

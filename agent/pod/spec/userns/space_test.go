@@ -127,14 +127,14 @@ func TestSubIDs(t *testing.T) {
 }
 
 func FuzzLease(f *testing.F) {
-	f.Add(encode(Range{65536, 65536}))
+	f.Add(encodeLease(Range{65536, 65536}))
 	f.Add([]byte(`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decode(b)
+		r, err := decodeLease(b)
 		if err != nil {
 			return
 		}
-		if again, err := decode(encode(r)); err != nil || again != r || r.validate() != nil {
+		if again, err := decodeLease(encodeLease(r)); err != nil || again != r || r.validate() != nil {
 			t.Errorf("%v, then %v: %v", r, again, err)
 		}
 	})
