@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 )
 
-// clusterParts contains the parts that connect the pods to the API server. Its fields are nil if the node has no API
-// server.
+// clusterParts contains the parts that connect the pods to the API server. They are nil if the node has no API server.
 type clusterParts struct {
 	*podParts
 	follower *configure.Follower

@@ -156,8 +156,7 @@ func (f *featureParts) hookChain() hook.Chain {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the
-		// pod's cgroup.
+		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,

@@ -52,9 +52,8 @@ func set[T any](l *laterParts, part *T, to T) {
 	*part = to
 }
 
-// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and
-// restartContainer have no effect. Such calls are not needed, because a worker starts with the desired pod and the
-// running containers at that time.
+// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restartContainer
+// have no effect. They are not needed then, because a worker starts with the desired pod and the running containers.
 func (l *laterParts) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
@@ -174,8 +173,7 @@ func (l *laterParts) reportOutOfMemory(ago time.Duration) {
 	}
 }
 
-// flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first
-// measurement.
+// flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first measurement.
 func (l *laterParts) flashExceeded() bool {
 	u := get(l, &l.upkeep)
 	return u != nil && u.Flash.BudgetExceeded()

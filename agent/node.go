@@ -24,8 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A node contains the node's facts, its desired pods, its link to the API server, and the parts that update its
-// configuration and program.
+// A node contains the node's facts, its desired pods, its link to the API server, and the parts that update its configuration and program.
 type node struct {
 	*disk
 	machine *machine.Machine

@@ -69,8 +69,7 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 	return w, nil
 }
 
-// newUpkeep returns the Upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk
-// pressure.
+// newUpkeep returns the Upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk pressure.
 func (w *workerParts) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
 		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
@@ -111,8 +110,7 @@ func (w *workerParts) podChanged(uid types.UID) {
 	w.eviction.NotifyPodChange()
 }
 
-// observeOnce lists the pods in the runtime if the runtime already responds. It also creates the readers of the pod
-// sources.
+// observeOnce lists the pods in the runtime if the runtime already responds. It also creates the readers of the pod sources.
 func (w *workerParts) observeOnce(ctx context.Context) (err error) {
 	if err := w.rt.ObserveOrLoad(ctx, w.observeAndLoadProbes, w.pods.Load); err != nil {
 		return err
@@ -130,8 +128,7 @@ func (w *workerParts) observeAndLoadProbes(ctx context.Context) error {
 	return nil
 }
 
-// prepareWorkers is called after observeRuntime, before the workers start. It pokes the workers of all pods that are
-// desired or running.
+// prepareWorkers is called after observeRuntime, before the workers start. It pokes the workers of all pods that are desired or running.
 func (w *workerParts) prepareWorkers(ctx context.Context) {
 	for _, p := range w.desired.List() {
 		w.workers.Poke(p.Pod.UID)

@@ -107,7 +107,8 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 			return usage("pull needs an image: islet images pull IMAGE")
 		}
 		for _, ref := range args {
-			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.newProgress(*quiet), "pull "+ref); err != nil {
+			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.newProgress(*quiet),
+				"pull "+ref); err != nil {
 				return err
 			}
 		}

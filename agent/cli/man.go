@@ -106,7 +106,8 @@ func (c *command) manPage(name string, path []string) []byte {
 }
 
 func writeHeading(b *bytes.Buffer, name, what string) {
-	fmt.Fprintf(b, ".TH %s 1 \"\" \"islet\" \"islet\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(escapeTroff(name)), escapeTroff(name), escapeTroff(what))
+	fmt.Fprintf(b, ".TH %s 1 \"\" \"islet\" \"islet\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(escapeTroff(name)),
+		escapeTroff(name), escapeTroff(what))
 }
 
 func writeSection(b *bytes.Buffer, name, text string) { fmt.Fprintf(b, ".SH %s\n%s", name, text) }

@@ -151,7 +151,8 @@ type bufferedConn struct {
 func (a bufferedConn) Read(b []byte) (int, error) { return a.in.Read(b) }
 
 // acceptConnections forwards connections to a port of the pod until ln is closed.
-func (c *forwardCommand) acceptConnections(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16, all *sync.WaitGroup) {
+func (c *forwardCommand) acceptConnections(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16,
+	all *sync.WaitGroup) {
 	for {
 		local, err := ln.Accept()
 		if err != nil {

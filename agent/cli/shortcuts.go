@@ -25,7 +25,8 @@ func findShortcut(word string) []string { return slices.Clone(shortcutTable()[wo
 // getCommands are the subcommands of islet get, as in kubectl.
 func getCommands() []command {
 	return []command{
-		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", argsKind: takesPods, setup: setupPods},
+		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", argsKind: takesPods,
+			setup: setupPods},
 		{
 			name: "events", aliases: []string{"event", "ev"}, args: "[POD]",
 			summary: "show the events of pods and the node", argsKind: takesPods, setup: setupEvents,

@@ -165,7 +165,8 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	for _, check := range []func(context.Context){
 		p.checkKernel, p.checkCapabilities, p.checkInotify, p.checkCgroups, p.checkRuntime, p.checkConfinement, p.checkUserNamespaces,
 		p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
-		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts, p.checkDevices, p.checkShutdown, p.checkLink,
+		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts,
+		p.checkDevices, p.checkShutdown, p.checkLink,
 		p.checkCrictl, p.checkMove,
 	} {
 		if ctx.Err() != nil {

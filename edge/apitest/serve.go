@@ -45,8 +45,8 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
-// certificateVersion returns the API version in the path of a request for the group certificates.k8s.io. It returns false if the path belongs to
-// another group.
+// certificateVersion returns the API version in the path of a request for the group certificates.k8s.io. It returns false if the path
+// belongs to another group.
 func certificateVersion(r *http.Request) (version string, asked bool) {
 	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
 	version, _, _ = strings.Cut(rest, "/")
@@ -170,7 +170,8 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if o.GetUID() != old.GetUID() || o.GetResourceVersion() != old.GetResourceVersion() {
-		return nil, apierrors.NewConflict(groupResource(k.resource), k.name, errors.New("the UID or version in the precondition does not match"))
+		return nil, apierrors.NewConflict(groupResource(k.resource), k.name,
+			errors.New("the UID or version in the precondition does not match"))
 	}
 	if m := o.GetManagedFields(); len(m) == 1 && m[0] == (metav1.ManagedFieldsEntry{}) {
 		o.SetManagedFields(nil) // the patch clears the managed fields

@@ -165,7 +165,8 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	return nil
 }
 
-// contradictionWith compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not older.
+// contradictionWith compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not
+// older.
 func (m marker) contradictionWith(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {

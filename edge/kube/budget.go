@@ -48,8 +48,8 @@ type share struct {
 	large   bool
 }
 
-// acquireBytes waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends first,
-// the error is the cause.
+// acquireBytes waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends
+// first, the error is the cause.
 func (c *share) acquireBytes(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil

@@ -66,11 +66,12 @@ type Client struct {
 	progress progress
 	page     atomic.Int64 // items per page of a list; 0 means the default
 
-	mu             sync.Mutex
-	conn           *connection           // nil before the first request
-	openConns      map[net.Conn]struct{} // includes connections with former credentials
-	counts         map[Outcome]uint64
-	servedVersions map[schema.GroupResource]schema.GroupVersionResource // version that the API server serves; missing for the newest version
+	mu        sync.Mutex
+	conn      *connection           // nil before the first request
+	openConns map[net.Conn]struct{} // includes connections with former credentials
+	counts    map[Outcome]uint64
+	// Version that the API server serves; missing for the newest version.
+	servedVersions map[schema.GroupResource]schema.GroupVersionResource
 
 	observeDuration atomic.Pointer[func(method string, took time.Duration)]
 }
@@ -170,8 +171,8 @@ func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rc, nil
 }
 
-// currentConnection returns the connection for the current credentials. A connection with former credentials is closed after the end of its last
-// request.
+// currentConnection returns the connection for the current credentials. A connection with former credentials is closed after the end of
+// its last request.
 func (c *Client) currentConnection() (*connection, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {

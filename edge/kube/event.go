@@ -68,8 +68,8 @@ func (e *eventDecoder) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// acquireBytes waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests may have
-// to wait. A timeout therefore ends the watch if the rest of the event does not arrive.
+// acquireBytes waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests
+// may have to wait. A timeout therefore ends the watch if the rest of the event does not arrive.
 func (e *eventDecoder) acquireBytes(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.startRestTimeout()

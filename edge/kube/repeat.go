@@ -18,8 +18,8 @@ const (
 	maxWait = 10 * time.Second
 )
 
-// sendWithRetries sends a request, and sends it again after an error that may be temporary. The pause before a retry is random, so that many nodes
-// with the same Retry-After do not retry in the same second.
+// sendWithRetries sends a request, and sends it again after an error that may be temporary. The pause before a retry is random, so that
+// many nodes with the same Retry-After do not retry in the same second.
 func (c *Client) sendWithRetries(ctx context.Context, verb string, once func(context.Context) error) error {
 	b := retry.Backoff{FirstWindow: time.Second, MaxWindow: maxWait}
 	for tries := 0; ; tries++ {

@@ -26,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// acceptHeader returns the Accept header of a request. The header prefers the given form of the object, such as metadataOnly, if there is one.
-// JSON is included because custom types have no protobuf encoding.
+// acceptHeader returns the Accept header of a request. The header prefers the given form of the object, such as metadataOnly, if there is
+// one. JSON is included because custom types have no protobuf encoding.
 func (c *Client) acceptHeader(part string) string {
 	list := c.mediaType()
 	if part != "" {
@@ -105,8 +105,8 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 	})
 }
 
-// requestMetadata sends a request for a resource and returns the metadata of the answer. The caller passes any object of the resource's type to
-// select the resource.
+// requestMetadata sends a request for a resource and returns the metadata of the answer. The caller passes any object of the resource's
+// type to select the resource.
 func requestMetadata(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
@@ -125,7 +125,8 @@ func requestMetadata(
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// requestObject sends a request for a resource and decodes the answer. The caller passes any object of the resource's type to select the resource.
+// requestObject sends a request for a resource and decodes the answer. The caller passes any object of the resource's type to select the
+// resource.
 func requestObject[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {

@@ -75,7 +75,8 @@ func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client) error {
 }
 
 // obtainPair requests a certificate and saves it with its key.
-func obtainPair(ctx context.Context, p pairFiles, r signingRequest, c *kube.Client, clock *clock, waiting func(name string)) (*pair, error) {
+func obtainPair(ctx context.Context, p pairFiles, r signingRequest, c *kube.Client, clock *clock, waiting func(name string)) (*pair,
+	error) {
 	key, keyPEM, err := p.pendingKey()
 	if err != nil {
 		return nil, fmt.Errorf("create a key: %w", err)

@@ -49,9 +49,11 @@ func servingRequest(node string, n certNames) signingRequest {
 	return signingRequest{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtainCertificate creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a request with
-// the same key and content has the same name, and is not created twice. The caller is informed of that name while the request waits.
-func (r signingRequest) obtainCertificate(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
+// obtainCertificate creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a
+// request with the same key and content has the same name, and is not created twice. The caller is informed of that name while the request
+// waits.
+func (r signingRequest) obtainCertificate(ctx context.Context, c *kube.Client, key crypto.Signer,
+	waiting func(name string)) ([]byte, error) {
 	csr, err := r.newObject(key)
 	if err != nil {
 		return nil, err

@@ -113,8 +113,8 @@ func (h *health) run(ctx context.Context) error {
 	return nil
 }
 
-// checkAdmission returns a failure if another machine has the name of this node. Then this machine must not use the link although the server
-// answers.
+// checkAdmission returns a failure if another machine has the name of this node. Then this machine must not use the link although the
+// server answers.
 func (h *health) checkAdmission(ctx context.Context) *probeFailure {
 	if h.claim == nil {
 		return nil
@@ -297,8 +297,8 @@ func troubleOf(err error) *probeFailure {
 	return &probeFailure{reason: ReasonUnreachable, message: message, maxBackoff: maxRetry}
 }
 
-// evaluateCertError evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has corrected the clock.
-// If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
+// evaluateCertError evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has
+// corrected the clock. If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
 func (c *clock) evaluateCertError(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {

@@ -54,8 +54,8 @@ type identity struct {
 	config        *rest.Config      // nil if credentials are missing; then missingReason is set
 	leaf          *x509.Certificate // nil if the credentials have no certificate
 	missingReason *noCredentials
-	// rejectedCert is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the clock
-	// may be wrong.
+	// rejectedCert is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the
+	// clock may be wrong.
 	rejectedCert *x509.Certificate
 }
 

@@ -27,9 +27,9 @@ import (
 // selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// servingCert maintains the certificate of the node's own server. The certificate has one of three sources: files that another program manages,
-// the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other certificates are read
-// or created when a client connects.
+// servingCert maintains the certificate of the node's own server. The certificate has one of three sources: files that another program
+// manages, the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other
+// certificates are read or created when a client connects.
 type servingCert struct {
 	link         *Link
 	log          *slog.Logger

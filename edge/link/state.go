@@ -103,8 +103,8 @@ func (s *states) subscribe() <-chan struct{} {
 	return sub
 }
 
-// waitUntilUp returns nil while the link is up. In the phase Connecting it waits for at most connectTimeout. In all other phases it returns an
-// error.
+// waitUntilUp returns nil while the link is up. In the phase Connecting it waits for at most connectTimeout. In all other phases it
+// returns an error.
 func (s *states) waitUntilUp(ctx context.Context) error {
 	for {
 		state, moved := s.get()

@@ -158,8 +158,8 @@ func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	})
 }
 
-// applyEdit applies an edit to a copy of all rows. It stores and publishes the changed rows, and calls Changed for the pods that use them. If
-// it returns an error, nothing has changed.
+// applyEdit applies an edit to a copy of all rows. It stores and publishes the changed rows, and calls Changed for the pods that use them.
+// If it returns an error, nothing has changed.
 func (o *Objects) applyEdit(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()

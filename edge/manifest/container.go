@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// checkContainers checks containers and init containers. No two of them may have the same name. Two containers may not have the same host port,
-// because they run at the same time. Init containers may have the same host port.
+// checkContainers checks containers and init containers. No two of them may have the same name. Two containers may not have the same host
+// port, because they run at the same time. Init containers may have the same host port.
 func (r *review) checkContainers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {

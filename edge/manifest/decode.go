@@ -209,8 +209,8 @@ func checkDuplicates(set *Set, o Options) error {
 	return errors.Join(errs...)
 }
 
-// splitDocuments splits a manifest into documents. JSON documents follow each other directly. YAML documents are separated by lines of three
-// dashes.
+// splitDocuments splits a manifest into documents. JSON documents follow each other directly. YAML documents are separated by lines of
+// three dashes.
 func splitDocuments(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)

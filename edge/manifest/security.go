@@ -18,8 +18,8 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
 
-// checkSecurity checks the security context of a container. Privileged containers are permitted, because a user who can write manifests for a
-// node already has root's permissions there.
+// checkSecurity checks the security context of a container. Privileged containers are permitted, because a user who can write manifests
+// for a node already has root's permissions there.
 func (r *review) checkSecurity(p *field.Path, sc *v1.SecurityContext) {
 	if sc == nil {
 		return

@@ -37,8 +37,8 @@ func decodeStrict(raw []byte, into any, at location) error {
 	return errors.Join(errs...)
 }
 
-// locateField finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with their own
-// decoder, such as quantities. Each part of the JSON text is therefore decoded separately, down to the smallest part that fails.
+// locateField finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with
+// their own decoder, such as quantities. Each part of the JSON text is therefore decoded separately, down to the smallest part that fails.
 func locateField(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -59,8 +59,8 @@ var errRewritten = errors.New("the cluster has another history than before")
 // errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// maintainNode maintains the Node until an error occurs. A Node that is not known yet is read first, or created. The caller's function is called
-// when the API server has answered.
+// maintainNode maintains the Node until an error occurs. A Node that is not known yet is read first, or created. The caller's function is
+// called when the API server has answered.
 func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
@@ -133,8 +133,8 @@ func (r *reporter) reportChanges(ctx context.Context) error {
 	return nil
 }
 
-// handleEvent handles one change of the Node. Most changes are this node's own reports, whose content is known. After any other change, the Node
-// must be read, because the watch returns only metadata.
+// handleEvent handles one change of the Node. Most changes are this node's own reports, whose content is known. After any other change,
+// the Node must be read, because the watch returns only metadata.
 func (r *reporter) handleEvent(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {

@@ -29,8 +29,8 @@ type reporter struct {
 	reverted    int       // number of reverted changes of other programs since the last tick
 }
 
-// reportStatus compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends the
-// heartbeats only when they are due.
+// reportStatus compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends
+// the heartbeats only when they are due.
 func (r *reporter) reportStatus(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err

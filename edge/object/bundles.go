@@ -31,8 +31,8 @@ const maxSelector = 100 << 10
 // errNoBundle is the error of a projection that selects no bundle and is not optional.
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
-// newBundleKind returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given name, or
-// all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
+// newBundleKind returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given
+// name, or all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
 func newBundleKind() *kind {
 	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {
@@ -124,8 +124,8 @@ func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
 	return it != nil && it.gone
 }
 
-// joinAnchors joins the certificates of bundles. It sorts them by a hash of the salt and the certificate. The order therefore differs between
-// pods, so no program can rely on it. It does not change while the bundles are unchanged, so files are not rewritten.
+// joinAnchors joins the certificates of bundles. It sorts them by a hash of the salt and the certificate. The order therefore differs
+// between pods, so no program can rely on it. It does not change while the bundles are unchanged, so files are not rewritten.
 func joinAnchors(salt string, bundles []string) []byte {
 	type anchor struct {
 		place [sha256.Size]byte

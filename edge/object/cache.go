@@ -181,8 +181,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wakeParked moves the parked items that are due to the pending items. It returns the time at which the next parked item is due, or zero if no
-// item is parked. The caller must hold mu.
+// wakeParked moves the parked items that are due to the pending items. It returns the time at which the next parked item is due, or zero
+// if no item is parked. The caller must hold mu.
 func (c *Cache) wakeParked(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {

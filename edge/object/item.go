@@ -132,8 +132,8 @@ func (it *item) markAnswered() {
 	}
 }
 
-// followItem keeps an item up to date until ctx ends. It returns earlier if the object is immutable. For a get-only object, it returns after
-// one read.
+// followItem keeps an item up to date until ctx ends. It returns earlier if the object is immutable. For a get-only object, it returns
+// after one read.
 func (c *Cache) followItem(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
@@ -208,8 +208,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
-// waitForRead waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. The result
-// is false if ctx has ended.
+// waitForRead waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. The
+// result is false if ctx has ended.
 func (c *Cache) waitForRead(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()

@@ -32,8 +32,8 @@ func (c *Cache) currentEpoch() int {
 	return c.epoch
 }
 
-// recordWatch records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the version of
-// the watch was read.
+// recordWatch records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the
+// version of the watch was read.
 func (c *Cache) recordWatch(it *item, w watch.Interface) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

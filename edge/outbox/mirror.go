@@ -16,7 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// syncMirrorPod creates, updates or deletes the mirror pod of a static pod, so that it has the manifest and the status of the static pod. See
+// syncMirrorPod creates, updates or deletes the mirror pod of a static pod, so that it has the manifest and the status of the static pod.
+// See
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 	owner := o.NodeUID()

@@ -74,7 +74,8 @@ func New(c Config) (*Outbox, error) {
 	return &Outbox{
 		Config: c, wake: make(chan struct{}, 1),
 		serverBackoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
-		pods:          map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}, startLimiter: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
+		pods:          map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
+		startLimiter: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }
 

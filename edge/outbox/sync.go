@@ -91,10 +91,11 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	return nil
 }
 
-// compareStatus compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to the
-// second. The patch is nil if both are equal.
+// compareStatus compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to
+// the second. The patch is nil if both are equal.
 func (it *item) compareStatus() (before, after v1.PodStatus, data []byte, err error) {
-	before, after = ownPart(it.server.status, it.wantedStatus), withServerFields(ownPart(*it.wantedStatus, it.wantedStatus), it.server.status)
+	before, after = ownPart(it.server.status, it.wantedStatus), withServerFields(ownPart(*it.wantedStatus, it.wantedStatus),
+		it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equalStatus compares two statuses before they are encoded, because most statuses have not changed. It compares times in seconds, which is their
-// precision in JSON.
+// equalStatus compares two statuses before they are encoded, because most statuses have not changed. It compares times in seconds, which
+// is their precision in JSON.
 var equalStatus = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
@@ -23,12 +23,12 @@ var equalStatus = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// mergedLists contains the names of lists that the API server merges by a key, although all elements belong to the node. A patch must replace
-// these lists.
+// mergedLists contains the names of lists that the API server merges by a key, although all elements belong to the node. A patch must
+// replace these lists.
 var mergedLists = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditionsList is the name of a list that also has elements of other programs. A patch contains only the changed elements. They are merged by
-// the field conditionKey.
+// conditionsList is the name of a list that also has elements of other programs. A patch contains only the changed elements. They are
+// merged by the field conditionKey.
 const conditionsList, conditionKey = "conditions", "type"
 
 // Status returns the patch from one status to another, or nil if they are equal. The patch applies only to the object with the given UID,

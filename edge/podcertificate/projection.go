@@ -164,7 +164,8 @@ func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certif
 				r.Namespace, r.Name, cond.Reason, cond.Message))
 			return true
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			c.recordRefusal(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name, cond.Reason, cond.Message))
+			c.recordRefusal(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name,
+				cond.Reason, cond.Message))
 			return true
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			next := state{Key: p.RequestKey}

@@ -60,8 +60,9 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.pod.Name, UID: p.pod.UID}},
 		},
 		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: p.wantedProjection.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account, ServiceAccountUID: sa.UID,
-			NodeName: types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.wantedProjection.MaxExpirationSeconds,
+			SignerName: p.wantedProjection.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account,
+			ServiceAccountUID: sa.UID,
+			NodeName:          types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.wantedProjection.MaxExpirationSeconds,
 			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.wantedProjection.UserAnnotations,
 		},
 	})

@@ -48,7 +48,8 @@ func New(c Config) (*Sweeper, error) {
 		return nil, errors.New("resourceslice: a part of the configuration is missing")
 	}
 	return &Sweeper{
-		Config: c, wake: make(chan struct{}, 1), reachableDrivers: map[string]bool{}, deletionTimes: map[string]time.Time{}, othersDeletion: time.Now().Add(deletionDelay),
+		Config: c, wake: make(chan struct{}, 1), reachableDrivers: map[string]bool{}, deletionTimes: map[string]time.Time{},
+		othersDeletion: time.Now().Add(deletionDelay),
 	}, nil
 }
 

@@ -56,8 +56,8 @@ func fileIdentity(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scanManifests reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last scan, whose
-// result the caller passes. It returns an error if the path itself cannot be read.
+// scanManifests reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last
+// scan, whose result the caller passes. It returns an error if the path itself cannot be read.
 func scanManifests(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := listManifests(path)
 	if err != nil {
@@ -145,9 +145,9 @@ func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// readManifest reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. A partially written manifest can be valid.
-// Therefore a lease of the file is taken (F_SETLEASE in fcntl(2)), if the file system supports leases. The kernel refuses the lease while
-// the file is open for writing. It delays writers until the lease ends.
+// readManifest reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. A partially written manifest can
+// be valid. Therefore a lease of the file is taken (F_SETLEASE in fcntl(2)), if the file system supports leases. The kernel refuses the
+// lease while the file is open for writing. It delays writers until the lease ends.
 func readManifest(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {

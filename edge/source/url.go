@@ -189,8 +189,8 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// checkRedirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another host,
-// because the headers may contain a secret.
+// checkRedirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another
+// host, because the headers may contain a secret.
 func (s *URL) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)

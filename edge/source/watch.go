@@ -26,7 +26,8 @@ func newWatch(path string, log *slog.Logger) *watch {
 	return &watch{path: path, Watcher: w}
 }
 
-// updateWatches adds missing watches, and replaces the watch of a replaced directory. The regular check covers paths that cannot be watched.
+// updateWatches adds missing watches, and replaces the watch of a replaced directory. The regular check covers paths that cannot be
+// watched.
 func (w *watch) updateWatches() {
 	if w.Watcher == nil {
 		return

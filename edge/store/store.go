@@ -129,9 +129,9 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// connectionStrings returns a function that makes connection strings for the database at a path. The caches are small, because the database of a node is
-// small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive lock, SQLite keeps the
-// index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
+// connectionStrings returns a function that makes connection strings for the database at a path. The caches are small, because the
+// database of a node is small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive
+// lock, SQLite keeps the index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
 func connectionStrings(path string) func(pragmas ...string) string {
 	return func(pragmas ...string) string { return connectionString(path, "unix-excl", pragmas...) }
 }

@@ -34,8 +34,9 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 			Webhook:   kubelet.KubeletWebhookAuthentication{Enabled: new(true), CacheTTL: secondsDuration(120)},
 		},
 		Authorization: kubelet.KubeletAuthorization{
-			Mode:    kubelet.KubeletAuthorizationModeWebhook,
-			Webhook: kubelet.KubeletWebhookAuthorization{CacheAuthorizedTTL: secondsDuration(300), CacheUnauthorizedTTL: secondsDuration(30)},
+			Mode: kubelet.KubeletAuthorizationModeWebhook,
+			Webhook: kubelet.KubeletWebhookAuthorization{CacheAuthorizedTTL: secondsDuration(300),
+				CacheUnauthorizedTTL: secondsDuration(30)},
 		},
 		RegistryPullQPS:                           new(int32(5)),
 		RegistryBurst:                             10,

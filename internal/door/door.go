@@ -281,7 +281,8 @@ func (c *conn) setAuthenticated() {
 	if c.state != unauthenticated {
 		return
 	}
-	if !slices.Contains(l.c.Reserved, addr) && (len(l.authenticatedAddrs) == 0 || l.authenticatedAddrs[len(l.authenticatedAddrs)-1] != addr) {
+	if !slices.Contains(l.c.Reserved, addr) && (len(l.authenticatedAddrs) == 0 ||
+		l.authenticatedAddrs[len(l.authenticatedAddrs)-1] != addr) {
 		l.authenticatedAddrs = append(slices.DeleteFunc(l.authenticatedAddrs, func(a netip.Addr) bool { return a == addr }), addr)
 		l.authenticatedAddrs = l.authenticatedAddrs[max(0, len(l.authenticatedAddrs)-maxRemembered):]
 	}

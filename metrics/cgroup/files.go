@@ -17,8 +17,8 @@ import (
 // maxFile is the maximum number of bytes that are read from a file. Only a list of processes can be longer.
 const maxFile = 1 << 20
 
-// A hierarchyDir is the directory of a cgroup in one hierarchy. An fd of -1 means that the directory is missing. All its files are then treated as
-// missing.
+// A hierarchyDir is the directory of a cgroup in one hierarchy. An fd of -1 means that the directory is missing. All its files are then
+// treated as missing.
 type hierarchyDir struct {
 	fd   int
 	name string

@@ -38,8 +38,8 @@ func reclaimFigure(get func(*cgroup.Details) uint64) func(*emitter) {
 	}
 }
 
-// writeTransfers returns a function that writes a line for each device, with the I/O of the cgroup. For the machine, it uses the counters of the
-// devices.
+// writeTransfers returns a function that writes a line for each device, with the I/O of the cgroup. For the machine, it uses the counters
+// of the devices.
 func writeTransfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Root {
@@ -176,14 +176,16 @@ var containerFamilies = []family{
 		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedFile })},
 
 	{"container_fs_usage_bytes", "bytes in its own files", Gauge, false, onDevice, writeDisks(func(d Disk) uint64 { return d.Used })},
-	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice, writeDisks(func(d Disk) uint64 { return d.Limit })},
+	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice,
+		writeDisks(func(d Disk) uint64 { return d.Limit })},
 	{"container_fs_inodes_total", "inodes of the file system", Gauge, false, onDevice, writeDisks(func(d Disk) uint64 { return d.Inodes })},
 	{"container_fs_inodes_free", "free inodes of the file system", Gauge, false, onDevice,
 		writeDisks(func(d Disk) uint64 { return d.InodesFree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", Counter, false, onDevice,
 		writeTransfers(func(i cgroup.IO) uint64 { return i.ReadBytes }, func(d disk.Device) uint64 { return d.SectorsRead * sectorBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", Counter, false, onDevice,
-		writeTransfers(func(i cgroup.IO) uint64 { return i.WriteBytes }, func(d disk.Device) uint64 { return d.SectorsWritten * sectorBytes })},
+		writeTransfers(func(i cgroup.IO) uint64 { return i.WriteBytes },
+			func(d disk.Device) uint64 { return d.SectorsWritten * sectorBytes })},
 	{"container_fs_reads_total", "reads from a device", Counter, false, onDevice,
 		writeTransfers(func(i cgroup.IO) uint64 { return i.Reads }, func(d disk.Device) uint64 { return d.Reads })},
 	{"container_fs_writes_total", "writes to a device", Counter, false, onDevice,

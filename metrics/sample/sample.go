@@ -80,8 +80,8 @@ type Sampler struct {
 	rates       map[string]groupState // by path
 }
 
-// A groupState contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the values that
-// are not read again while no process runs.
+// A groupState contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the
+// values that are not read again while no process runs.
 type groupState struct {
 	at   time.Time
 	used time.Duration
@@ -192,8 +192,8 @@ type sampleWalk struct {
 // descendant is unchanged.
 var noProof cgroup.Reading
 
-// addGroup adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that the cgroup is unchanged. It returns
-// false if the cgroup does not exist.
+// addGroup adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that the cgroup is unchanged. It
+// returns false if the cgroup does not exist.
 func (w *sampleWalk) addGroup(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
 	if d, ok := w.c.Cgroups.UnchangedReading(g.Path, ancestor); ok {
 		g.Reading = d

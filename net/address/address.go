@@ -54,9 +54,9 @@ const (
 	rankOtherLinkSecondary        // a secondary address on another link
 )
 
-// chooseAddress returns the best candidate. If several candidates have the best rank, an address of the last call has priority, and then the
-// lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an address of the last call has
-// priority over all others.
+// chooseAddress returns the best candidate. If several candidates have the best rank, an address of the last call has priority, and then
+// the lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an address of the last
+// call has priority over all others.
 func chooseAddress(list []candidate, previous []netip.Addr) netip.Addr {
 	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))

@@ -133,8 +133,8 @@ func Find(ns netns.NS, name string) (Link, error) {
 	return link, nil
 }
 
-// bridgeSysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet, together with the firewall rule
-// that makes it safe.
+// bridgeSysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet, together with the firewall
+// rule that makes it safe.
 func (c Config) bridgeSysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{

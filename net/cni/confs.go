@@ -51,8 +51,8 @@ type fileVersion struct {
 	time time.Time
 }
 
-// currentList returns the active configuration, or nil if there was none yet. If the files in the directory cannot be used, it also returns an
-// error, even while an earlier configuration is active. An unusable file is skipped only if c.skipUnusable is set.
+// currentList returns the active configuration, or nil if there was none yet. If the files in the directory cannot be used, it also
+// returns an error, even while an earlier configuration is active. An unusable file is skipped only if c.skipUnusable is set.
 func (c *configDir) currentList() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
@@ -91,8 +91,9 @@ func (c *configDir) currentList() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// selectFile selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set, unusable
-// files are skipped, and their errors are returned, too. The file of the active configuration is never skipped. The caller holds mu.
+// selectFile selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set,
+// unusable files are skipped, and their errors are returned, too. The file of the active configuration is never skipped. The caller holds
+// mu.
 func (c *configDir) selectFile(files []fileVersion) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {

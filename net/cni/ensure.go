@@ -117,8 +117,8 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// findConflict checks whether an existing interface of the node conflicts with the bridge. It returns the error that would prevent the creation
-// of the bridge. It changes nothing.
+// findConflict checks whether an existing interface of the node conflicts with the bridge. It returns the error that would prevent the
+// creation of the bridge. It changes nothing.
 func (n *Network) findConflict() error {
 	n.mu.Lock()
 	c, _, _ := n.bridgeConfig()
@@ -126,8 +126,8 @@ func (n *Network) findConflict() error {
 	return bridge.FindObstacle(n.cfg.Host, c)
 }
 
-// bridgeConfig returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the addresses in
-// former pod CIDRs that pods still use. The caller holds mu.
+// bridgeConfig returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the
+// addresses in former pod CIDRs that pods still use. The caller holds mu.
 func (n *Network) bridgeConfig() (c bridge.Config, ipv4, ipv6 bool) {
 	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
 	for _, p := range n.cidrs {

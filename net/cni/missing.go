@@ -44,9 +44,9 @@ type missingFile struct {
 
 func newMissingFiles() *missingFiles { return &missingFiles{fileAdded: make(chan struct{}, 1)} }
 
-// addMissing adds the file that a plugin's error reports as missing. It ignores a file that exists, because waiting for it would retry the pod in
-// a busy loop. The error can name such a file in two cases: the kernel also reports "no such file" for a program whose interpreter is
-// missing, and a plugin may see other files than the agent.
+// addMissing adds the file that a plugin's error reports as missing. It ignores a file that exists, because waiting for it would retry the
+// pod in a busy loop. The error can name such a file in two cases: the kernel also reports "no such file" for a program whose interpreter
+// is missing, and a plugin may see other files than the agent.
 func (m *missingFiles) addMissing(err error) {
 	text := err.Error()
 	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
@@ -109,8 +109,8 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 	}
 }
 
-// waitForFiles watches until no file is missing any more. It checks the files at most once per settleTime, because a directory may have many
-// changes.
+// waitForFiles watches until no file is missing any more. It checks the files at most once per settleTime, because a directory may have
+// many changes.
 func (m *missingFiles) waitForFiles(ctx context.Context, appeared func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -170,8 +170,8 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// removeUnused removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes the
-// network only if it is forced. The leases of these sandboxes stay until they are torn down, so IsStale still returns true for them.
+// removeUnused removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes
+// the network only if it is forced. The leases of these sandboxes stay until they are torn down, so IsStale still returns true for them.
 func (n *Network) removeUnused(force bool) (left int, err error) {
 	n.operations.Lock()
 	defer n.operations.Unlock()
@@ -194,8 +194,8 @@ func (n *Network) removeUnused(force bool) (left int, err error) {
 	return left, nil
 }
 
-// removeObjects removes all objects of the built-in network, the bridge last. If the removal is interrupted, the bridge still exists, which shows
-// that another call is needed.
+// removeObjects removes all objects of the built-in network, the bridge last. If the removal is interrupted, the bridge still exists,
+// which shows that another call is needed.
 func (n *Network) removeObjects() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}

@@ -200,8 +200,8 @@ func (n *Network) setupBuiltIn(
 	return addrs, nil
 }
 
-// attachPort calls bridge.Attach. An existing connection of the sandbox stays if it is correct. A connection that is incomplete or belongs to
-// another namespace is replaced.
+// attachPort calls bridge.Attach. An existing connection of the sandbox stays if it is correct. A connection that is incomplete or belongs
+// to another namespace is replaced.
 func attachPort(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
 	if !errors.Is(err, errExist) {

@@ -43,7 +43,8 @@ func TestOthersConfigurations(t *testing.T) {
 		// The file of an add-on is used for any order of the file names.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
-		if list, err := n.plugins.confs.currentList(); err != nil || list == nil || filepath.Base(n.plugins.confs.activeFile()) != "zz-addon.conflist" {
+		if list, err := n.plugins.confs.currentList(); err != nil || list == nil ||
+			filepath.Base(n.plugins.confs.activeFile()) != "zz-addon.conflist" {
 			t.Errorf("beside %s, the add-on's configuration is not used: %v, %v", name, list, err)
 		}
 	}

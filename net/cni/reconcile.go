@@ -54,8 +54,8 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	return nil
 }
 
-// repairBuiltIn repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of the
-// built-in network. The caller holds the write lock of all operations.
+// repairBuiltIn repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of
+// the built-in network. The caller holds the write lock of all operations.
 func (n *Network) repairBuiltIn(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {

@@ -37,8 +37,8 @@ type repairPass struct {
 	fixed          []item
 }
 
-// repairParts checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error is the
-// reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
+// repairParts checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error
+// is the reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
 // network is not installed, nothing is checked.
 func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
@@ -58,7 +58,8 @@ func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again p
 	for _, part := range []struct {
 		is     partSet
 		repair func(partSet) error
-	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts, p.repairPorts}, {partFirewall, p.repairFirewalls}} {
+	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts, p.repairPorts}, {partFirewall,
+		p.repairFirewalls}} {
 		if what&part.is != 0 {
 			k.errs[part.is] = part.repair(what)
 			p.retryUnchecked(part.is)
@@ -166,8 +167,8 @@ func (n *Network) recordEvent(reason, message string) {
 	}
 }
 
-// repairTable checks and repairs the nftables table and route_localnet. It runs before the other checks, because the table contains a rule that
-// drops packets from pods to the node's loopback addresses.
+// repairTable checks and repairs the nftables table and route_localnet. It runs before the other checks, because the table contains a rule
+// that drops packets from pods to the node's loopback addresses.
 func (p *repairPass) repairTable(partSet) error {
 	n := p.n
 	n.operations.RLock()
@@ -260,8 +261,8 @@ func (p *repairPass) repairPorts(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// reconnect connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn down, it does nothing
-// and returns false.
+// reconnect connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn down, it does
+// nothing and returns false.
 func (n *Network) reconnect(w vethPair) (done bool, err error) {
 	n.sandboxLocks.Lock(w.id)
 	defer n.sandboxLocks.Unlock(w.id)
@@ -353,8 +354,8 @@ func (p *repairPass) repairFirewalls(partSet) error {
 	return err
 }
 
-// allowForwarding adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains whose rules another
-// program has removed, because they had been added before.
+// allowForwarding adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains whose rules
+// another program has removed, because they had been added before.
 func (n *Network) allowForwarding() (again []string, err error) {
 	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {

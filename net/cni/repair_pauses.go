@@ -36,8 +36,8 @@ const (
 	quietTime = 15 * time.Minute
 )
 
-// repairSchedule decides when an item may be repaired. If another program removes an item repeatedly, the repairs are delayed by growing pauses,
-// which prevents a busy loop:
+// repairSchedule decides when an item may be repaired. If another program removes an item repeatedly, the repairs are delayed by growing
+// pauses, which prevents a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'

@@ -158,8 +158,8 @@ func (k *tracker) copyWires() map[string]vethPair {
 	return maps.Clone(k.wires)
 }
 
-// recordChain records a firewall chain. It returns true if the chain was not recorded yet. The number of recorded chains is limited, because a
-// firewall may create chains with new names again and again.
+// recordChain records a firewall chain. It returns true if the chain was not recorded yet. The number of recorded chains is limited,
+// because a firewall may create chains with new names again and again.
 func (k *tracker) recordChain(chain string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -38,8 +38,8 @@ func watchDir(dir string) (*dirWatch, error) {
 	return w, w.moveWatch()
 }
 
-// moveWatch moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts, which
-// causes no event. The move is therefore repeated until the watched directory stays the same.
+// moveWatch moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts,
+// which causes no event. The move is therefore repeated until the watched directory stays the same.
 func (w *dirWatch) moveWatch() error {
 	for {
 		near := nearestExisting(w.dir)

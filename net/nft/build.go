@@ -172,7 +172,8 @@ func (b builder) addChains(s tableSets) {
 		b.addRule(chain, slices.Concat(matchLocalDestination(), newVerdict(expr.VerdictJump, ports.Name))...)
 	}
 	post := b.addBaseChain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	b.addRule(post, slices.Concat(matchMark(), b.loadAddress(b.family.source, keyRegister), matchSet(s.local, false), []expr.Any{&expr.Masq{}})...)
+	b.addRule(post, slices.Concat(matchMark(), b.loadAddress(b.family.source, keyRegister), matchSet(s.local, false),
+		[]expr.Any{&expr.Masq{}})...)
 	b.addRule(post, slices.Concat(
 		matchMark(), b.comparePrefix(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
 	outside := matchSet(s.local, false)
@@ -192,8 +193,8 @@ func (b builder) addRule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixElements returns the elements for a set of prefixes. Elements of a set must not overlap, so a prefix inside another prefix is omitted.
-// The comment of an element contains the prefix and its owner, for Load.
+// prefixElements returns the elements for a set of prefixes. Elements of a set must not overlap, so a prefix inside another prefix is
+// omitted. The comment of an element contains the prefix and its owner, for Load.
 func prefixElements(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
@@ -225,8 +226,8 @@ func addressAfter(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// portElements returns the elements for the two maps of host ports: ports on one address of the node, and ports on all addresses. If several
-// ports have the same key, only the first one gets an element.
+// portElements returns the elements for the two maps of host ports: ports on one address of the node, and ports on all addresses. If
+// several ports have the same key, only the first one gets an element.
 func portElements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
@@ -252,7 +253,8 @@ func word16(v uint16) []byte { return []byte{byte(v >> 8), byte(v), 0, 0} }
 
 // loadAddress returns an expression that loads the source or destination address of a packet.
 func (b builder) loadAddress(offset, register uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * b.family.addressWords}}
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: 4 * b.family.addressWords}}
 }
 
 // portKey returns expressions that load the protocol and the destination port of a packet.

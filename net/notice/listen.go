@@ -37,8 +37,8 @@ type Notice struct {
 	Name   string
 }
 
-// bufferSize is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables ruleset
-// in chunks of one memory page.
+// bufferSize is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables
+// ruleset in chunks of one memory page.
 const bufferSize = 8 << 10
 
 // routeGroups are the multicast groups of route netlink.

@@ -246,8 +246,8 @@ func (t *Table) sync() error {
 	return nil
 }
 
-// compareSynced returns the changes since the last Sync: the ports to remove from the kernel, and the ports to add. The last result is false
-// if the complete table must be written instead.
+// compareSynced returns the changes since the last Sync: the ports to remove from the kernel, and the ports to add. The last result is
+// false if the complete table must be written instead.
 func (t *Table) compareSynced() (number uint64, removed, added []nft.Port, partial bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

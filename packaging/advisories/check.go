@@ -145,8 +145,8 @@ type message struct {
 	} `json:"finding"`
 }
 
-// runScanner runs govulncheck with the advisories in a directory. It returns the advisories that concern packages of the program. It returns an
-// error if the program contains a module that the snapshot does not cover.
+// runScanner runs govulncheck with the advisories in a directory. It returns the advisories that concern packages of the program. It
+// returns an error if the program contains a module that the snapshot does not cover.
 func runScanner(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", scannerModule, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
 	var problems bytes.Buffer

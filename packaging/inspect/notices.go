@@ -102,8 +102,8 @@ func findSources(modules map[string]*debug.Module) (map[string]string, error) {
 	return dirs, nil
 }
 
-// collectLicences adds the licence texts of a module. The top directory of the module must contain a licence. Licence files in subdirectories apply
-// to third-party code in the module. In Go's own source, only the top directory is searched.
+// collectLicences adds the licence texts of a module. The top directory of the module must contain a licence. Licence files in
+// subdirectories apply to third-party code in the module. In Go's own source, only the top directory is searched.
 func collectLicences(texts map[string]*fileText, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

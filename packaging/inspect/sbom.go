@@ -106,7 +106,8 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 	return enc.Encode(d)
 }
 
-// describeModule returns the SPDX package for a Go module. Its checksum is Go's h1 sum: the SHA-256 of the checksums of the module's files. See
+// describeModule returns the SPDX package for a Go module. Its checksum is Go's h1 sum: the SHA-256 of the checksums of the module's
+// files. See
 // https://go.dev/ref/mod#go-sum-files.
 func describeModule(m *debug.Module) spdxPackage {
 	p := spdxPackage{

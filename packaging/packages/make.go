@@ -111,7 +111,8 @@ func (b buildArgs) packageInfo(kind string, p packageSpec, table []Entry, stage 
 		}
 		info.Changelog = filepath.Join(stage, kind, p.name+".changes")
 		changes := fmt.Sprintf("- semver: %q\n  date: %s\n  packager: %s\n  changes:\n"+
-			"  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.buildTime.Format(time.RFC3339), maintainer, b.version)
+			"  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.buildTime.Format(time.RFC3339),
+			maintainer, b.version)
 		err := os.MkdirAll(filepath.Dir(info.Changelog), 0o755)
 		if err = errors.Join(err, os.WriteFile(info.Changelog, []byte(changes), 0o644)); err != nil {
 			return nil, err

@@ -15,8 +15,8 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// scriptBeginnings contains the beginning of each maintainer script. This shell code recognizes an installation, an upgrade or a removal. It differs
-// between the two kinds of packages, because dpkg and rpm call the scripts with different arguments:
+// scriptBeginnings contains the beginning of each maintainer script. This shell code recognizes an installation, an upgrade or a removal.
+// It differs between the two kinds of packages, because dpkg and rpm call the scripts with different arguments:
 // https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
 var scriptBeginnings = map[string]map[string]string{
 	"deb": {
@@ -37,8 +37,8 @@ var scriptBeginnings = map[string]map[string]string{
 // conffile already exists with another content, and fails if nobody answers.
 const settingsDir = "/usr/share/islet"
 
-// settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the shipped
-// content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
+// settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the
+// shipped content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
 func (b buildArgs) settingsVariable(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {

@@ -95,8 +95,8 @@ func dirOf(path string) (string, error) {
 
 const hierarchyRoot = "/sys/fs/cgroup"
 
-// killCgroup kills all processes in a cgroup and its descendants. With cgroup v1, the cgroup has a directory for each controller. The result is
-// true if there were any processes.
+// killCgroup kills all processes in a cgroup and its descendants. With cgroup v1, the cgroup has a directory for each controller. The
+// result is true if there were any processes.
 func killCgroup(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false

@@ -158,8 +158,8 @@ func parseLimit(failed *error, text string) int64 {
 	return n
 }
 
-// adoptLimits prepares limits for a cgroup that an earlier process of the agent may have created. If the cgroup has processes, limits that are
-// lower than the current ones are removed: a resize may be in progress, and only Shrink lowers limits.
+// adoptLimits prepares limits for a cgroup that an earlier process of the agent may have created. If the cgroup has processes, limits that
+// are lower than the current ones are removed: a resize may be in progress, and only Shrink lowers limits.
 func (p *Pods) adoptLimits(n cgroupName, limits *cgroups.Resources, paths map[string]string) error {
 	m, err := manager.NewWithPaths(n.cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {

@@ -58,7 +58,8 @@ func (l *callLimits) serverOptions() []grpc.ServerOption {
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: disables automatic growth
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
-		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admitCall), grpc.StatsHandler(l), grpc.StreamInterceptor(l.interceptStream),
+		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admitCall), grpc.StatsHandler(l),
+		grpc.StreamInterceptor(l.interceptStream),
 	}
 }
 
@@ -106,8 +107,8 @@ func (l *callLimits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.
 // HandleConn implements stats.Handler. It does nothing.
 func (l *callLimits) HandleConn(context.Context, stats.ConnStats) {}
 
-// waitForMemory waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an error. The
-// caller must call the returned function when the response is complete.
+// waitForMemory waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an
+// error. The caller must call the returned function when the response is complete.
 func (l *callLimits) waitForMemory(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*callState); ok && r.releaseReceiving != nil {
 		defer r.releaseReceiving()

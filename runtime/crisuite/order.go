@@ -14,8 +14,8 @@ import (
 // starts, and it must exist as long as the sandbox.
 type podResource struct {
 	what string
-	// createArgs contains arguments for prog that create the resource. prog runs in a privileged container, which ends before the others start.
-	// If the sandbox creates the resource, there are no arguments.
+	// createArgs contains arguments for prog that create the resource. prog runs in a privileged container, which ends before the others
+	// start. If the sandbox creates the resource, there are no arguments.
 	createArgs []string
 	// printArgs contains arguments for prog that print the resource in the other containers.
 	printArgs []string
@@ -30,10 +30,12 @@ var podResources = []podResource{
 		printArgs:  []string{"put", "/sys/class/net/lo/ifalias", "pod"},
 		privileged: "put: <nil>", ordinary: "put: open /sys/class/net/lo/ifalias: read-only file system"},
 	{what: "the superblock of the sysfs is writable", printArgs: []string{"super", "/sys"}, privileged: "rw"},
-	{what: "a message queue", createArgs: []string{"put", "/dev/mqueue/queue", ""}, printArgs: []string{"ls", "/dev/mqueue"}, privileged: "queue"},
+	{what: "a message queue", createArgs: []string{"put", "/dev/mqueue/queue", ""}, printArgs: []string{"ls", "/dev/mqueue"},
+		privileged: "queue"},
 	{what: "a message queue is writable", printArgs: []string{"opens", "/dev/mqueue/queue"}, privileged: "open: <nil>"},
 	{what: "the superblock of the message queues", printArgs: []string{"super", "/dev/mqueue"}, privileged: "rw"},
-	{what: "a file of /dev/shm", createArgs: []string{"write", "/dev/shm/kept", "x"}, printArgs: []string{"read", "/dev/shm/kept"}, privileged: "x"},
+	{what: "a file of /dev/shm", createArgs: []string{"write", "/dev/shm/kept", "x"}, printArgs: []string{"read", "/dev/shm/kept"},
+		privileged: "x"},
 	{what: "size and mode of /dev/shm", printArgs: []string{"room", "/dev/shm"}, privileged: "64 dtrwxrwxrwx"},
 	{what: "a shared memory segment", createArgs: []string{"segment", "4711", "4096"},
 		printArgs: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
@@ -41,7 +43,8 @@ var podResources = []podResource{
 	{what: "an IPC sysctl of the pod", printArgs: []string{"read", "/proc/sys/kernel/msgmax"}, privileged: "9000"},
 	{what: "a sysctl that a container set", createArgs: []string{"put", "/proc/sys/net/ipv4/tcp_retries2", "11"},
 		printArgs: []string{"read", "/proc/sys/net/ipv4/tcp_retries2"}, privileged: "11"},
-	{what: "a hostname that a container set", createArgs: []string{"rename", "renamed"}, printArgs: []string{"hostname"}, privileged: "renamed"},
+	{what: "a hostname that a container set", createArgs: []string{"rename", "renamed"}, printArgs: []string{"hostname"},
+		privileged: "renamed"},
 	{what: "loopback is up", printArgs: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
 }
 

@@ -159,7 +159,8 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
 	// The order of the two streams is undefined.
-	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.readLog(c), "some input\n") || !strings.Contains(b.readLog(c), "end\n") {
+	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.readLog(c), "some input\n") || !strings.Contains(b.readLog(c),
+		"end\n") {
 		t.Errorf("%v, logged %q", st, b.readLog(c))
 	}
 	// The stdin of this container stays open. Stream returns when the client closes its stdin.

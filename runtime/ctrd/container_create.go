@@ -148,7 +148,8 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
 	b := r.bundlePath(id)
-	if err := errors.Join(unmount(filepath.Join(b, rootfsDir)), unmount(filepath.Join(b, shiftedLayers)), r.unmountVolumes(id)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(b, rootfsDir)), unmount(filepath.Join(b, shiftedLayers)),
+		r.unmountVolumes(id)); err != nil {
 		return err
 	}
 	return mounts.RemoveAll(b)

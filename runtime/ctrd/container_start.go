@@ -113,8 +113,9 @@ func (r *Runtime) recordPath(id string) string { return filepath.Join(r.containe
 func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	pid := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
 	req := wire.RunRequest{
-		ID: c.rec.ID, Bundle: r.bundlePath(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
-		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
+		ID: c.rec.ID, Bundle: r.bundlePath(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID),
+		KillAll: pid != api.NamespaceMode_CONTAINER,
+		Mounts:  c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
 		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, Most: r.c.LogMost},
 	}
 	if u := s.userMappings(); u != nil {

@@ -80,8 +80,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signalContainer sends a signal to the first process of a container. If the container's shim has died, the container is ended as described at
-// endWithLostShim.
+// signalContainer sends a signal to the first process of a container. If the container's shim has died, the container is ended as
+// described at endWithLostShim.
 func (r *Runtime) signalContainer(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.startRunner(ctx, s)
 	if err == nil {

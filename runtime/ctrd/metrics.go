@@ -165,8 +165,10 @@ var containerMetrics = []metric{
 		readDevices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
 		readDevices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
-	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, readDevices(func(i cgroup.IO) uint64 { return i.Reads })},
-	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, readDevices(func(i cgroup.IO) uint64 { return i.Writes })},
+	{"container_fs_reads_total", "reads from a device", counter, []string{"device"},
+		readDevices(func(i cgroup.IO) uint64 { return i.Reads })},
+	{"container_fs_writes_total", "writes to a device", counter, []string{"device"},
+		readDevices(func(i cgroup.IO) uint64 { return i.Writes })},
 
 	{"container_blkio_device_usage_total", "bytes read from and written to a device", counter,
 		[]string{"device", "major", "minor", "operation"}, blockIO},

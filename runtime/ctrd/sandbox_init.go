@@ -29,7 +29,8 @@ const initScore = -998
 // containerd shim. The ID of its container equals the sandbox's ID.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	bundle := r.bundlePath(s.rec.ID)
-	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfsDir), 0o755), s.chown(filepath.Join(bundle, rootfsDir)))
+	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfsDir), 0o755),
+		s.chown(filepath.Join(bundle, rootfsDir)))
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shimSet contains the shim processes and their sandboxes. A sandbox keeps its shim until it is removed. The shim process is started for the
-// first container, and again after it has died. A shim without sandboxes is shut down.
+// shimSet contains the shim processes and their sandboxes. A sandbox keeps its shim until it is removed. The shim process is started for
+// the first container, and again after it has died. A shim without sandboxes is shut down.
 type shimSet struct {
 	r *Runtime
 
@@ -43,8 +43,8 @@ func newShims(r *Runtime) *shimSet {
 
 func (s *shimSet) socketPath(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// assignSandbox returns the name of a sandbox's shim. If the sandbox has none yet, it is assigned to a shim that has room. If a containerd shim runs
-// the containers, the shim of islet only serves their streams. Such shims run no containers, and their names begin with "t".
+// assignSandbox returns the name of a sandbox's shim. If the sandbox has none yet, it is assigned to a shim that has room. If a containerd
+// shim runs the containers, the shim of islet only serves their streams. Such shims run no containers, and their names begin with "t".
 func (s *shimSet) assignSandbox(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

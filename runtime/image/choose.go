@@ -35,8 +35,8 @@ type candidate struct {
 	platform *ocispec.Platform // nil if only the config contains the platform
 }
 
-// chooseImage finds the image for the host's platform at or below a descriptor. It checks that the manifest and the config are consistent. If no
-// image is for this platform, the error is errdefs.ErrNotFound and lists the image's platforms.
+// chooseImage finds the image for the host's platform at or below a descriptor. It checks that the manifest and the config are consistent.
+// If no image is for this platform, the error is errdefs.ErrNotFound and lists the image's platforms.
 func (s *Service) chooseImage(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pickedImage, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)

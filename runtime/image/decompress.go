@@ -48,9 +48,9 @@ func detectCompression(head []byte) string {
 	return ""
 }
 
-// newDecompressor returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is decompressed by
-// the goroutine that calls Read, which saves memory. For a zstd stream, the caller's function receives the size of the window before the
-// memory is allocated, and can return an error. Close does not close r.
+// newDecompressor returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is
+// decompressed by the goroutine that calls Read, which saves memory. For a zstd stream, the caller's function receives the size of the
+// window before the memory is allocated, and can return an error. Close does not close r.
 func newDecompressor(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)

@@ -268,8 +268,8 @@ func (l *scanner) scanDirectory(ctx context.Context) (next time.Duration) {
 	return next
 }
 
-// importFile imports a file that is new or changed, and complete. It returns true if another process is still writing the file. If the import
-// fails, it returns the error of this attempt.
+// importFile imports a file that is new or changed, and complete. It returns true if another process is still writing the file. If the
+// import fails, it returns the error of this attempt.
 func (l *scanner) importFile(ctx context.Context, path string) (open bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {

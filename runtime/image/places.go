@@ -124,8 +124,8 @@ func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	return p.waitForClass(ctx)
 }
 
-// waitForClass waits until the layer may be in the memory class that it needs. It releases its turn while it waits. It waits only for higher
-// classes than its current one, so there is no deadlock.
+// waitForClass waits until the layer may be in the memory class that it needs. It releases its turn while it waits. It waits only for
+// higher classes than its current one, so there is no deadlock.
 func (p *allocation) waitForClass(ctx context.Context) error {
 	class := 0
 	switch {

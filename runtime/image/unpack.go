@@ -151,8 +151,8 @@ func checkMediaType(mediaType string) error {
 		mediaType, errdefs.ErrNotImplemented)
 }
 
-// extractLayer unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the snapshot's directory and
-// does not mount it, because a mount would remain if the process were killed. The first layer of an image has no parent.
+// extractLayer unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the snapshot's
+// directory and does not mount it, because a mount would remain if the process were killed. The first layer of an image has no parent.
 func (s *Service) extractLayer(
 	ctx context.Context, at *allocation, r io.Reader, mounts []mount.Mount, bottom bool,
 ) (digest.Digest, error) {

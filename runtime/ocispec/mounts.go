@@ -107,8 +107,8 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bindMount converts a mount of the container's configuration to a bind mount. The bind mount keeps the given options of the host's mount. It
-// also sets the propagation of the root file system that the mount needs.
+// bindMount converts a mount of the container's configuration to a bind mount. The bind mount keeps the given options of the host's mount.
+// It also sets the propagation of the root file system that the mount needs.
 func bindMount(m *api.Mount, host []string, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {

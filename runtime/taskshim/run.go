@@ -260,8 +260,8 @@ func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	}
 }
 
-// processFIFOs contains the FIFOs of a process that is being started. The path of a stream is empty if it is not connected. ends contains write
-// ends of the output. They stay open until the shim has opened the FIFOs, because without a writer, readers would see the end of the
+// processFIFOs contains the FIFOs of a process that is being started. The path of a stream is empty if it is not connected. ends contains
+// write ends of the output. They stay open until the shim has opened the FIFOs, because without a writer, readers would see the end of the
 // output.
 type processFIFOs struct {
 	stdin, stdout, stderr string

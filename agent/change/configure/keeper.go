@@ -127,7 +127,8 @@ func (k *Keeper) reportTrial(ended bool) {
 		c.Log.Error("the last known good configuration cannot be used", "configuration", r.Good.Name(), "used",
 			k.activeConfiguration().Name(), "error", k.fallbackReason)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			fmt.Sprintf("configuration %s cannot be used, the node uses %s: %v", r.Good.Name(), k.activeConfiguration().Name(), k.fallbackReason))
+			fmt.Sprintf("configuration %s cannot be used, the node uses %s: %v", r.Good.Name(), k.activeConfiguration().Name(),
+				k.fallbackReason))
 	}
 }
 

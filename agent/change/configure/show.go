@@ -19,8 +19,9 @@ func (k *Keeper) Show() api.Configuration {
 	defer k.mu.Unlock()
 	r := &k.record
 	out := api.Configuration{
-		Active: configurationRef(k.activeConfiguration()), Good: configurationRef(r.Good), Before: configurationRef(r.Before), Attempts: r.Attempts,
-		Follows: k.followedSource.Source, FollowProblem: k.followedSource.Problem, Waiting: k.waitCondition, Problem: k.unusedReason(),
+		Active: configurationRef(k.activeConfiguration()), Good: configurationRef(r.Good), Before: configurationRef(r.Before),
+		Attempts: r.Attempts,
+		Follows:  k.followedSource.Source, FollowProblem: k.followedSource.Problem, Waiting: k.waitCondition, Problem: k.unusedReason(),
 		Overridden: k.followedSource.Source != "" && k.isOverridden(),
 	}
 	if r.Assigned != nil {
@@ -98,7 +99,8 @@ func (k *Keeper) Problems() (out []string) {
 	}
 	if len(k.unconsentedFields) > 0 {
 		out = append(out, fmt.Sprintf("configuration %s changes %s, which needs consent in this version: "+
-			"run islet config revert, or islet config apply --consent", k.activeConfiguration().Name(), strings.Join(k.unconsentedFields, ", ")))
+			"run islet config revert, or islet config apply --consent", k.activeConfiguration().Name(),
+			strings.Join(k.unconsentedFields, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
 		out = append(out, fmt.Sprintf("%s failed its trial, islet %s keeps running: %s (islet config history)", f.ID, k.c.Version, f.Why))
@@ -121,10 +123,12 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 		return nil
 	case k.record.Trial != nil && !k.record.HasProgram():
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial",
-			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assignedConfiguration().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assignedConfiguration().Name(),
+				k.record.Good.Name())
 	case k.record.Assigned != nil && !k.record.HasProgram() && p == "":
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned",
-			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assignedConfiguration().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assignedConfiguration().Name(),
+				k.record.Good.Name())
 	case p != "":
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.activeConfiguration().Name()+"; "+p
 	case k.followedSource.Problem != "":

@@ -45,7 +45,8 @@ func (r *Record) Accept(now time.Time) bool {
 	if r.Trial == nil || c == nil {
 		return false
 	}
-	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(r.Trial.Began, now), Program: c.Program != nil})
+	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(r.Trial.Began, now),
+		Program: c.Program != nil})
 	r.Trial = nil
 	r.set(nil)
 	if p := c.Program; p != nil { // a program does not change the good configuration
@@ -122,7 +123,8 @@ func (r *Record) setFailure(c *Configuration, why string, began, now time.Time) 
 
 // addUnsuccessful records the outcome of a trial without success.
 func (r *Record) addUnsuccessful(c *Configuration, why string, undecided bool, began, now time.Time) {
-	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(began, now), Why: truncateReason(why), Undecided: undecided,
+	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(began, now),
+		Why: truncateReason(why), Undecided: undecided,
 		Program: c.Program != nil})
 }
 

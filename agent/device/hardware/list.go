@@ -87,7 +87,8 @@ func Parts(root string) ([]Part, error) {
 			}
 		}
 		if dir := h.usbDir(n.sys); dir != "" {
-			p.Vendor, p.Product, p.Serial = h.readAttribute(dir, "idVendor"), h.readAttribute(dir, "idProduct"), h.readAttribute(dir, "serial")
+			p.Vendor, p.Product, p.Serial = h.readAttribute(dir, "idVendor"), h.readAttribute(dir, "idProduct"),
+				h.readAttribute(dir, "serial")
 			p.Name = strings.TrimSpace(h.readAttribute(dir, "manufacturer") + " " + h.readAttribute(dir, "product"))
 		}
 		out = append(out, p)

@@ -103,7 +103,8 @@ type podEvent struct {
 }
 
 // compareDevices determines what has happened to the devices of a resource that containers have, and adds it to changed.
-func (h *Hardware) compareDevices(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool, changed *scanEffects) {
+func (h *Hardware) compareDevices(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool,
+	changed *scanEffects) {
 	units := map[string]*unit{}
 	for _, u := range found {
 		units[u.id] = u

@@ -52,7 +52,9 @@ func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
 
 // callProgram runs the program with a request and decodes its response. Its error contains no part of the response, which may
 // be a credential.
-func (p *plugin) callProgram(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+func (p *plugin) callProgram(ctx context.Context, r credentialv1.CredentialProviderRequest) (
+	*credentialv1.CredentialProviderResponse, error,
+) {
 	if err := checkProgram(p.path); err != nil {
 		return nil, err
 	}

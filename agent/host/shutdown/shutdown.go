@@ -67,7 +67,8 @@ type notice struct {
 
 // New returns a Shutdown. If the previous agent was killed during a shutdown, it resumes that shutdown.
 func New(ctx context.Context, c Config) (*Shutdown, error) {
-	s := &Shutdown{c: c, events: make(chan notice), progressSignal: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
+	s := &Shutdown{c: c, events: make(chan notice), progressSignal: make(chan struct{}, 1), done: make(chan struct{}),
+		metrics: newMetrics()}
 	if len(c.Periods) == 0 {
 		return s, nil
 	}

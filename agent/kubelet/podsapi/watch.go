@@ -22,7 +22,8 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServe
 	if err := s.watchers.addWatcher(); err != nil {
 		return err
 	}
-	w := &podWatch{pods: s.c.Pods, to: to, sentPods: map[types.UID]types.NamespacedName{}, sendTimer: time.NewTimer(s.sendTime), sendTime: s.sendTime}
+	w := &podWatch{pods: s.c.Pods, to: to, sentPods: map[types.UID]types.NamespacedName{}, sendTimer: time.NewTimer(s.sendTime),
+		sendTime: s.sendTime}
 	w.sendTimer.Stop()
 	ended := make(chan error, 1)
 	go func() { // gRPC has no deadline for sending. A blocked call of Send ends when this method has returned.

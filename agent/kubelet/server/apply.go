@@ -29,7 +29,8 @@ func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 	}
 	if len(data) > maxManifest {
 		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that is still sending does not read the response
-		return m, refusalError(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin, maxManifest>>20)
+		return m, refusalError(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin,
+			maxManifest>>20)
 	}
 	m, err = s.Decode(data, origin)
 	switch {
@@ -38,7 +39,8 @@ func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 	case len(m.Pods)+len(m.Objects) == 0:
 		return m, refusalError(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
 	case len(m.Objects) > 0 && s.Objects == nil:
-		return m, refusalError(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support", origin)
+		return m, refusalError(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support",
+			origin)
 	}
 	return m, nil
 }
@@ -141,7 +143,8 @@ func (s *Server) endPod(r *http.Request, namespace, name string) (*api.Deleted, 
 		return nil, err
 	}
 	if source := pod.Annotations[keys.ConfigSource]; source != keys.SourceLocal {
-		return nil, refusalError(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace, name, source)
+		return nil, refusalError(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace,
+			name, source)
 	}
 	var grace *int64
 	if q := r.URL.Query().Get("gracePeriodSeconds"); q != "" {

@@ -50,7 +50,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		out.breakOff(r, o.Timestamps, err)
 	case errors.Is(err, fs.ErrNotExist):
 		writeError(w,
-			refusalError(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
+			refusalError(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace,
+				pod.Name, err))
 	default:
 		writeError(w, err)
 	}

@@ -60,7 +60,8 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.closeDelay, func() { c.Close() }) })
-	w := &watchedConn{Conn: c, ctx: h.ctx, cancel: h.cancel, onTransfer: h.onTransfer, closing: make(chan struct{}), closed: make(chan struct{})}
+	w := &watchedConn{Conn: c, ctx: h.ctx, cancel: h.cancel, onTransfer: h.onTransfer, closing: make(chan struct{}),
+		closed: make(chan struct{})}
 	// rw contains data that the client has already sent. It is read first, and then the rest through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)

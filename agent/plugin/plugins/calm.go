@@ -38,7 +38,8 @@ func (r *Registry) registrationDelay(path string) time.Duration {
 		f.last = now.Add(wait)
 		return wait
 	case len(r.recentRegistrations) < maxSockets:
-		r.recentRegistrations[path] = &recentRegistration{last: now, backoff: retry.Backoff{FirstWindow: firstCalm, SecondWindow: lastCalm, MaxWindow: lastCalm}}
+		r.recentRegistrations[path] = &recentRegistration{last: now, backoff: retry.Backoff{FirstWindow: firstCalm,
+			SecondWindow: lastCalm, MaxWindow: lastCalm}}
 	}
 	return 0
 }

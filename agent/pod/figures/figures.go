@@ -88,7 +88,8 @@ type Desired interface {
 
 // Collectors returns all metrics.
 func (f *Figures) Collectors(pods Pods, wanted Desired) []prometheus.Collector {
-	all := append(f.operations.Collectors(), f.actionDuration, f.pods, f.podsFailed, f.userNamespaces, f.userNamespaceErrors, f.startSinceSeen, f.startSinceCreation, f.sli)
+	all := append(f.operations.Collectors(), f.actionDuration, f.pods, f.podsFailed, f.userNamespaces, f.userNamespaceErrors,
+		f.startSinceSeen, f.startSinceCreation, f.sli)
 	all = append(append(all, f.containers.collectors()...), f.Admissions.collectors()...)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(append(all, f.ImageVolumes.collectors()...), f.Startup.collectors()...)

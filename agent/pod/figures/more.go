@@ -48,7 +48,8 @@ func newWatches() *Watches {
 }
 
 func (w *Watches) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.relists, w.intervals, w.lastRelist, w.cgroups, w.requests, w.version, w.inPod, w.memoryMin, w.memoryLow, w.rotationAge}
+	return []prometheus.Collector{w.relists, w.intervals, w.lastRelist, w.cgroups, w.requests, w.version, w.inPod, w.memoryMin,
+		w.memoryLow, w.rotationAge}
 }
 
 // ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list, which

@@ -64,7 +64,8 @@ func (m *maker) devicesCondition(before v1.PodStatus) []v1.PodCondition {
 	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
 		return nil
 	}
-	return []v1.PodCondition{newCondition(DevicesPlugged, len(gone) == 0, reasonUnless(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
+	return []v1.PodCondition{newCondition(DevicesPlugged, len(gone) == 0, reasonUnless(len(gone) == 0, "DeviceUnplugged"),
+		strings.Join(gone, "; "))}
 }
 
 // disruptionMessage returns the message of the condition DisruptionTarget, or "" if the pod does not get this

@@ -41,8 +41,8 @@ func (f *File) childPages(n int) (list []int) {
 	return list
 }
 
-// rootPage returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the column
-// cannot be read, the result is 0.
+// rootPage returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the
+// column cannot be read, the result is 0.
 func rootPage(cell []byte) int {
 	_, size := readVarint(cell)
 	_, id := readVarint(cell[size:])

@@ -76,8 +76,8 @@ func (c *pluginCall) parseBridgeConf() (*bridgeConf, error) {
 	return b, nil
 }
 
-// vethName returns the name of the veth end on the node. The name is derived from the request. The command DEL can therefore find it without
-// the result of ADD.
+// vethName returns the name of the veth end on the node. The name is derived from the request. The command DEL can therefore find it
+// without the result of ADD.
 func (c *pluginCall) vethName() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]

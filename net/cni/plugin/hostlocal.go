@@ -87,8 +87,8 @@ func (p *addressPool) assignAddresses(c *pluginCall, s *disk.Store) (*current.Re
 	return result, nil
 }
 
-// reserveAddress reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller holds
-// the lock of the directory.
+// reserveAddress reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller
+// holds the lock of the directory.
 func (set rangeSet) reserveAddress(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)

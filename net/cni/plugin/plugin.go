@@ -30,7 +30,8 @@ type Request struct {
 	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// pluginActions contains the functions of a plugin type, one for each CNI command. If a function is nil, the command does nothing and succeeds.
+// pluginActions contains the functions of a plugin type, one for each CNI command. If a function is nil, the command does nothing and
+// succeeds.
 type pluginActions struct {
 	fields string // names of the configuration fields that only this type allows; * allows all fields
 	add    func(context.Context, *pluginCall) (*current.Result, error)
@@ -173,8 +174,8 @@ func (c *pluginCall) previousResult() (*current.Result, error) {
 	return result, nil
 }
 
-// attachmentLabel returns the text that identifies an attachment in the comments of nftables entries. The first part of the text identifies the
-// network.
+// attachmentLabel returns the text that identifies an attachment in the comments of nftables entries. The first part of the text
+// identifies the network.
 func attachmentLabel(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])

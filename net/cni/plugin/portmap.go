@@ -39,8 +39,8 @@ func (c *pluginCall) parseMappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// hostPorts returns the host ports for the requested mappings. Connections to a host port are forwarded to the pod's addresses, which are in
-// the result of the previous plugin.
+// hostPorts returns the host ports for the requested mappings. Connections to a host port are forwarded to the pod's addresses, which are
+// in the result of the previous plugin.
 func (c *pluginCall) hostPorts(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
 	mappings, err := c.parseMappings()
 	if err != nil || len(mappings) == 0 {
@@ -108,8 +108,8 @@ func setLocalnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// clearLocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining port
-// needs.
+// clearLocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining
+// port needs.
 func clearLocalnet(host netns.NS, removed, remaining []nft.Port) error {
 	names, err := podInterfaces(host, removed)
 	if err != nil || len(names) == 0 {

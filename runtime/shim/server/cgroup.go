@@ -25,8 +25,8 @@ const killRounds = 100
 type cgroupFiles struct {
 	procs  string // path of cgroup.procs; empty if the cgroup is unknown
 	events string // path of the file that counts OOM kills
-	// parentEvents is the path of the parent cgroup's file that counts OOM kills. The next field is the count in this file at the start of the
-	// container. Both are needed because systemd removes a cgroup when its last process has ended.
+	// parentEvents is the path of the parent cgroup's file that counts OOM kills. The next field is the count in this file at the start of
+	// the container. Both are needed because systemd removes a cgroup when its last process has ended.
 	parentEvents   string
 	oomKillsBefore int64
 }

@@ -172,8 +172,8 @@ func (c *client) send() {
 	}
 }
 
-// nextFrame returns the next frame of the queue. For an empty queue, it reports whether no more frames will be queued, and returns the error
-// message for a client whose output was dropped.
+// nextFrame returns the next frame of the queue. For an empty queue, it reports whether no more frames will be queued, and returns the
+// error message for a client whose output was dropped.
 func (c *client) nextFrame() (frame []byte, finished bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

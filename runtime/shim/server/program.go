@@ -37,8 +37,8 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protectCommand changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged, and crun protects
-// itself. The command must be started before the next call, which may close that file.
+// protectCommand changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged, and crun
+// protects itself. The command must be started before the next call, which may close that file.
 func (p openedPrograms) protectCommand(cmd *exec.Cmd) {
 	if filepath.Base(cmd.Path) != crunName {
 		return

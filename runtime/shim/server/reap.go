@@ -31,7 +31,8 @@ const callTimeout = 2 * time.Minute
 
 func newReaper() *reaper {
 	return &reaper{
-		wait: map[int]chan unix.WaitStatus{}, earlyStatuses: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}, programs: openedPrograms{},
+		wait: map[int]chan unix.WaitStatus{}, earlyStatuses: map[int]unix.WaitStatus{}, calls: map[int]struct{}{},
+		programs: openedPrograms{},
 	}
 }
 
@@ -92,9 +93,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// runCommand starts a command with the first given function and waits until the command has ended. The streams of the command must be files.
-// The optional second function is called after the start, and returns a function that is called when the command has ended. Both given
-// functions are called with mu held.
+// runCommand starts a command with the first given function and waits until the command has ended. The streams of the command must be
+// files. The optional second function is called after the start, and returns a function that is called when the command has ended. Both
+// given functions are called with mu held.
 func (r *reaper) runCommand(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {

@@ -97,9 +97,9 @@ func (s *Server) StopWhenIdle() {
 	s.noteChange()
 }
 
-// endWhenIdle ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called and no
-// container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, it returns free memory to the
-// kernel.
+// endWhenIdle ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called
+// and no container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, it returns free memory
+// to the kernel.
 func (s *Server) endWhenIdle(ctx context.Context) {
 	for {
 		var due <-chan time.Time

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// containerStreams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to attached
-// clients.
+// containerStreams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to
+// attached clients.
 type containerStreams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
@@ -171,8 +171,8 @@ func (s *containerStreams) closeFiles() {
 // startCopying starts to copy the output.
 func (s *containerStreams) startCopying() { s.out.Start() }
 
-// finishOutput waits until all output of an ended container is in the log, and then closes the streams. If other processes keep a stream open, it
-// reads their output only for the given time. Attached clients may receive the rest of the output later.
+// finishOutput waits until all output of an ended container is in the log, and then closes the streams. If other processes keep a stream
+// open, it reads their output only for the given time. Attached clients may receive the rest of the output later.
 func (s *containerStreams) finishOutput(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails

@@ -112,7 +112,8 @@ func (o *Observer) readPod(ctx context.Context, uid types.UID, before plan.Obser
 			return seen, err
 		}
 		if s != nil {
-			if old := findContainer(before, c.Id); old != nil && mayChange(*old) { // copy only the reason: the file of the message may be gone
+			// Copy only the reason: the file of the message may be gone.
+			if old := findContainer(before, c.Id); old != nil && mayChange(*old) {
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -146,7 +147,8 @@ func (o *Observer) readSandbox(ctx context.Context, sb *api.PodSandbox) (*plan.S
 	}
 	st := r.GetStatus()
 	s := &plan.Sandbox{
-		ID: st.GetId(), Ready: isReady(st.GetState()), CreatedAt: convertTime(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource],
+		ID: st.GetId(), Ready: isReady(st.GetState()), CreatedAt: convertTime(st.GetCreatedAt()),
+		Source: st.GetAnnotations()[keys.ConfigSource],
 	}
 	if m := st.GetMetadata(); m != nil {
 		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name

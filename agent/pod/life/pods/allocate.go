@@ -195,7 +195,8 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 	for uid, v := range p.verdicts {
 		if d, ok := p.c.Desired.Get(uid); ok && p.mustDecideResize(d, v) {
 			wanted[uid] = d
-			waiting = append(waiting, allocate.WaitingResize{Wanted: d.Pod, Allocated: v.alloc.withAllocated(d.Pod), Since: v.alloc.deferredSince})
+			waiting = append(waiting, allocate.WaitingResize{Wanted: d.Pod, Allocated: v.alloc.withAllocated(d.Pod),
+				Since: v.alloc.deferredSince})
 		}
 	}
 	allocate.Sort(waiting)

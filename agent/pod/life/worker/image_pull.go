@@ -161,7 +161,9 @@ func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Contain
 }
 
 // fetchImage pulls an image. If the registry cannot be reached, it returns the image on the node, if there is one.
-func (m *images) fetchImage(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell podEventRecorder) (*api.Image, string, error) {
+func (m *images) fetchImage(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell podEventRecorder) (
+	*api.Image, string, error,
+) {
 	creds := m.podCredentials(ctx, pod, name)
 	began := time.Now()
 	w := pullKey{name, hashCredentials(creds.Stored), creds.Scope}

@@ -22,7 +22,8 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 		}
 	}
 	if len(in.Observed.Sandboxes) > 0 {
-		podEventRecorder{e.cfg.Events, in.Want, ""}.recordNormal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+		podEventRecorder{e.cfg.Events, in.Want, ""}.recordNormal(eventSandboxChanged,
+			"Pod sandbox changed, it will be killed and re-created.")
 	}
 	for _, sb := range in.Observed.Sandboxes {
 		if err := e.stopSandbox(ctx, sb.ID); err != nil {
