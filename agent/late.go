@@ -138,8 +138,8 @@ func (l *laterParts) statusChanged(uid types.UID) {
 	}
 }
 
-// pokeNode sends the Node object to the API server at once. Before the cluster is opened it has no effect, because
-// the first Node is sent in any case.
+// pokeNode sends the Node object to the API server at once. A call before the cluster part exists has no
+// effect: that part sends the Node when it starts.
 func (l *laterParts) pokeNode() {
 	if c := get(l, &l.cluster); c != nil {
 		c.Node.Poke()

@@ -101,8 +101,8 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 }
 
-// selectsTwice reports whether a selector contains a key more than once. One occurrence is permitted, because the API server adds the
-// keys of matchLabelKeys to the selector.
+// selectsTwice reports whether a selector contains a key more than once. A selector may contain a
+// key of matchLabelKeys once, because the API server adds these keys to it.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
 	if _, found := s.MatchLabels[key]; found {

@@ -95,7 +95,7 @@ func volumeMetadata(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// getOnlyKind returns a kind of objects that a node may only get.
+// getOnlyKind returns a kind of objects that a node may get, but neither list nor watch.
 func getOnlyKind[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object

@@ -166,8 +166,8 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// hasReturned reports whether a driver whose slices were due has registered again in the meantime. It is also true if that driver has since
-// disappeared again.
+// hasReturned reports whether a driver has registered again since the deletion of its slices was planned. It also returns true if the
+// driver has disappeared once more after that.
 func (s *Sweeper) hasReturned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

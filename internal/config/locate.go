@@ -36,8 +36,8 @@ func joinPath(path, key string) string {
 func newLike(v any) any { return reflect.New(reflect.TypeOf(v).Elem()).Interface() }
 
 // lineOf returns the line of a field in a YAML or JSON text, or 0. In block style it uses the
-// indentation: among the lines that may have a key of the path, it selects the first with the least
-// indentation below its parent. In flow style it selects the first line with the key after its
+// indentation: for each key of the path, it selects the first line with this key that has the least
+// indentation below the parent's line. In flow style it selects the first line with the key after its
 // parent's line.
 func lineOf(data []byte, path string) int {
 	lines := strings.Split(string(data), "\n")

@@ -72,8 +72,8 @@ func (b *Board) setTemperature(name, milli string) {
 // are set if it has applied since the boot. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
 var powerFlags = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// readPower reads the flags of the firmware. If the kernel does not provide them, it reads the under-voltage alarm, which newer kernels
-// provide in hwmon.
+// readPower reads the flags of the firmware. If the kernel does not provide these flags, readPower reads the
+// under-voltage alarm in hwmon, which newer kernels provide.
 func (b *Board) readPower(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))

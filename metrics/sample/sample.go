@@ -243,7 +243,7 @@ func (w *sampleWalk) readAll() error {
 	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
-// podError means that the cgroup of a pod could not be read. The sample then omits this pod and contains the other groups.
+// podError means that the cgroup of a pod could not be read. The sample then contains all other cgroups.
 type podError struct{ error }
 
 // visitChildren calls the caller's function for each direct child of a cgroup. The function returns false if the child no longer exists. In

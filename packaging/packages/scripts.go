@@ -33,8 +33,8 @@ var scriptBeginnings = map[string]map[string]string{
 	},
 }
 
-// A deb contains the settings in this directory, and a script copies them to /etc. They are not conffiles, because dpkg asks the user if a
-// conffile already exists with another content, and fails if nobody answers.
+// A deb contains the settings in this directory, and a script copies them to /etc. They are not conffiles: if a
+// conffile exists with another content, dpkg asks the user which one to keep, and fails without an answer.
 const settingsDir = "/usr/share/islet"
 
 // settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the

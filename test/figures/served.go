@@ -32,7 +32,7 @@ func Documented(text string) (out []Family) {
 }
 
 // Compare compares pages with the documentation: the names, types and labels of metrics. The keys
-// of pages are the paths. The result wrong contains the differences. The result unseen contains the
+// of pages are the paths. The first result lists the differences. The second result lists the
 // documented metrics that are not on the pages, each as "page name".
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}

@@ -116,7 +116,8 @@ type Provider interface {
 	Allocate(context.Context, Request) (Allocation, error)
 }
 
-// A Starter is a Provider that the Manager calls before each start of a container that has devices of its resource.
+// A Starter is a Provider with a hook for starts: the Manager calls Start before each start of a container with devices of
+// the Provider's resource.
 type Starter interface {
 	// Start may return a new allocation for the same devices, for example with another path. It returns nil if
 	// nothing changes. An error prevents the start, which the agent retries later.

@@ -96,7 +96,7 @@ type Config struct {
 	Runtime cri.Runtime // if it does not implement cri.Streamer, the server is a proxy for exec, attach and port-forward
 	Images  cri.Images  // imports of archives and the progress of pulls require cri.Archives
 
-	// Flash returns the data for /stats/flash, which are the bytes written to the disk by cause.
+	// Flash returns the data for /stats/flash: for each cause of writes, the bytes that were written to the disk.
 	Flash func(context.Context) *api.Flash
 	// Garbage finds unused images.
 	Garbage Garbage

@@ -11,8 +11,8 @@
 //	Run, with a budget: one every ten minutes --> event, and BudgetExceeded: other parts delay writes
 //
 // The kernel counts a page as written when a process makes it dirty. The figures of processes do not include
-// journals, file system metadata and copies inside the flash memory. The device's figure includes the first two. A
-// process's writes to all disks are counted together. Days are in UTC.
+// journals, file system metadata and copies inside the flash memory. The device's figure includes journals and metadata.
+// A process's writes to all disks are counted together. Days are in UTC.
 //
 // Pods that have used no CPU time since the last sample have written nothing, so their files are
 // not read again.
