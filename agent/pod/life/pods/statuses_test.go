@@ -58,8 +58,8 @@ func TestInputOfAnotherLife(t *testing.T) {
 	}
 }
 
-// TestSameVersionSamePointer checks that the same version of a pod is the same object. Workers, and the results of
-// resizes, compare versions by pointer.
+// TestSameVersionSamePointer checks that the same version of a pod is always the same object. Workers compare versions by pointer, and so
+// do the results of resizes.
 func TestSameVersionSamePointer(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0))
