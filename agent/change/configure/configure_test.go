@@ -434,8 +434,7 @@ func TestKeptPower(t *testing.T) {
 	}
 }
 
-// TestVetoed checks that a trial that failed only because of pods is repeated, and that the repeated trial ignores
-// these pods.
+// TestVetoed checks that a trial is repeated if it failed only because of pods. The repeated trial ignores these pods.
 func TestVetoed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")

@@ -48,8 +48,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 	return again.Role
 }
 
-// TestProgram checks that a program that passes its trial replaces the installed one, and that the configuration
-// stays the same.
+// TestProgram checks that a program that passes its trial replaces the installed one. The configuration stays the same.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t, ""), staged(t)
@@ -119,8 +118,8 @@ func TestProgramFull(t *testing.T) {
 	}
 }
 
-// TestProgramEnds checks that the installed program stays after each kind of unsuccessful trial. The staged program is kept if its trial
-// will be repeated. A program counts as installed as soon as its file is renamed.
+// TestProgramEnds checks that an unsuccessful trial leaves the installed program unchanged. A failure is recorded. An interrupted trial is
+// repeated, unless the rename has already installed the program.
 func TestProgramEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		role    guard.Role
@@ -245,8 +244,8 @@ func TestProgramOlder(t *testing.T) {
 	back("0.10.0", "0.10.0")
 }
 
-// TestProgramBusy checks that an offer from a followed source waits while another trial is assigned. An operator's request takes precedence
-// over the assigned one.
+// TestProgramBusy checks that an offer from a followed source waits while another version or configuration is assigned. An operator's
+// request replaces an assigned version of the followed source.
 func TestProgramBusy(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	r := w.start(guard.Role{})

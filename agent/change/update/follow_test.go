@@ -129,7 +129,7 @@ func TestFollowPoorLink(t *testing.T) {
 	})
 }
 
-// TestClock checks that certificates are verified at the best known time rather than the machine's time.
+// TestClock checks that the update client verifies certificates at the time of the given clock.
 func TestClock(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()

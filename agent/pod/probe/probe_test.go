@@ -247,7 +247,7 @@ func TestTrial(t *testing.T) {
 		w.start()
 		w.checkHealth("ready")
 	})
-	// A container may fail its liveness probe before the initial delay has passed.
+	// A container needs no successful liveness probe before its initial delay has passed.
 	p = pod(withLiveness(after(600)))
 	bubble(t, p, func(w *world) {
 		w.end()

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestOff checks the status of a pod that ends with the machine's shutdown. The status has the reason, is not ready and is not terminal. It
-// is terminal if the pod had finished before or must not run again. A DisruptionTarget condition of the node is removed when the pod runs
-// again. A condition of another component stays.
+// TestOff checks the status of a pod when the machine shuts down. After its end, the pod has the reason of the shutdown and is not ready.
+// Its phase is terminal only if it had finished before or must not run again. A DisruptionTarget condition of the node is removed when the
+// pod runs again. A condition of another component stays.
 func TestOff(t *testing.T) {
 	since := t0.Add(-time.Minute)
 	late := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Second); return c }

@@ -38,7 +38,7 @@ func TestAccount(t *testing.T) {
 	}
 	m := at(noon.Add(2 * time.Hour))
 	m.Run = 2
-	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, which has written more than its predecessor
+	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, which wrote more than its predecessor
 	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a new agent: %+v", a)
 	}

@@ -162,7 +162,7 @@ func (n *labelNode) figures() (all []string) {
 }
 
 // TestLabelsOfTwoPods checks that two pods share a volume only if they require the same label. When the first pod is removed, the volume is
-// mounted with the second pod's label.
+// mounted with the label that the second pod requires.
 func TestLabelsOfTwoPods(t *testing.T) {
 	const mount, recursive = v1.SELinuxChangePolicyMountOption, v1.SELinuxChangePolicyRecursive
 	for name, c := range map[string]struct {
@@ -207,7 +207,7 @@ func TestLabelsOfTwoPods(t *testing.T) {
 	}
 }
 
-// TestLabelThatIsNoLongerSet checks a volume that is mounted with a label when its driver stops to mount with labels. The volume keeps its
+// TestLabelThatIsNoLongerSet checks a volume that is mounted with a label when its driver stops mounting with labels. The volume keeps its
 // label. After the removal of its pod, another pod gets the volume without a label.
 func TestLabelThatIsNoLongerSet(t *testing.T) {
 	for name, turnOff := range map[string]func(*labelNode){

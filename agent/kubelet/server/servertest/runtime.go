@@ -261,7 +261,8 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// OutputBytes is a number of bytes. PortGives sends as many, and so does a container to a client that attaches without standard input.
+// OutputBytes is the number of bytes that PortGives sends. A container sends the same number to a client that attaches without standard
+// input.
 const OutputBytes = 512 << 10
 
 // Bytes returns the first bytes of the output of the command give. Their number must be a
