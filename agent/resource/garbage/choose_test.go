@@ -111,9 +111,9 @@ func changed(in Input, change func(*Input)) Input {
 	return in
 }
 
-// FuzzDecide checks that no needed image is removed: an image that is pinned, an image of a pod that may run, or, on an offline node, an
-// image of any stored pod. A young image is not removed to free space. A time in the future counts as the present. Each image has one
-// decision, and removed images come first.
+// FuzzDecide checks that needed images are kept. These are pinned images and images of pods that may run, and on an offline node also the
+// images of all other stored pods. A young image is not removed to free space. A time in the future counts as the present. Each image has
+// one decision, and removed images come first.
 func FuzzDecide(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, uint64(1))

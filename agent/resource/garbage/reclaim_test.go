@@ -69,7 +69,7 @@ func TestFullToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestPruneRest checks that data that belongs to no image is removed, and that its size is reported. A dry run reports only that there is
+// TestPruneRest checks that data that belongs to no image is removed. The result contains its size. A dry run reports only that there is
 // such data.
 func TestPruneRest(t *testing.T) {
 	w := &world{total: 1000, junk: 30}

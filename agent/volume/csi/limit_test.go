@@ -57,7 +57,8 @@ func (l *limitedDriver) Install(_, _ string, limit int64, _ map[string]string) {
 func (l *limitedDriver) Uninstall(string) {}
 
 // TestLimits checks that a driver's volume limit is read once per period of its CSIDriver object. Only changes are reported to the cluster.
-// Without a period, the limit is read only if a pod's volume requests it.
+// If the object has no period, the limit is not read. If the object gets a period later, the reads begin when a pod's volume exceeds the
+// limit.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limitedDriver{limit: 1, down: true}

@@ -35,7 +35,7 @@ func mountDead(t *testing.T, dir string) {
 	}
 }
 
-// TestCorruptedSubPath checks that the next start of a container replaces the mount of a subPath if the mount no longer works or shows
+// TestCorruptedSubPath checks that the next start of a container replaces a bad mount of a subPath. A bad mount no longer works, or shows
 // another directory than the volume's. A pod with such a mount can be removed.
 func TestCorruptedSubPath(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, v *Volumes, target, volume string){
