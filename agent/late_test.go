@@ -7,8 +7,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/worker"
 )
 
-// TestLate checks that the parts of the agent may call each other before they are built, and while another goroutine
-// sets them.
+// TestLate checks that a part of the agent may be called before it is built. Another goroutine may set the part during the call.
 func TestLate(t *testing.T) {
 	var l laterParts
 	l.pokePod("a")

@@ -39,7 +39,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSummarize checks that the column STATUS has the same words as in kubectl get pods.
+// TestSummarize checks that the column STATUS contains the same words as the column of kubectl get pods.
 func TestSummarize(t *testing.T) {
 	now := time.Now()
 	waiting := func(reason string) v1.ContainerState {

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestTraffic checks that network rates are computed over the time between two measurements. There is no rate if only
-// one measurement exists or a counter was reset.
+// TestTraffic checks that network rates are computed over the time between two measurements. There is no rate if only one measurement
+// exists or if a counter was reset.
 func TestTraffic(t *testing.T) {
 	at := time.Unix(1000, 0)
 	network := func(after time.Duration, in, out uint64) *stats.NetworkStats {
@@ -82,8 +82,8 @@ func TestBoardLines(t *testing.T) {
 	}
 }
 
-// TestTopWide checks the columns of top -o wide: for each container its disk usage, read and write rates and
-// pressure, but no network traffic, which the containers of a pod share. A pod has all columns.
+// TestTopWide checks the columns of islet top -o wide. Pods have all columns. Containers have no network traffic, because the containers of
+// a pod share the network.
 func TestTopWide(t *testing.T) {
 	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
 	psi := func(v float64) *stats.PSIStats { return &stats.PSIStats{Some: stats.PSIData{Avg10: v, Avg60: 99}} }
@@ -117,8 +117,8 @@ func TestTopWide(t *testing.T) {
 	}
 }
 
-// TestTopDisks checks that only the wide output requests disk I/O, and that the rates are computed over the time
-// between two responses. The columns are empty if the agent does not support the request.
+// TestTopDisks checks that only the wide output requests disk I/O. The rates are computed over the time between two responses. The columns
+// are empty if the agent does not support the request.
 func TestTopDisks(t *testing.T) {
 	for _, x := range []struct {
 		output string

@@ -49,7 +49,7 @@ func TestBridges(t *testing.T) {
 }
 
 func TestHostPorts(t *testing.T) {
-	board := board() // a process listens at TCP port 22 of 127.0.0.1
+	board := board() // a process listens on TCP port 22 of 127.0.0.1
 	pod := v1.Pod{}
 	pod.Namespace, pod.Name = "default", "web"
 	pod.Spec.Containers = []v1.Container{{Name: "c", Ports: []v1.ContainerPort{{HostPort: 22}}}}
@@ -58,7 +58,7 @@ func TestHostPorts(t *testing.T) {
 		want   Severity
 	}{
 		{func(*v1.Pod) {}, Warning},
-		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // the pod itself listens at the port
+		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // the pod itself listens on the port
 		{func(p *v1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 23 }, OK},
 	} {
 		this := *pod.DeepCopy()

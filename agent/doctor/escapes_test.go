@@ -53,7 +53,7 @@ func TestRuncEscapes(t *testing.T) {
 	}
 }
 
-// TestRuncEscapesRPM checks that an rpm package is reported as fixed if its changelog names the fixes.
+// TestRuncEscapesRPM checks that an rpm package counts as fixed if its changelog names all fixes.
 func TestRuncEscapesRPM(t *testing.T) {
 	for name, c := range map[string]struct {
 		changes   string

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "configure")) }
 
-// TestTrial checks that an agent ends when a trial is to begin, that the agent on trial uses the configuration on
-// trial and stores that it is good, and that later agents use it too.
+// TestTrial checks that an agent ends when a trial begins. The next agent uses the configuration on trial and records it as good, and later
+// agents use it too.
 func TestTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
@@ -104,7 +104,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// The method tried starts an agent, applies the configuration text and begins its trial.
+// This helper starts an agent, applies a configuration and begins its trial.
 func (w *world) tried(text string) {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -161,8 +161,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestChecks checks that the error for an invalid configuration names the fields, and that the configuration is
-// neither tried nor kept.
+// TestChecks checks that an invalid configuration is neither tried nor kept. The error names the fields.
 func TestChecks(t *testing.T) {
 	w := newWorld(t, "configuration: {consent: [volumePluginDir, cgroupRoot]}\n")
 	r := w.start(guard.Role{})
@@ -206,7 +205,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestUnusable checks that the agent starts although its good configuration, or the record, can no longer be used.
+// TestUnusable checks that the agent starts even if its good configuration or its trial record can no longer be used.
 func TestUnusable(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -253,8 +252,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// The method keeps applies the configurations texts, and makes the trial of each succeed. The last one becomes the
-// good one.
+// This helper applies the given configurations one after the other and makes each trial succeed. The last one becomes the good
+// configuration.
 func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {
@@ -265,8 +264,7 @@ func (w *world) keeps(texts ...string) {
 	}
 }
 
-// TestLeftOut checks that a new configuration that omits a field which was set with consent is rejected, and that the
-// error says what to write.
+// TestLeftOut checks that a new configuration is rejected if it omits a field that was set with consent. The error says what to write.
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
@@ -289,8 +287,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestUnfit checks that an agent that cannot run with the good configuration on this host uses the previous one, or
-// else the node's own files. It reports this, and restarts at growing intervals to retry.
+// TestUnfit checks that an agent uses the previous configuration when it cannot run with the good one on this host. If there is no previous
+// one, the agent uses the node's own files. It reports the problem, and restarts at growing intervals to retry the good configuration.
 func TestUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
@@ -354,8 +352,8 @@ func TestUnfit(t *testing.T) {
 	})
 }
 
-// TestUnfitOnTrial checks that a node that cannot use its good configuration tries a new one, and that the result of
-// the trial is kept if the good one still cannot be used afterwards.
+// TestUnfitOnTrial checks that a node can try a new configuration although it cannot use its good one. The node keeps the result of the
+// trial if the good configuration is still unusable afterwards.
 func TestUnfitOnTrial(t *testing.T) {
 	w := newWorld(t, "")
 	w.keeps(kubeletHead + "maxPods: 17\n")
@@ -377,8 +375,7 @@ func TestUnfitOnTrial(t *testing.T) {
 	}
 }
 
-// TestUnread checks that a record that cannot be read now is neither set aside nor replaced, so that the next start
-// can read it.
+// TestUnread checks that an agent leaves its trial record in place when it cannot read the record. The next start can read it.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -400,8 +397,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestPods checks that pods that ended by themselves or were deleted are not counted, and that a pod that was ready
-// only under an earlier agent is not counted as ready.
+// TestPods checks that ended and deleted pods are not counted. A pod that was ready only under an earlier agent does not count as ready.
 func TestPods(t *testing.T) {
 	ended, gone, evicted := pod("ended", false), pod("gone", true), pod("evicted", false)
 	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
@@ -413,8 +409,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestKeptPower checks a configuration that was accepted before its protected fields required consent: the agent
-// starts with it unchanged, islet status lists the fields, and it can be reverted.
+// TestKeptPower checks an agent whose stored configuration sets protected fields without consent, because islet did not require consent at
+// that time. The agent uses the configuration unchanged, islet status lists the fields, and the configuration can be reverted.
 func TestKeptPower(t *testing.T) {
 	w := newWorld(t, "configuration: {healthyFor: 1s, deadline: 2s}\n")
 	old := trial.New(kubeletHead+"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nmaxPods: 7\n", "", nil, trial.Source{Namespace: "kube-system", Name: "c"}, time.Now())
@@ -438,8 +434,7 @@ func TestKeptPower(t *testing.T) {
 	}
 }
 
-// TestVetoed checks that a trial that failed only because of pods is repeated, and that the repeated trial ignores
-// these pods.
+// TestVetoed checks that a trial is repeated if it failed only because of pods. The repeated trial ignores these pods.
 func TestVetoed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")

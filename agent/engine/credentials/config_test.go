@@ -36,7 +36,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// TestLoad checks that a configuration that a kubelet rejects is rejected, with an error that names the field.
+// TestLoad checks that a configuration is rejected if a kubelet would reject it. The error names the field.
 func TestLoad(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"", "", ""},
@@ -75,8 +75,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadDirectory checks that the files of a directory are read in the order of their names, which is the order of
-// the plugins.
+// TestLoadDirectory checks that the plugins of a directory are ordered by the names of their configuration files.
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if _, _, err := loadConfig(dir); err == nil {

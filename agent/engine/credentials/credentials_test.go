@@ -69,8 +69,8 @@ func attributes(kind configv1.ServiceAccountTokenCacheType, require bool) *confi
 		OptionalServiceAccountAnnotationKeys: []string{"hint"}}
 }
 
-// TestOrder checks the whole lookup with real programs: first Secrets, then the node's files, then plugins in their
-// order. A plugin that fails does not affect the others.
+// TestOrder checks the whole lookup with real programs. The Secrets come first, then the node's files, then the plugins in their order. A
+// failed plugin does not affect the others.
 func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HOME", t.TempDir())
@@ -127,8 +127,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNodeConfiguration checks that the node's credentials are read again after nodeTTL, and that only regular files
-// of at most maxConfigBytes are read.
+// TestNodeConfiguration checks that the node's credentials are read again after nodeTTL. A file is read only if it is a regular file of at
+// most maxConfigBytes.
 func TestNodeConfiguration(t *testing.T) {
 	root, home, here := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -170,12 +170,12 @@ func TestNodeConfiguration(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(root, "config.json"), 0o755))
 		expect("here")
 		write(t, here, "config.json", `{"auths":{}}`)
-		expect("") // the file is valid and has no credentials
+		expect("") // the file is valid but has no credentials
 	})
 }
 
-// TestIdentify checks that a plugin with tokens is called for a service account, and that the account's annotations
-// are part of the cache key. For a pod without an account, it is called only if the configuration allows it.
+// TestIdentify checks the calls of a plugin that uses service account tokens. The annotations of the service account are part of the cache
+// key. For a pod without a service account, the plugin is called only if the configuration allows it.
 func TestIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
@@ -231,8 +231,7 @@ func TestIdentify(t *testing.T) {
 	})
 }
 
-// TestReferenceOffline checks that a node without a link still identifies the service account of an image, also after
-// a restart.
+// TestReferenceOffline checks that a node without a link can still identify the service account that pulled an image, even after a restart.
 func TestReferenceOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, kept, down := &server{account: metav1.ObjectMeta{UID: "u1"}}, memory{}, false
@@ -258,7 +257,7 @@ func TestReferenceOffline(t *testing.T) {
 		expect(a, "u1", accountTimeout)
 		down = true
 		expect(open(), "u1", 0)
-		down, s.cut, s.account.UID = false, false, "u2" // the account was deleted and created again
+		down, s.cut, s.account.UID = false, false, "u2" // the account was deleted and created again with another UID
 		expect(a, "u2", 0)
 		if kept[accountsKey] != `{"team/app":"u2"}` {
 			t.Error(kept)

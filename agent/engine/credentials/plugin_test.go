@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// program writes a shell script, and returns it as a plugin of the API version v1.
+// program writes a shell script, and returns it as a plugin with the API version v1.
 func program(t *testing.T, script string) plugin {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func answerOf(key, user string) string {
 	return fmt.Sprintf(`{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":%q,"auth":{"a.example":{"username":%q,"password":"s3cret"}}}`, key, user)
 }
 
-// TestPlugin checks that a plugin gets the request on stdin, its arguments, and its environment variables after those
+// TestPlugin checks that a plugin gets the request on stdin and the configured arguments. Its configured environment variables follow those
 // of the agent.
 func TestPlugin(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
@@ -61,7 +61,7 @@ outer mine
 	}
 }
 
-// TestBadPlugin checks that each failure of a plugin is an error that contains no part of the plugin's output.
+// TestBadPlugin checks that each failure of a plugin returns an error. The error contains no part of the plugin's standard output.
 func TestBadPlugin(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
 		"exit code":        {"echo no such role >&2; exit 3", "exit status 3: no such role"},
@@ -87,7 +87,7 @@ func TestBadPlugin(t *testing.T) {
 	}
 }
 
-// TestHangingPlugin checks that a plugin that hangs is killed at the deadline, together with its children.
+// TestHangingPlugin checks that a hanging plugin is killed with its children at the deadline.
 func TestHangingPlugin(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	must(t, unix.Mkfifo(pids, 0o600))
@@ -111,7 +111,7 @@ func TestHangingPlugin(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until a process has exited, whichever process reaps it.
+// awaitEnd waits until a process has exited. Another process may reap it.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -129,8 +129,8 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-// TestPluginLeavesChild checks that a child that outlives its plugin is killed, and that the agent does not wait for
-// the child's output.
+// TestPluginLeavesChild checks that a plugin's child process is killed when it outlives the plugin. The agent does not wait for the child's
+// output.
 func TestPluginLeavesChild(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := program(t, "sleep 1000 & echo $! > "+pid+"; echo '"+answerOf("Global", "ann")+"'")
@@ -144,7 +144,7 @@ func TestPluginLeavesChild(t *testing.T) {
 	awaitEnd(t, n)
 }
 
-// TestTrusted checks that a plugin is run only if no user except root can modify its program.
+// TestTrusted checks that a plugin runs only if root alone can modify its program.
 func TestTrusted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(path string) error
@@ -171,7 +171,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// TestPatience checks that the timeout of a call is the same as in a kubelet.
+// TestPatience checks that a call of a plugin has the same timeout as in a kubelet.
 func TestPatience(t *testing.T) {
 	if callTimeout != time.Minute {
 		t.Error(callTimeout)

@@ -16,7 +16,7 @@ func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		mode             kubelet.ImagePullCredentialsVerificationPolicy
 		image            string
-		preloaded, asked bool // whether the policy requires verification
+		preloaded, asked bool // true: the policy requires verification
 	}{
 		{kubelet.NeverVerify, "reg.example/app:1", false, false},
 		{kubelet.NeverVerifyPreloadedImages, "reg.example/app:1", false, true},
@@ -107,7 +107,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// TestOpen checks that Open returns nil if the feature gate is off, and an error for an unknown policy.
+// TestOpen checks that Open returns nil if the feature gate is off. It returns an error for an unknown policy.
 func TestOpen(t *testing.T) {
 	var k kubelet.KubeletConfiguration
 	g, err := Open(&k, Config{})

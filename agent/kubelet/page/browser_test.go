@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestBrowser checks, with a real browser, that the page shows all data of a node with hostile pods and runs none of
-// their scripts. With ISLET_PAGE_SHOTS, a directory, it stores screenshots for a phone and a desktop, light and dark.
-// `make test-page` and `make test` install the browser, and the test fails if it is missing then.
+// TestBrowser checks with a real browser that the page shows all data of a node with hostile pods and runs none of their scripts. If
+// ISLET_PAGE_SHOTS names a directory, the test stores screenshots there, for a phone and a desktop, light and dark. `make test-page` and
+// `make test` install the browser. With them, the test fails if the browser is missing.
 func TestBrowser(t *testing.T) {
 	browser, asked := os.LookupEnv("ISLET_BROWSER")
 	switch {

@@ -24,10 +24,10 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Text of a pod that tries to run a script in the page.
+// hostile is a pod's text that tries to run a script in the page.
 const hostile = `</script><img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`
 
-// node returns a fake of the agent's API for a node with hostile pods.
+// node returns a fake of the agent's API. Its node has hostile pods.
 func node() http.Handler {
 	now := time.Now()
 	nano, bytes, free, used := uint64(37_000_000), uint64(48<<20), uint64(600<<20), uint64(500<<20)
@@ -92,7 +92,7 @@ func ask(h http.Handler, method, target, host string, header ...string) *httptes
 	return w
 }
 
-// TestWho checks that the page is served only for read requests of a browser on this machine that asks for localhost.
+// TestWho checks that the page is served only to a browser on this machine that sends read requests to localhost.
 func TestWho(t *testing.T) {
 	p := newPage()
 	local := p.localOnly()
@@ -129,8 +129,7 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestData checks that text of a pod is escaped, that values of its specification are not sent, and that the size of
-// the data is limited.
+// TestData checks that a pod's text is escaped and that values of a pod's specification are not sent. The size of the data is limited.
 func TestData(t *testing.T) {
 	local := newPage().localOnly()
 	w := ask(local, "GET", "/data", "localhost")
@@ -151,8 +150,7 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestSize checks that the page is small, and that it loads nothing from other servers and has no inline scripts or
-// styles.
+// TestSize checks that the page is small. It must load nothing from other servers and have no inline scripts or styles.
 func TestSize(t *testing.T) {
 	size := 0
 	err := fs.WalkDir(assets, ".", func(path string, e fs.DirEntry, err error) error {
@@ -173,7 +171,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestHistory checks that the history covers one hour, with the network traffic between the readings.
+// TestHistory checks that the history covers one hour. Each entry contains the network traffic since the previous reading.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -199,8 +197,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSlowClients checks that local clients that hold the maximum of connections, and send no or half a request, do
-// not block other clients.
+// TestSlowClients checks that slow local clients do not block other clients. The slow clients hold the maximum number of connections, and
+// send nothing or half a request.
 func TestSlowClients(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestCalm checks that a plugin that registers continuously must wait longer each time, and that other plugins do not
-// wait. After some time the first wait is zero again. The number of stored names is limited.
+// TestCalm checks that a plugin that registers again and again must wait longer each time. Other plugins do not wait. After some time
+// without registrations, the plugin does not wait either. The number of stored names is limited.
 func TestCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(Config{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)})

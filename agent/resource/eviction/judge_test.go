@@ -25,8 +25,8 @@ func (v Verdict) text() string {
 	return s
 }
 
-// TestJudge checks the verdicts for a series of measurements: the time in seconds, the free MiB of 1000, and the
-// verdict.
+// TestJudge checks the verdicts for a series of measurements. A step consists of the time in seconds, the free MiB of 1000, and the
+// expected verdict.
 func TestJudge(t *testing.T) {
 	hard := Threshold{Signal: Memory, Value: quantity("100Mi")}
 	reclaim := hard
@@ -100,7 +100,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeOrder checks that memory comes first, and that a threshold without a measurement is not met.
+// TestJudgeOrder checks that memory comes first in the order of the signals. A threshold without a measurement is not met.
 func TestJudgeOrder(t *testing.T) {
 	all := []Threshold{}
 	for _, m := range signalInfos() {

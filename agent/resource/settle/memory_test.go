@@ -58,7 +58,7 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// TestBound checks that an administrator's GOMEMLIMIT, which the Go runtime has already read, is kept.
+// TestBound checks that a GOMEMLIMIT set by the administrator is kept. The Go runtime has already read it.
 func TestBound(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
@@ -73,8 +73,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestSpare checks that the kernel marks each mapping of the program for random access ("rr" in VmFlags), and that
-// this can be undone.
+// TestSpare checks that the kernel marks each mapping of the program for random access ("rr" in VmFlags). The marks can be removed again.
 func TestSpare(t *testing.T) {
 	flagged := func() (n int) {
 		smaps, err := os.ReadFile("/proc/self/smaps")

@@ -41,14 +41,14 @@ func TestSettling(t *testing.T) {
 			taskSignal: make(chan struct{}, 1),
 			forget:     func() error { forgot.Add(1); return nil },
 		}
-		s.TaskRan() // while pods start
+		s.TaskRan() // pods are starting
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
-		for range 5 { // pods start
+		for range 5 { // pods are starting
 			<-time.After(2 * time.Second)
 			change()
 		}
-		<-time.After(10 * time.Minute) // no change
+		<-time.After(10 * time.Minute) // nothing changes
 		synctest.Wait()
 		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+settleTime {
 			t.Fatalf("freed at %v, want 3 s after the last change, and once more after settleTime", freed)
@@ -95,7 +95,7 @@ func TestSettling(t *testing.T) {
 	})
 }
 
-// TestFreeMemory checks that the program continues to run on pages that were returned to the kernel.
+// TestFreeMemory checks that the program continues to run after it has returned memory pages to the kernel.
 func TestFreeMemory(t *testing.T) {
 	for range 3 {
 		if err := freeMemory(); err != nil {

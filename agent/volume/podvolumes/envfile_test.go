@@ -12,8 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestEnvFile checks that an env file cannot lead out of its volume, and that a file like a FIFO does not block the
-// agent.
+// TestEnvFile checks that the path of an env file cannot lead out of its volume. A FIFO in place of the file does not block the agent.
 func TestEnvFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, []byte("A='host'"), 0o600); err != nil {

@@ -15,7 +15,7 @@ import (
 func TestMemoryNeverSwaps(t *testing.T) {
 	const head, swap = "Filename\tType\tSize\tUsed\tPriority\n", "/dev/zram0 partition 1 0 100\n"
 	for name, tt := range map[string]struct {
-		refuse error // error for noswap
+		refuse error // error for the option noswap
 		swaps  string
 		asked  []string
 		warns  int

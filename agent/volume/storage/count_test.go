@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A linkDriver is a driver that mounts directories and links devices.
+// A linkDriver is a driver that mounts directories and creates links to devices.
 type linkDriver struct{ source string }
 
 func (linkDriver) Plugin() string                           { return "kubernetes.io/csi" }
@@ -36,8 +36,8 @@ func (linkDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path strin
 	return removeBindMount(path)
 }
 
-// TestCount checks that a volume is counted as mounted until its unmount, also if a previous agent has mounted it,
-// and not after a reboot.
+// TestCount checks that a volume is counted as mounted until it is unmounted, even if a previous agent has mounted it. After a reboot it is
+// not counted.
 func TestCount(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestISCSILabel checks that iSCSI PersistentVolumes are mounted with a label, and inline iSCSI volumes are not.
+// TestISCSILabel checks that an iSCSI PersistentVolume is mounted with a label. An inline iSCSI volume is not.
 func TestISCSILabel(t *testing.T) {
 	o := &objects{}
 	_, pv := o.bound("data", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "p", IQN: "iqn"}})

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestInputOfAnotherLife checks that the result of a worker's last round is ignored if the pod was deleted, or
-// deleted and created again with the same UID.
+// TestInputOfAnotherLife checks that the result of a worker's last round is ignored after its pod was deleted. This also applies if the pod
+// was created again with the same UID.
 func TestInputOfAnotherLife(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "1", 0)
@@ -58,8 +58,8 @@ func TestInputOfAnotherLife(t *testing.T) {
 	}
 }
 
-// TestSameVersionSamePointer checks that the same version of a pod is the same object. Workers, and the results of
-// resizes, compare versions by pointer.
+// TestSameVersionSamePointer checks that the same version of a pod is always the same object. Workers compare versions by pointer, and so
+// do the results of resizes.
 func TestSameVersionSamePointer(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0))

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestAge checks that the age of a pod with a running sandbox is at most the machine's uptime. A clock that was set
-// while the agent was stopped must not end a pod by activeDeadlineSeconds.
+// TestAge checks that a pod with a running sandbox is at most as old as the machine's uptime. Otherwise a clock that was set while the
+// agent was stopped could end the pod by activeDeadlineSeconds.
 func TestAge(t *testing.T) {
 	now, up := time.Now(), 3*time.Hour
 	for name, c := range map[string]struct {

@@ -40,7 +40,7 @@ func TestEnvFileValue(t *testing.T) {
 	}
 }
 
-// FuzzEnvFileValue checks that any text can be parsed, and that a returned value is in the text.
+// FuzzEnvFileValue checks that arbitrary text can be parsed. A returned value must be part of the text.
 func FuzzEnvFileValue(f *testing.F) {
 	f.Add("A='1'\n# x\nB='2\n3' # y\n", "B")
 	f.Fuzz(func(t *testing.T, text, key string) {

@@ -21,10 +21,10 @@ func memoryPod(request, limit string, cpu bool) *v1.Pod {
 	return p
 }
 
-// TestMemoryQoS checks that the values are those of the formula in KEP-2570.
+// TestMemoryQoS checks that the memory values follow the formula in KEP-2570.
 func TestMemoryQoS(t *testing.T) {
 	node := Node{SwapCgroup: 0, Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1000Mi")}}
-	leveled := memoryPod("100Mi", "", false) // the pod's cgroup throttles it
+	leveled := memoryPod("100Mi", "", false) // the pod's cgroup throttles the container
 	leveled.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("300Mi")}}
 	for name, tt := range map[string]struct {
 		pod    *v1.Pod
@@ -70,7 +70,7 @@ func TestMemoryQoS(t *testing.T) {
 	}
 }
 
-// TestSwap checks which pods get swap, and how much (KEP-2400).
+// TestSwap checks which pods get swap, and how much they get (KEP-2400).
 func TestSwap(t *testing.T) {
 	critical := memoryPod("1Gi", "", false)
 	critical.Spec.Priority = new(int32(2_000_000_000))
@@ -99,14 +99,14 @@ func TestSwap(t *testing.T) {
 		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != tt.want {
 			t.Errorf("%s: %s, not %s", name, got, tt.want)
 		}
-		n.SwapBytes = 0 // NoSwap
+		n.SwapBytes = 0 // the swap behaviour is NoSwap
 		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != "0" {
 			t.Errorf("%s: %s with NoSwap", name, got)
 		}
 	}
 }
 
-// TestExclusive checks that a container with exclusive CPUs has no CPU quota, and its pod neither.
+// TestExclusive checks that neither a container with exclusive CPUs nor its pod has a CPU quota.
 func TestExclusive(t *testing.T) {
 	pod := memoryPod("1Gi", "1Gi", true)
 	pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
