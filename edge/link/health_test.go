@@ -258,8 +258,8 @@ func TestServerInTrouble(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestCaptivePortal checks a server that has a valid certificate but responds with a web page. The link does not take it for an API server,
-// and reports it until the API server responds again.
+// TestCaptivePortal checks a server with a valid certificate that responds with a web page. The link is down and reports the web page until
+// the API server responds again.
 func TestCaptivePortal(t *testing.T) {
 	w := newWorld(t)
 	var portal atomic.Bool

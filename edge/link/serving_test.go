@@ -47,8 +47,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestServerTLSBootstrap checks that the control plane signs the serving certificate. When the address of the node changes, it signs a new
-// one.
+// TestServerTLSBootstrap checks that the control plane signs the serving certificate. When the address of the node changes, the control
+// plane signs a new certificate.
 func TestServerTLSBootstrap(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))

@@ -7,7 +7,7 @@ import (
 )
 
 // TestLasts checks DisplaySince, the time since when the link is shown as up. A timeout makes the link Connecting. If the next probe
-// succeeds, DisplaySince does not change. After an outage it is the time of the reconnection.
+// succeeds, DisplaySince does not change. After an outage, DisplaySince is the time of the reconnection.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, s := time.Now(), newStates()

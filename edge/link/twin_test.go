@@ -115,8 +115,8 @@ func TestWarOverTheNode(t *testing.T) {
 	})
 }
 
-// TestTakeOver checks that a user can give the node name to the clone. From then on the original does not use the name, even if it is
-// switched on much later.
+// TestTakeOver checks that a user can give the node name to the clone. From then on the original does not use the name, even if the
+// original is switched on much later.
 func TestTakeOver(t *testing.T) {
 	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestTakeOver(t *testing.T) {
 }
 
 // TestOfflineTakeOver checks a replacement board that has no connection to the API server. The board holds its pods until a user calls
-// takeover. The pods also run after a reboot, and when the API server is reachable again.
+// takeover. After that, the pods also run after a reboot, and when the API server is reachable again.
 func TestOfflineTakeOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")

@@ -19,8 +19,8 @@ var faults = map[string]func(path string) error{
 }
 
 // TestUnreadable checks that the node keeps its current credentials while their files or the directory of the certificates cannot be read.
-// A node that starts in this state uses its key pair and the bootstrap kubeconfig. It creates no signing request. Without a bootstrap
-// kubeconfig the node starts and reports the missing files. It connects when the files can be read.
+// A node that starts in this state uses its key pair and the bootstrap kubeconfig. It creates no signing request. A node that has no usable
+// credentials starts, reports the missing files, and connects when they can be read.
 func TestUnreadable(t *testing.T) {
 	for fault, put := range faults {
 		for _, name := range []string{"kubeconfig", "pki/kubelet-client-current.pem", "pki"} {
