@@ -74,8 +74,8 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	})
 }
 
-// TestHeldBack checks that a postponed repair runs at the end of its pause. A check of another part meanwhile does not prevent it. Pods
-// cannot reach 127.0.0.1 of the node during the pause.
+// TestHeldBack checks that a postponed repair runs at the end of its pause. A check of another part meanwhile does not prevent the repair.
+// Pods cannot reach 127.0.0.1 of the node during the pause.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
