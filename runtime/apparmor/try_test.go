@@ -81,8 +81,8 @@ func (b *parserBench) expectWaiting(moment string, who []chan result) {
 
 const required, optional = true, false // whether a container requests the default profile
 
-// TestParserInstalled checks an apparmor_parser that is installed later. It runs for the next container. If that container requires the
-// default profile, it waits for the result.
+// TestParserInstalled checks an apparmor_parser that is installed later. The parser runs for the next container. A container that requires
+// the default profile waits for the result.
 func TestParserInstalled(t *testing.T) {
 	for _, who := range []bool{required, optional} {
 		synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,7 @@ func (n *node) wrapper(t *testing.T, name string) (program string, calls func(ve
 	}
 }
 
-// TestHandler checks that the containers and the init process of a sandbox are run only by the program of its handler. If a later
+// TestHandler checks that the containers and the init process of a sandbox are run only by the program of the sandbox's handler. If a later
 // configuration lacks the handler, the same program is still used. An unknown handler is an error.
 func TestHandler(t *testing.T) {
 	n := newNode(t, 4)

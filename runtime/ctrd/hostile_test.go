@@ -121,8 +121,8 @@ func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig,
 	return string(b)
 }
 
-// TestAccountsOfVolumes checks a volume that replaces /etc/passwd or /etc/group. If it contains a FIFO, which would block OCI runtimes, the
-// container fails immediately. The container's HOME comes from the /etc/passwd in the volume.
+// TestAccountsOfVolumes checks a volume that replaces /etc/passwd or /etc/group. A FIFO would block OCI runtimes, so the container fails
+// immediately. If the volume contains a regular /etc/passwd, the container's HOME is taken from this file.
 func TestAccountsOfVolumes(t *testing.T) {
 	n := newNode(t, 16)
 	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")

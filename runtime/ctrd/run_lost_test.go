@@ -56,7 +56,7 @@ func TestExecLost(t *testing.T) {
 }
 
 // TestShimWithoutSocket checks a shim whose socket was removed while no agent was running. No agent can connect to such a shim. The next
-// agent kills it with its containers, and no process is left.
+// agent kills the shim with its containers, and no process is left.
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")

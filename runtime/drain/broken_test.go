@@ -91,7 +91,7 @@ func TestBrokenPipeIgnored(t *testing.T) {
 	}
 }
 
-// TestBrokenPipeChild checks a child process that keeps writing after the reader has failed. It does not block Finish.
+// TestBrokenPipeChild checks a child process that keeps writing after the reader has failed. The child process does not block Finish.
 func TestBrokenPipeChild(t *testing.T) {
 	t.Parallel()
 	canceled, cancel := context.WithCancel(t.Context())

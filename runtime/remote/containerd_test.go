@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder calls run with a new temporary directory, and removes the directory afterwards. If this process is killed, the next run
-// removes the directory.
+// inOwnFolder calls run with a new temporary directory, and removes the directory afterwards. If this process is killed, the next run of
+// the tests removes the directory.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))

@@ -32,8 +32,8 @@ func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-// TestUnread checks that a peer receives all bytes, although it starts to read only seconds after Close was called. The data that the peer
-// itself has sent was not read.
+// TestUnread checks that a peer receives all bytes, although the peer starts to read only seconds after Close was called. The data that the
+// peer itself has sent was not read.
 func TestUnread(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ours, theirs := pair(t, network, address)
