@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestClockFloor checks the lower bound that a known time sets for the clock. The machine's clock starts in the year 2000, because the
-// test runs in a bubble.
+// TestClockFloor checks that a known time is a lower bound for the clock. The machine's clock starts in the year 2000, because the test
+// runs in a bubble.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &memory{values: map[string]string{}}

@@ -43,7 +43,8 @@ func TestSavePairsForEver(t *testing.T) {
 	}
 }
 
-// TestKilledWhileSaving checks that a complete pair and few other files exist after the agent was killed at any moment.
+// TestKilledWhileSaving checks that a complete key pair exists after the agent was killed at a random moment. Only a few other files may be
+// left.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
 	p := pairFiles{dir: dir, prefix: "kubelet-client"}
@@ -84,7 +85,8 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 }
 
-// TestLostLinkOrFile checks that the newest complete pair is used after the disk has lost the symlink or its target.
+// TestLostLinkOrFile checks that the node uses the newest complete key pair if the disk has lost the symlink to it or the target of the
+// symlink.
 func TestLostLinkOrFile(t *testing.T) {
 	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +126,8 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait checks that the files that a denied request writes and removes do not count as changes of another program. Such a
-// change would repeat the request immediately.
+// TestRequestsEndNoWait checks the files that a denied signing request writes and removes. The node must not take these changes for changes
+// by another program, because it would then repeat the request immediately.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -192,7 +194,7 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// TestCertificateBombs checks that an issued certificate that is too large when decoded is rejected and not saved.
+// TestCertificateBombs checks that an issued certificate is rejected and not saved if it is too large when decoded.
 func TestCertificateBombs(t *testing.T) {
 	cert, key := testPair(t, kubetest.NewCA(t))
 	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}

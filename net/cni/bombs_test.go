@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRead is the maximum number of bytes that one check of a hostile directory may allocate.
+// maxRead is the maximum number of bytes that may be allocated while a hostile directory is checked once.
 const maxRead = 16 << 20
 
-// TestConfBombs checks that hostile configurations are rejected before they use much memory: small files that are large when decoded,
-// directories with too many files, and endless files.
+// TestConfBombs checks that a hostile configuration is rejected before it uses much memory. The cases are small files that are large when
+// decoded, directories with too many files, and endless files.
 func TestConfBombs(t *testing.T) {
 	const list = `{"cniVersion":"1.1.0","name":"net","plugins":[`
 	const plugin = `{"type":"bridge"}`
@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder checks that the plugins in a list's folder are appended to the inlined plugins in the order of their file names,
-// unless the list disables the folder.
+// TestPluginFolder checks that the plugins in the folder of a list are appended to the inlined plugins. They are sorted by file name. A
+// list can disable its folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",

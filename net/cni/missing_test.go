@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestMissingFileAppears checks that Changed is called as soon as a missing file exists, also if its directories are created later. No
-// directory is watched afterwards.
+// TestMissingFileAppears checks that Changed is called as soon as a missing file exists. The directories of the file may be created later.
+// When the file exists, no directory is watched any more.
 func TestMissingFileAppears(t *testing.T) {
 	for name, sub := range map[string]string{"in a directory": "subnet.env", "in new directories": "flannel/net/subnet.env"} {
 		t.Run(name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestMissingFileAppears(t *testing.T) {
 	}
 }
 
-// TestMissingFiles checks the paths that are read from the errors of plugins. Their number and their length are limited. An existing file
-// is not watched, because its pod would be retried without a pause.
+// TestMissingFiles checks which paths are taken from the error messages of plugins. The number and the length of the paths are limited. A
+// file that exists is not watched, because its pod would then be retried without a pause.
 func TestMissingFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",

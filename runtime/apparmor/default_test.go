@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDefault checks that the profile contains its own name and the profile of the agent, that it
-// includes AppArmor's files only if they exist, and that apparmor_parser accepts it, if installed.
+// TestDefault checks the text of the default profile. It contains its own name and the name of the agent's profile. It includes only files
+// of AppArmor that exist. If apparmor_parser is installed, it must accept the text.
 func TestDefault(t *testing.T) {
 	dir := t.TempDir()
 	label := filepath.Join(dir, "current")
@@ -58,8 +58,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestParse checks that a parser that hangs is killed with its child processes, and that the error
-// contains the output of a failed parser.
+// TestParse checks two failures of the parser. If it hangs, it is killed with its child processes. If it fails, the error contains its
+// output.
 func TestParse(t *testing.T) {
 	dir := t.TempDir()
 	script := func(text string) string {
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(held, os.O_RDWR, 0) // os.Open below would block without a writer
+	f, err := os.OpenFile(held, os.O_RDWR, 0) // without a writer, os.Open below would block
 	if err != nil {
 		t.Fatal(err)
 	}

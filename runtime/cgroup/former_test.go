@@ -46,7 +46,7 @@ func (f *tree) values(cgroup string) string {
 	return strings.Join(out, " ")
 }
 
-// The method pods returns a Pods whose cgroups are in the tree.
+// This method returns a Pods whose cgroups are in the tree.
 func (f *tree) pods(driver string, k Memory) *Pods {
 	f.t.Helper()
 	k.Unified = true
@@ -76,8 +76,8 @@ func (f *tree) pods(driver string, k Memory) *Pods {
 	return p
 }
 
-// TestFormerMemory checks that the agent removes memory protection and throttling of an earlier configuration at its start. It removes
-// them from kubepods, the QoS classes and the pods, and writes nothing else.
+// TestFormerMemory checks that the agent removes the memory protection and throttling of an earlier configuration when it starts. It
+// removes them from kubepods, the QoS classes and the pods. Nothing else is written.
 func TestFormerMemory(t *testing.T) {
 	active := func() []*v1.Pod {
 		return []*v1.Pod{
@@ -142,8 +142,8 @@ func TestFormerMemory(t *testing.T) {
 	}
 }
 
-// TestChanged checks that only different values are written. A cgroup that does not exist yet counts as a cgroup with the defaults of the
-// kernel.
+// TestChanged checks that a value is written only if it differs from the current value. A cgroup that does not exist yet has the kernel's
+// defaults.
 func TestChanged(t *testing.T) {
 	f := &tree{t: t, dir: t.TempDir()}
 	f.put("a", "0", "4096", "max")
@@ -158,8 +158,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestThrottleWithLimit checks that protection and throttling are lowered together with the memory limit, after the limits of the
-// containers.
+// TestThrottleWithLimit checks a decrease of the memory limit. The memory protection and throttling decrease together with the limit, after
+// the limits of the containers.
 func TestThrottleWithLimit(t *testing.T) {
 	want := &cgroups.Resources{Memory: 100, Unified: map[string]string{memoryHigh: "90"}}
 	if dropDecreases(want, currentBounds{memory: 200}); want.Unified != nil {

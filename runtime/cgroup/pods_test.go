@@ -93,7 +93,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestPods checks that the cgroup of a pod is created with its limits, and that Release kills the processes in the cgroup and removes it.
+// TestPods checks that the cgroup of a pod is created with its limits. Release kills the processes in the cgroup and removes the cgroup.
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -199,8 +199,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect compares the first existing file of the cgroup with its wanted value. The parameters files and wants have one entry each for
-// cgroup v1 and v2.
+// expect compares the value of a cgroup's file with the wanted value. The parameter files lists the names of this file with cgroup v1 and
+// v2, and wants lists the values.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {
@@ -222,7 +222,7 @@ func expect(t *testing.T, path, files, wants string) {
 	t.Errorf("%s has none of %s", path, files)
 }
 
-// The function dirs returns the directories of a cgroup in all hierarchies.
+// This function returns the directories of a cgroup, one in each hierarchy.
 func dirs(path string) []string {
 	v1, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
 	v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path))

@@ -33,15 +33,15 @@ func TestKeepMore(t *testing.T) {
 			t.Errorf("%s: %+v", name, tt.want)
 		}
 	}
-	// The limit of huge pages is not changed if a running pod uses these pages without a request.
+	// A limit of zero huge pages is not set, because a running pod may use such pages without a request.
 	pages := cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "1GB"}, {Pagesize: "2MB", Limit: 2 << 20}}}
 	if dropDecreases(&pages, currentBounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
 		t.Errorf("huge pages: %+v", pages.HugetlbLimit)
 	}
 }
 
-// TestResize checks that Grow only raises limits and that Shrink sets them. Grow rejects a memory limit below the usage. After a restart
-// of the agent, Prepare does not lower limits.
+// TestResize checks that Grow only raises limits, and that Shrink sets all limits. Grow rejects a memory limit below the usage. After a
+// restart of the agent, Prepare does not lower limits.
 func TestResize(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -85,10 +85,10 @@ func TestResize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(p.Grow(t.Context(), first)) // before the cgroup exists
+	must(p.Grow(t.Context(), first)) // the cgroup does not exist yet
 	must(p.Prepare(t.Context(), sized("50m", "100m", "48Mi")))
 	expect(48, 100, 51)
-	must(p.Prepare(t.Context(), first)) // resized before its start
+	must(p.Prepare(t.Context(), first)) // the pod is resized before its start
 	expect(64, 200, 102)
 	mixed := sized("200m", "100m", "96Mi")
 	must(p.Grow(t.Context(), mixed))
@@ -112,7 +112,7 @@ func TestResize(t *testing.T) {
 		}
 		expect(96, 100, 204)
 	}
-	p = open() // a restart between Grow and Shrink
+	p = open() // the agent restarts between Grow and Shrink
 	less := sized("40m", "50m", "32Mi")
 	must(p.Prepare(t.Context(), less))
 	expect(96, 100, 204)

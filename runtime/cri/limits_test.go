@@ -12,14 +12,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestCharge checks that a large request that exceeds maxInWork waits until another request has ended, and is rejected after receiveTime.
-// Requests of ordinary size do not wait.
+// TestCharge checks that a large request waits if all requests in work would exceed maxInWork together with it. A request that waits longer
+// than receiveTime is rejected. A request of ordinary size does not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counts twice: encoded and decoded
+		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // its size counts twice: encoded and decoded
 		var done []func()
 		charge := func(ctx context.Context, r *api.VersionRequest) error {
 			d, err := l.waitForMemory(ctx, r)
@@ -66,8 +66,7 @@ func TestCharge(t *testing.T) {
 	})
 }
 
-// TestAdmit checks that a call beyond maxCalls is rejected, and that the end of a call permits
-// another one.
+// TestAdmit checks that a call is rejected while maxCalls calls are running. When one of them ends, another call is accepted.
 func TestAdmit(t *testing.T) {
 	l := newLimits()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -32,7 +32,7 @@ func TestImport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newService(t, nil)
-			for _, imp := range []string{"stream", "stream", "file", "file"} { // repeated imports succeed
+			for _, imp := range []string{"stream", "stream", "file", "file"} { // an import may be repeated
 				refs, err := importers[imp](t, s, c.data)
 				if err != nil {
 					t.Fatal(err)
@@ -80,7 +80,7 @@ func TestImportChoosesPlatform(t *testing.T) {
 	}
 	wantImage(t, s, "docker.io/library/multi@"+sum.String(), imageID(t, native))
 
-	// A new process reads the same image from containerd's records.
+	// A new process finds the same image in containerd's records.
 	again := serviceOn(t, d, dir, nil)
 	wantImage(t, again, "multi:1", imageID(t, native))
 
@@ -148,7 +148,7 @@ func count(list []string, prefix string) int {
 	return n
 }
 
-// TestImportTruncated checks that a truncated archive is an error, and that its import leaves no data.
+// TestImportTruncated checks that the import of a truncated archive returns an error. It leaves no data.
 func TestImportTruncated(t *testing.T) {
 	s := newService(t, nil)
 	for name, data := range map[string][]byte{
@@ -171,7 +171,7 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// TestForsake checks that the next process removes layers that a killed process has unpacked without a record.
+// TestForsake checks layers that a killed process has unpacked and not yet recorded as an image. The next process removes them.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
@@ -209,7 +209,7 @@ func TestForsake(t *testing.T) {
 	}
 }
 
-// TestSnapshotters checks that both snapshotters apply layers completely, including whiteouts.
+// TestSnapshotters checks that each snapshotter applies layers completely. Whiteouts are included.
 func TestSnapshotters(t *testing.T) {
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
 	for _, name := range []string{daemon.Overlay, daemon.Native} {

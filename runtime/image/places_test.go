@@ -11,8 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns checks that a layer that has used its time share gives up its turn to a waiting layer and continues afterwards. If no layer
-// waits, it continues without a pause.
+// TestTurns checks that a layer gives its turn to a waiting layer after turnTime, and continues when it gets a turn again. If no other
+// layer waits, it continues without a pause.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(1)
@@ -40,7 +40,7 @@ func TestTurns(t *testing.T) {
 		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
 			t.Errorf("the waiting layer had its turn: %v (%v)", short.Load(), err)
 		}
-		// The layer keeps its turn until its time share is over.
+		// The layer keeps its turn until turnTime has passed.
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error)
 		go func() { second <- (&allocation{shared: &shared}).waitForTurn(ctx) }()
@@ -57,8 +57,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestMemoryClasses checks that the number of concurrent layers in each of the memory classes "much" and "some" is limited. A layer that
-// waits for memory has no turn. All layers finish, in any order.
+// TestMemoryClasses checks the maximum number of concurrent layers in the memory classes "much" and "some". A layer that waits for memory
+// must not have a turn. In the end, all layers have finished.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(2)
@@ -109,8 +109,8 @@ func TestMemoryClasses(t *testing.T) {
 	})
 }
 
-// TestDocumentsWait checks that the wait for the documents of another image does not count as a stalled registry. After the wait, the
-// image has its full time.
+// TestDocumentsWait checks an image that waits until the documents of another image are read. The wait does not count towards the timeout
+// for the registry. After the wait, the registry has the whole timeout to respond.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{shared: newSharedResources(1)}

@@ -187,8 +187,7 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// FuzzMake checks that each specification can be encoded, has a command, and has its mounts in
-// order of their depth.
+// FuzzMake checks that a specification for arbitrary input can be encoded and has a command. Its mounts must be sorted by their depth.
 func FuzzMake(f *testing.F) {
 	f.Add("/x", "arg", "A=B", "/data", "CHOWN", int64(1<<20))
 	f.Fuzz(func(t *testing.T, command, arg, env, mount, capability string, memory int64) {

@@ -38,10 +38,10 @@ func TestParseStart(t *testing.T) {
 		out, address string
 		version      int
 	}{
-		{encode(3, "ttrpc", "unix:///run/x"), "unix:///run/x", 3}, // containerd 2.3
+		{encode(3, "ttrpc", "unix:///run/x"), "unix:///run/x", 3}, // as containerd 2.3 prints it
 		{`{"version":3,"address":"unix:///run/x","protocol":"ttrpc"}`, "unix:///run/x", 3},
 		{`{"version":2,"address":"unix:///run/x","protocol":"TTRPC"}` + "\n", "unix:///run/x", 2},
-		{"unix:///run/x\n", "unix:///run/x", 2}, // gVisor, Kata
+		{"unix:///run/x\n", "unix:///run/x", 2}, // as gVisor and Kata print it
 	} {
 		address, version, err := parseStart([]byte(c.out))
 		if err != nil || address != c.address || version != c.version {
@@ -73,8 +73,8 @@ func FuzzParseStart(f *testing.F) {
 	})
 }
 
-// TestOptions checks that containerd-shim-runc gets the OCI runtime, and other shims the path of
-// the configuration file.
+// TestOptions checks the options of a containerd shim. containerd-shim-runc gets the OCI runtime. Any other shim gets the path of its
+// configuration file.
 func TestOptions(t *testing.T) {
 	oci := wire.OCI{Path: "/usr/bin/crun", Root: "/run/x", Systemd: true}
 	for program, kind := range map[string]string{"/opt/containerd-shim-kata-v2": "io.containerd.kata.v2.options", "/bin/containerd-shim-runsc-v1": "io.containerd.runsc.v1.options"} {
@@ -125,7 +125,7 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: invalid metrics are accepted", kind)
 		}
 	}
-	// Values out of range do not overflow.
+	// A value that is out of range does not overflow.
 	f, err := decodeFigures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
 	if err != nil || f.CPU < 0 || f.WorkingSet != 0 {
 		t.Errorf("%+v, %v", f, err)
@@ -135,7 +135,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestEvents checks that the container IDs of out-of-memory events are stored. At most maxOOM IDs are stored.
+// TestEvents checks that an out-of-memory event stores the ID of its container. The number of stored IDs is at most maxOOM.
 func TestEvents(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	e, err := ServeEvents(socket)
@@ -172,8 +172,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestKillByCommandLine checks that kill kills only a process with the ID of the sandbox in its
-// command line. A process with a command line of more than 64 KiB is not killed.
+// TestKillByCommandLine checks that kill ends a process only if its command line contains the ID of the sandbox. A process with a command
+// line of more than 64 KiB is not killed.
 func TestKillByCommandLine(t *testing.T) {
 	for more, killed := range map[string]bool{"the-id": true, "another": false, "the-id " + strings.Repeat("x", 100<<10): false} {
 		cmd := exec.Command("sh", "-c", "echo; read x", more)
@@ -188,12 +188,12 @@ func TestKillByCommandLine(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // the shell was executed
+		if _, err := out.Read(make([]byte, 1)); err != nil { // waits until the shell was executed
 			t.Fatal(err)
 		}
 		s := &Shim{c: Config{ID: "the-id", Logger: slog.New(slog.DiscardHandler)}, pid: cmd.Process.Pid}
 		s.kill()
-		_ = in.Close() // ends a process that was not killed
+		_ = in.Close() // ends the process if it was not killed
 		if err := cmd.Wait(); strings.Contains(fmt.Sprint(err), "killed") != killed {
 			t.Errorf("%.20s: ended with %v", more, err)
 		}

@@ -121,7 +121,7 @@ func TestBridgeAddressInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The order matters: an address is removed together with the first address of its network.
+	// The order matters: when the first address of a network is removed, the kernel removes the other addresses too.
 	if err := h.AddrDel(br, addr(t, "10.9.0.1/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func TestRunRefusesOtherVersions(t *testing.T) {
 }
 
 func TestRunTurnsPanicIntoError(t *testing.T) {
-	// A request without an IPAM executor is a mistake of this package, not of its caller.
+	// The request lacks an IPAM executor, which is a bug of this package and not of the caller.
 	_, err := Run(context.Background(), "bridge", &Request{Command: "ADD", Args: &skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "name": "n", "ipam": {"type": "x"}}`)}})
 	if err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("error is %v", err)
@@ -218,8 +218,8 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs checks that plugin output that is too large is rejected before it is decoded, for plugins that succeed and plugins that
-// fail.
+// TestOutputBombs checks that the output of a plugin is rejected before it is decoded if it is too large. The test contains plugins that
+// succeed and plugins that fail.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -246,7 +246,7 @@ func TestOutputBombs(t *testing.T) {
 	}
 }
 
-// FuzzConfiguration decodes every part of a configuration that the plugin types read.
+// FuzzConfiguration decodes all parts of an arbitrary configuration that the plugin types read.
 func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)),
 		"IP=10.0.0.3")

@@ -14,8 +14,7 @@ import (
 	"testing"
 )
 
-// TestLowerPriority checks that all threads of a compressor have the lowest priority, including
-// threads that are created later.
+// TestLowerPriority checks that each thread of a compressor has the lowest priority. This includes threads that start later.
 func TestLowerPriority(t *testing.T) {
 	if os.Getenv("ISLET_TEST_YIELD") == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLowerPriority$", "-test.count=1")
@@ -65,7 +64,7 @@ func TestCompress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // created by a pod in advance
+	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // a pod has created this symlink in advance
 		t.Fatal(err)
 	}
 	if err := compressFile(dir, "0.log.1"); err != nil {
@@ -101,7 +100,7 @@ func TestCompress(t *testing.T) {
 		}
 	}
 
-	// A symlink that replaces the directory of the log is not followed.
+	// If a symlink replaces the directory of the log, the symlink is not followed.
 	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755),
 		os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
 		t.Fatal(err)

@@ -33,8 +33,8 @@ func protected(t *testing.T, p openedPrograms, path string) (*exec.Cmd, bool) {
 	return cmd, cmd.Path != path
 }
 
-// TestProtect checks that crun is started from a read-only mount that not even root can write to. Its file descriptor is not inherited. A
-// program whose file was replaced is opened again.
+// TestProtect checks that crun is started from a read-only mount. Not even root can write to this mount. The descriptor of the program is
+// not inherited. If the file of the program was replaced, it is opened again.
 func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -78,7 +78,7 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectOthers checks that scripts and other OCI runtimes are started by their own path.
+// TestProtectOthers checks that a script, or an OCI runtime other than crun, is started from its own path.
 func TestProtectOthers(t *testing.T) {
 	dir, p := t.TempDir(), openedPrograms{}
 	script, other := filepath.Join(dir, crunName), filepath.Join(dir, "runc")

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestLeave checks that after StopWhenIdle, Run returns once the last container has ended.
+// TestLeave checks that Run returns after StopWhenIdle when the last container has ended.
 func TestLeave(t *testing.T) {
 	dir := t.TempDir()
 	oci := filepath.Join(dir, "oci")
@@ -52,7 +52,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestEndedEarly checks that the reaper also reaps processes that ended before it was started.
+// TestEndedEarly checks that the reaper reaps a process that has ended before the reaper waits for it.
 func TestEndedEarly(t *testing.T) {
 	r := newReaper()
 	cmd := exec.Command("/bin/true")
