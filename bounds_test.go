@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The variable bounded contains the types whose zero value accepts megabytes of headers, and the fields that every literal must set. Each
-// header line becomes an entry of a map.
+// This variable lists the types whose zero value accepts megabytes of headers, with the fields that every literal of the type must set.
+// Each header line becomes an entry of a map.
 var bounded = map[string][]string{
 	"net/http.Transport": {"MaxResponseHeaderBytes"},
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
