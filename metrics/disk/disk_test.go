@@ -114,8 +114,8 @@ func TestSlowTree(t *testing.T) {
 	})
 }
 
-// TestFirstAsker checks that a caller that waits for the first walk of a directory returns when its context ends. A call of Usage does
-// not wait for a walk of UsageOfAll, and does not replace its result.
+// TestFirstAsker checks that a caller that waits for the first walk of a directory returns when its context ends. A call of Usage does not
+// wait for a walk of UsageOfAll, and does not replace the result of this walk.
 func TestFirstAsker(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), 1)
@@ -259,8 +259,8 @@ func TestHostileTree(t *testing.T) {
 
 const payload = 1 << 20
 
-// deepen creates n nested directories, and a file of payload bytes in the innermost directory. A program can create a path that is longer
-// than the kernel's limit step by step.
+// deepen creates n nested directories, and a file of payload bytes in the innermost directory. A program can create such a path step by
+// step, although the path is longer than the kernel's limit.
 func deepen(t *testing.T, dir string, n int, name string) {
 	t.Helper()
 	at, err := os.OpenRoot(dir)
