@@ -67,7 +67,7 @@ func TestDemoStops(t *testing.T) {
 	}
 }
 
-// TestMakeWithoutGo checks that make prints advice if sudo runs it and the PATH of sudo does not contain Go.
+// TestMakeWithoutGo checks that make prints advice if sudo runs make and Go is not in the PATH of sudo.
 func TestMakeWithoutGo(t *testing.T) {
 	make, err := exec.LookPath("make")
 	if err != nil {
