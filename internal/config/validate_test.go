@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// The constant withSysctls is the beginning of a configuration with defaultPodSysctls.
+// This constant is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -164,7 +164,7 @@ func TestValidation(t *testing.T) {
 	} {
 		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.text})
 		_, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")})
-		if c.want == "wrong" { // a type error, which contains its line
+		if c.want == "wrong" { // the error for a wrong type contains the line
 			c.want = "c.yaml:3: "
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -259,7 +259,7 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
-// TestOldKernel checks that memory.high causes a warning on a kernel that handles it badly.
+// TestOldKernel checks that a throttling factor causes a warning on an old kernel with cgroup v2. Such a kernel handles memory.high badly.
 func TestOldKernel(t *testing.T) {
 	const v2, release = "sys/fs/cgroup/cgroup.controllers", "proc/sys/kernel/osrelease"
 	for i, c := range []struct {
