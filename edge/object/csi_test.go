@@ -84,7 +84,8 @@ func TestCSIVolume(t *testing.T) {
 	})
 }
 
-// TestInlineCSIVolume checks that the driver of a volume in the pod's spec, and the tokens for the driver, are available after a restart.
+// TestInlineCSIVolume checks a CSI volume in the spec of a pod. The volume's driver and the tokens for the driver are available after a
+// restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")

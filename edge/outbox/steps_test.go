@@ -90,7 +90,7 @@ func describe(s *v1.PodStatus) string {
 // A watcher is another client that watches all pods.
 type watcher struct {
 	mu   sync.Mutex
-	seen map[string][]string // different statuses of each pod, in the form of describe
+	seen map[string][]string // the different statuses of each pod, as describe returns them
 }
 
 func (w *world) watcher() *watcher {
@@ -161,7 +161,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestQuickSteps checks that a watcher sees the status of a pod although its steps follow one another faster than a second.
+// TestQuickSteps checks that a watcher sees the status of a pod whose steps take less than a second each.
 func TestQuickSteps(t *testing.T) {
 	in(t, func(w *world) {
 		p, restarts := w.bind("p"), int32(0)
