@@ -59,7 +59,7 @@ func (s *scene) start() {
 	}
 }
 
-// The method wants checks the drivers in the CSINode.
+// This method checks the drivers in the CSINode.
 func (s *scene) wants(want string) {
 	s.Helper()
 	time.Sleep(time.Second)
@@ -162,7 +162,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb checks that an annotation of the Node that is too large when decoded is replaced.
+// TestAnnotationBomb checks that the node replaces an annotation whose decoded form is too large. The annotation belongs to the Node
+// object.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder

@@ -47,8 +47,8 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a random history of a node that is derived from bytes. Sources deliver sets of claims, users apply and delete pods,
-// pods end, the agent restarts, and the disk becomes full.
+// A simulation is a random history of a node. Its choices are derived from bytes. Sources deliver sets of claims, users apply and delete
+// pods, pods end, the agent restarts, and the disk becomes full.
 type simulation struct {
 	testing.TB
 	*Desired

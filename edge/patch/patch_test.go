@@ -123,7 +123,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	return st
 }
 
-// TestPatchesLead checks that a patch results in the status for which it was created, under the rules of the API server.
+// TestPatchesLead checks that a patch results in the intended status. The patch is applied by the rules of the API server.
 func TestPatchesLead(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
 	same := []cmp.Option{

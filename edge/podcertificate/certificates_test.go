@@ -97,8 +97,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestWithoutLink checks that a pod keeps its certificate over reboots and after its expiry while the API server is unreachable. Events
-// report this. The certificate is renewed immediately when the link is up.
+// TestWithoutLink checks that a pod keeps its certificate while the API server is unreachable, also after a restart and after the expiry
+// of the certificate. Events report the overdue renewal and the expiry. The certificate is renewed immediately when the link is up.
 func TestWithoutLink(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -191,8 +191,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFaults checks that the request is repeated with the same key after a failure: the API server does not know the pod yet, the service
-// account is missing, or the request was deleted.
+// TestFaults checks that the request is repeated with the same key after each of three failures: the API server does not know the pod yet,
+// the service account is missing, and the request was deleted.
 func TestFaults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -295,7 +295,7 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestChainBombs checks that a certificate chain that would be too large when decoded is rejected before it is decoded.
+// TestChainBombs checks that a certificate chain is rejected before it is decoded if it would be too large.
 func TestChainBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",

@@ -50,8 +50,8 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestAPINoLinkIsToldByTheLink checks that a missing link is no problem of the pods, and causes no repeated warnings while a node waits
-// for its certificate. Package link reports it.
+// TestAPINoLinkIsToldByTheLink checks that a missing link is not reported as a problem of the pods, because package link reports it. While
+// the node waits for its certificate, no warning is repeated.
 func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -160,8 +160,8 @@ func TestAPIWithoutWatchList(t *testing.T) {
 	})
 }
 
-// TestAPIWatchListAgain checks that the node tries a WatchList again an hour after the server has rejected one, then after
-// two, four, ... at most 24 hours. After the server has accepted one, the next rejection counts as the first.
+// TestAPIWatchListAgain checks that the node tries a WatchList again an hour after the server has rejected one, then after two, four, ...
+// at most 24 hours. When the server accepts a WatchList, the delays start again at one hour.
 func TestAPIWatchListAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -203,7 +203,7 @@ func TestAPIWatchListAgain(t *testing.T) {
 		relist(23*time.Hour, 0)
 		c.NoWatchList.Store(false)
 		relist(time.Hour, 1)
-		relist(0, 1) // the server has accepted one
+		relist(0, 1) // the server has accepted a WatchList
 		c.NoWatchList.Store(true)
 		relist(0, 1)
 		relist(0, 0)
@@ -211,7 +211,7 @@ func TestAPIWatchListAgain(t *testing.T) {
 	})
 }
 
-// TestAPIPartOfAList checks that a truncated list does not end the pods that it lacks.
+// TestAPIPartOfAList checks that a pod does not end because a truncated list lacks the pod.
 func TestAPIPartOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -23,7 +23,7 @@ type host struct {
 	stop func()
 }
 
-// The duration never is longer than any test, so only inotify events cause reads.
+// This duration is longer than any test, so only inotify events cause reads.
 const never = time.Hour
 
 func newHost(t *testing.T, interval time.Duration, files ...string) *host {
@@ -168,7 +168,7 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
-// TestFilePutBack checks that a pod whose file is removed and created again ends and starts again, even if the file is unchanged and
+// TestFilePutBack checks that a pod ends and starts again when its file is removed and created again. The file may be unchanged and may be
 // created immediately. Other pods are not affected.
 func TestFilePutBack(t *testing.T) {
 	h := newHost(t, never)

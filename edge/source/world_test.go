@@ -114,7 +114,7 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// The method until waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
+// This method waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)
