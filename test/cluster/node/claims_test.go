@@ -59,7 +59,7 @@ spec:
 `, name, ns, mode, volume)
 }
 
-// The function loop creates a loop device with a size in KiB.
+// This function creates a loop device with a size in KiB.
 func loop(t *testing.T, dir, name string, kib int64) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
@@ -198,8 +198,8 @@ volumeDevices:
 	}
 }
 
-// TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. They must be those of
-// a kubelet. The mounts of a pod that was deleted while the agent was not running must be unmounted.
+// TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. The events must be
+// those of a kubelet. The mounts of a pod that was deleted while the agent was not running must be unmounted.
 func TestClaimsThatWait(t *testing.T) {
 	c, n, ns := join(t)
 	dir := n.Disk + "/data"

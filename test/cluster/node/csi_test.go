@@ -113,7 +113,7 @@ func csiMounts(n *cluster.Node) []string {
 	})
 }
 
-// The function attach attaches the volumes of a driver until the test ends, like the driver's external attacher.
+// This function attaches the volumes of a driver until the test ends, like the driver's external attacher.
 func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -328,9 +328,9 @@ func TestCSIDriverDies(t *testing.T) {
 	}
 }
 
-// TestThirtyCSI measures thirty pods with a claim each and thirty pods without. The goals are at most twice the time until they are ready,
-// and at most 3 MiB more memory of the node's processes. Both kinds run in turn on one node. For the memory without CSI, another pod runs
-// instead of the driver.
+// TestThirtyCSI compares thirty pods with a claim each with thirty pods without claims. The pods with claims may need at most twice the
+// time until they are ready, and 3 MiB more memory of the node's processes. Both kinds run in turn on one node. While the memory without
+// CSI is measured, another pod runs instead of the driver.
 func TestThirtyCSI(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c, n, ns, driver := joinWithCSI(t)

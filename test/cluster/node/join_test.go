@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBootstrap checks that a node joins with a bootstrap token. Static pods must start before that.
+// TestBootstrap checks that a node joins with a bootstrap token. Static pods must start before the node joins.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	c := start(t)

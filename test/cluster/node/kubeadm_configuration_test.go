@@ -38,8 +38,8 @@ func (m *kubeadmMap) patch(data map[string]any) {
 	m.c.Kubectl(m.t, "-n", "kube-system", "patch", "configmap", "kubelet-config", "-p", string(text))
 }
 
-// TestKubeadmConfiguration checks that a node that kubeadm has joined follows kubeadm's ConfigMap with the permissions from kubeadm.
-// Node-specific fields of the local file must not change.
+// TestKubeadmConfiguration checks that a node that kubeadm has joined follows kubeadm's ConfigMap. The node has only the permissions that
+// kubeadm grants. Node-specific fields of the local file must not change.
 func TestKubeadmConfiguration(t *testing.T) {
 	c := start(t)
 	m := newKubeadmMap(t, c)

@@ -103,7 +103,7 @@ func TestReadinessToTheEnd(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--force", "--grace-period=0")
 }
 
-// TestAdmission checks that a pod that is bound to the node but does not fit fails with the reason of a kubelet. It must not run.
+// TestAdmission checks a pod that is bound to the node but does not fit. The pod must fail with the reason of a kubelet, and must not run.
 func TestAdmission(t *testing.T) {
 	c, n, ns := join(t)
 	here := "nodeName: " + n.Name
@@ -136,7 +136,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program has set this up.
+// awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program ignores the signal.
 func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	for _, name := range names {
 		n.Await(name+" to ignore SIGTERM", func() bool {

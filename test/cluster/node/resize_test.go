@@ -17,7 +17,7 @@ import (
 // A bounds contains the limits of a cgroup.
 type bounds struct{ memory, quota, shares string }
 
-// heldTo returns the limits of the cgroup of a pod's first container, and those of the pod's cgroup.
+// heldTo returns the limits of two cgroups: the cgroup of a pod's first container, and the cgroup of the pod.
 func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds) {
 	t.Helper()
 	for pid := range n.ContainerProcesses() {
@@ -53,7 +53,7 @@ func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds
 	return
 }
 
-// The function sized returns resources in the syntax of manifests and patches.
+// This function returns resources in the syntax of manifests and patches.
 func sized(cpu, cpuLimit, memory, memoryLimit string) string {
 	return fmt.Sprintf(`{"requests":{"cpu":"%s","memory":"%s"},"limits":{"cpu":"%s","memory":"%s"}}`, cpu, memory, cpuLimit, memoryLimit)
 }

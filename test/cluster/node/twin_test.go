@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The function board sets the serial number of a machine's board, also if the host has none.
+// This function sets the serial number of a machine's board, also if the host has none.
 func board(n *cluster.Node, serial string) {
 	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
 mount -t tmpfs class $dir
@@ -47,7 +47,7 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	return twin
 }
 
-// The function lease configures a machine to renew its Lease every two seconds.
+// This function configures a machine to renew its Lease every two seconds.
 func lease(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
