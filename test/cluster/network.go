@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant gateway is the control plane's address in the network of the machines, and their default gateway.
+// This constant is the control plane's address in the network of the machines, and their default gateway.
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not

@@ -86,7 +86,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 	return wanted, left
 }
 
-// The method names returns the sorted names of the specs with an outcome.
+// This method returns the sorted names of the specs with an outcome.
 func (r results) names(outcome string) (out []string) {
 	for name, is := range r {
 		if is == outcome {

@@ -66,7 +66,7 @@ func (m measured) GetMachineInfo() (*info.MachineInfo, error) {
 	return &one, nil
 }
 
-// The function filled returns a value in which every field is non-zero and every slice and map has one element.
+// This function returns a value in which every field is non-zero and every slice and map has one element.
 func filled[T any](t *testing.T) (out T) {
 	fill(t, reflect.ValueOf(&out).Elem())
 	return out
