@@ -53,8 +53,8 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 	}
 }
 
-// TestTaskShim checks that a pod whose handler is a containerd shim runs and survives a SIGKILL of the agent. Each islet restart must
-// restart the pod without a back-off.
+// TestTaskShim checks that a pod whose handler is a containerd shim runs and survives a SIGKILL of the agent. Each call of islet restart
+// must restart the pod without a back-off.
 func TestTaskShim(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

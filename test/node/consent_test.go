@@ -17,8 +17,8 @@ type consent struct {
 	t *testing.T
 }
 
-// The method apply applies a configuration with consent to change the given fields, and checks that it is in use. In the text, DISK is the
-// machine's directory and CGROUP its cgroup.
+// This method applies a configuration with consent to change the given fields, and checks that the configuration is in use. In the text,
+// DISK is the machine's directory and CGROUP its cgroup.
 func (c *consent) apply(fields, text string) {
 	c.t.Helper()
 	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
@@ -38,7 +38,7 @@ func (c *consent) revert() {
 	}
 }
 
-// The method serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
+// This method starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
 func (c *consent) serves(name, from string) string {
 	c.t.Helper()
 	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
@@ -163,7 +163,7 @@ func (c *consent) startElsewhere() {
 	c.WaitReady("one-edge")
 }
 
-// The method clean waits until no resources of pods are left.
+// This method waits until no resources of pods are left.
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {

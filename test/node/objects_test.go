@@ -24,7 +24,7 @@ metadata: {name: wifi}
 stringData: {password: %s}
 `
 
-// The function reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
+// This function returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
 func reader(name string) string {
 	return manifest(name, `    env:
     - {name: GREETING, valueFrom: {configMapKeyRef: {name: settings, key: greeting}}}
@@ -58,8 +58,8 @@ func waitForReason(m *machine.Machine, pod, why string) {
 	})
 }
 
-// TestObjectsOfManifests checks that pods of the manifest directory use its ConfigMaps and Secrets. A pod must wait for missing objects
-// with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
+// TestObjectsOfManifests checks that pods in the manifest directory use the ConfigMaps and Secrets in this directory. A pod must wait for
+// missing objects with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
 func TestObjectsOfManifests(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -134,7 +134,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Await("all objects to be gone", func() bool { return strings.TrimSpace(m.Islet("objects", "--no-headers")) == "" })
 }
 
-// The function nowhere checks that no file of the agent contains a Secret in plain text.
+// This function checks that no file of the agent contains a Secret in plain text.
 func nowhere(t *testing.T, disk, secret string) {
 	t.Helper()
 	looked := 0
@@ -264,7 +264,7 @@ func writer(name string) string {
 }
 
 // TestClaimOfManifest checks that a PersistentVolumeClaim in a manifest is a directory on the node. The data must survive the deletion of
-// the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes it.
+// the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes the data.
 func TestClaimOfManifest(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -52,7 +52,7 @@ func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]by
 	return next, end
 }
 
-// The function listed returns the response of ListPods and its gRPC status.
+// This function returns the response of ListPods and its gRPC status.
 func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	t.Helper()
 	next, end := podsAPI(t, m, "ListPods")

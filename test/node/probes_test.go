@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant probed is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
+// This constant is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
 const probed = `
     ports: [{name: web, containerPort: 8080}]
     startupProbe: {exec: {command: [/podtool, cat, /etc/hostname]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1000}
@@ -56,7 +56,7 @@ func TestProbes(t *testing.T) {
 	m.Islet("exec", "web-edge", "--", "/podtool", "write", "/ready", "x")
 	m.WaitReady("web-edge")
 
-	m.Stop() // what is known is written
+	m.Stop() // the agent stores the pod's status before it exits
 	m.StartAgent()
 	before := m.WaitReady("web-edge")["web-edge"].Status
 	m.Kill()

@@ -60,7 +60,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	}
 }
 
-// The function lines returns a text of the given size that hardly compresses.
+// This function returns a text of the given size that hardly compresses.
 func lines(bytes int) string {
 	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
 	var b strings.Builder

@@ -73,7 +73,7 @@ func TestSocketsComeBack(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		starts(t, m, name)
 	}
-	// Another agent would fail to lock the directory, and islet cleanup recognizes it as islet's.
+	// Another agent would fail to lock the directory, and islet cleanup recognizes the directory as islet's.
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/islet/lock", m.Pid())); string(b) != "islet\n" {
 		t.Errorf("the lock of the run directory: %q, %v", b, err)
 	}
