@@ -120,7 +120,7 @@ func TestRelease(t *testing.T) {
 
 	update := path + "islet update /payload/release/" + g.archive
 	says(s, 1, update, "it is not newer than the running version")
-	// Another program of the same version. Data after the end of an ELF file has no effect.
+	// The node now runs another program of the same version. Data after the end of an ELF file has no effect.
 	s.Run("cd /usr/local/bin && cp islet new && echo another >>new && mv new islet && systemctl restart islet.service")
 	says(s, 1, path+"islet update --older /payload/half.tar.gz", "signed by 1")
 	says(s, 0, update+" --older", "version "+g.version+" is installed and runs")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Write writes a file.
+// Write writes a file in the machine.
 func (v *VM) Write(path, content string) {
 	v.t.Helper()
 	v.Run(fmt.Sprintf("mkdir -p %s && echo %s | base64 -d >%s", filepath.Dir(path), base64.StdEncoding.EncodeToString([]byte(content)),

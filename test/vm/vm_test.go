@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant bulk is an image with many files, whose import power cuts interrupt.
+// This constant is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
 // next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.
@@ -25,7 +25,7 @@ const (
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
-// The function manifest returns a pod that runs podtool with limits.
+// This function returns a pod that runs podtool with limits.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -159,7 +159,7 @@ func TestNode(t *testing.T) {
 	step("AppArmor: default profile, one of the machine's own, none")
 }
 
-// The function limits checks the limits from the manifests and the configuration in the cgroups of all pods.
+// This function checks the limits from the manifests and the configuration in the cgroups of all pods.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
@@ -177,8 +177,8 @@ func limits(v *VM, cgroups string) {
 	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
-// The function weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps
-// the minimum, the default and the maximum of one to those of the other.
+// This function returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps the
+// minimum, the default and the maximum of one to those of the other.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
@@ -213,7 +213,7 @@ func checkAllocatable(v *VM, kubepods string) {
 	}
 }
 
-// The function scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
+// This function checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
 // guaranteed containers.
 func scores(v *VM) {
 	v.t.Helper()
@@ -236,7 +236,7 @@ func scores(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The function looks checks logs, exec and the reason of an OOM kill.
+// This function checks logs, exec and the reason of an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
@@ -251,8 +251,8 @@ func looks(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The function crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold,
-// although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
+// This function checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold, although
+// the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -284,10 +284,10 @@ func crosses(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The constant processes is a command that prints the PIDs of containers.
+// This constant is a command that prints the PIDs of containers.
 const processes = "pgrep -x podtool | sort"
 
-// The function killed checks that containers continue to run when the agent is restarted or killed.
+// This function checks that containers continue to run when the agent is restarted or killed.
 func killed(v *VM) {
 	v.t.Helper()
 	before := v.Run(processes)
@@ -303,7 +303,7 @@ func killed(v *VM) {
 	}
 }
 
-// The function cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
+// This function cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
 // checks the node.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
@@ -351,7 +351,7 @@ func withoutClock(v *VM, pods int) {
 // edgeArgs is a command that adds the EdgeConfiguration to the agent's flags.
 const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
 
-// The function users runs a pod with a user namespace. The OCI runtime of its handler supports idmapped mounts. This kernel does not
+// This function runs a pod with a user namespace. The OCI runtime of the pod's handler supports idmapped mounts. The kernel does not
 // support them for tmpfs, so islet doctor must report that.
 func users(v *VM) {
 	v.t.Helper()
