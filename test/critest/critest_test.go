@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The variable unreachable contains the specs that cannot pass here, with the reasons.
+// This variable contains the specs that cannot pass here, with the reasons.
 var unreachable = map[string]string{
 	"public image with digest should be pulled and removed": "the image of that digest is in a registry on the internet only",
 }
