@@ -24,7 +24,7 @@ var (
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// parsePage reads a document. The anchors are those of GitHub: a second heading with the same words gets "-1".
+// parsePage reads a document. The anchors are those of GitHub. If a heading occurs twice, the second anchor ends with "-1".
 func parsePage(text string) page {
 	text = codeBlock.ReplaceAllString(text, "")
 	var p page

@@ -92,7 +92,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// TestIOAfter checks that unchanged I/O figures are shared with the earlier reading, and that the earlier reading is never modified.
+// TestIOAfter checks that unchanged I/O figures are shared with the earlier reading. The earlier reading must never be modified.
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {

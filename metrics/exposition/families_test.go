@@ -158,8 +158,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestProcessOfMany checks that all counters are served, including those of collectors without descriptions. A name that two collectors
-// use is rejected.
+// TestProcessOfMany checks that all counters are served, also the counters of collectors without descriptions. A name that two collectors
+// use must be rejected.
 func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})

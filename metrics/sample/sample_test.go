@@ -69,7 +69,7 @@ func tell(s *Sample) string {
 	return b.String()
 }
 
-// TestWalk checks that the layouts of both cgroup drivers are recognized, and that cgroups that do not belong to pods are omitted.
+// TestWalk checks that the cgroup layouts of both cgroup drivers are recognized. Cgroups that do not belong to pods must be omitted.
 func TestWalk(t *testing.T) {
 	for name, x := range map[string]struct {
 		pods    string
@@ -99,8 +99,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestUnread checks that an unreadable cgroup is omitted with its descendants, and that the sample contains all other cgroups. If no pod
-// is readable, an error is returned.
+// TestUnread checks that an unreadable cgroup is omitted with its descendants. The sample must contain all other cgroups. If no pod is
+// readable, an error must be returned.
 func TestUnread(t *testing.T) {
 	r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
 		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
