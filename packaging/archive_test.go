@@ -49,8 +49,8 @@ func TestInstallArchive(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRefuses checks that nothing changes if an archive is incomplete or does not belong to islet. The message contains the
-// name of the archive and the reason.
+// TestInstallArchiveRefuses checks that nothing changes if an archive is incomplete or does not belong to islet. The message must contain
+// the name of the archive and the reason.
 func TestInstallArchiveRefuses(t *testing.T) {
 	script, whole := unpacked(t, "one"), packed(t, unpacked(t, "two"))
 	data, err := os.ReadFile(whole)

@@ -158,8 +158,8 @@ func TestInstallAsKubeletStays(t *testing.T) {
 	}
 }
 
-// TestInstallFails checks that the installation ends with a message if a file cannot be written. The previous files are kept, and no
-// incomplete file is left.
+// TestInstallFails checks that the installation ends with a message if a file cannot be written. The previous files must be kept, and no
+// incomplete file may be left.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root)
@@ -182,8 +182,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestInstallModes checks that the installed files have the modes of the CIS benchmark with any umask. Only root can write them, and only
-// root can read files that may contain a secret.
+// TestInstallModes checks that the installed files have the modes of the CIS benchmark with any umask. Only root may write them, and only
+// root may read files that may contain a secret.
 func TestInstallModes(t *testing.T) {
 	for _, mask := range []string{"000", "022", "077"} {
 		for _, args := range []string{"", "--kubeadm"} {

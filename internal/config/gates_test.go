@@ -8,7 +8,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// TestGatesOfTheKubelet checks that the table of feature gates is equal to that of a kubelet.
+// TestGatesOfTheKubelet checks that the table of feature gates is equal to the table of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
 	for _, c := range []struct {

@@ -150,7 +150,7 @@ nodeStatusReportFrequency: 0s
 	}
 }
 
-// TestGatesTold checks that a notice names a feature gate that has no effect, and that a gate with an effect causes no notice.
+// TestGatesTold checks that a notice names each feature gate that has no effect. A gate with an effect must cause no notice.
 func TestGatesTold(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))

@@ -325,7 +325,7 @@ func TestBoundFieldsAreFields(t *testing.T) {
 }
 
 // TestSentCounts checks that a value in a sent document has the same effect as in a file. The defaults for small machines and standalone
-// nodes do not replace it.
+// nodes must not replace the value.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

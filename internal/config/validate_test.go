@@ -236,7 +236,7 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// TestSwapUnasked checks that swap causes a warning if failSwapOn is not set.
+// TestSwapUnasked checks that swap on the host causes a warning if failSwapOn is not set.
 func TestSwapUnasked(t *testing.T) {
 	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
 	for _, c := range []struct {
@@ -285,7 +285,7 @@ func TestOldKernel(t *testing.T) {
 	}
 }
 
-// TestFlexVolume checks that a warning lists the first FlexVolume drivers, and that other files in the directory have no effect.
+// TestFlexVolume checks that a warning lists the first FlexVolume drivers. Other files in the directory must have no effect.
 func TestFlexVolume(t *testing.T) {
 	program := &fstest.MapFile{Mode: 0o755}
 	many := fstest.MapFS{}

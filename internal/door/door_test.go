@@ -173,8 +173,8 @@ func TestKnownStay(t *testing.T) {
 	}
 }
 
-// TestTooManyFriends checks that the number of remembered addresses is limited, and that their reserved places are at most half of all
-// places.
+// TestTooManyFriends checks that the number of remembered addresses is limited. At most half of all places may be reserved for these
+// addresses.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
@@ -194,7 +194,8 @@ func TestTooManyFriends(t *testing.T) {
 	}
 }
 
-// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Reserve.
+// TestExpect checks that a connection of the agent to itself keeps its place. The connection is accepted before or after the call of
+// Reserve.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.connect("127.0.0.1")

@@ -142,7 +142,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSave checks that the signed archive is saved. For any other archive no file remains.
+// TestSave checks that the signed archive is saved. For any other data, no file may remain.
 func TestSave(t *testing.T) {
 	archive := packFiles(t, "islet", strings.Repeat("x", 1000))
 	r, err := Describe("0.2.0", "amd64", bytes.NewReader(archive))

@@ -218,7 +218,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPEMBombs checks that many headers, many empty blocks and long texts are rejected, and that the certificates of a node are accepted.
+// TestPEMBombs checks that many headers, many empty blocks and long texts are rejected. The certificates of a node must be accepted.
 func TestPEMBombs(t *testing.T) {
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
 	for name, text := range map[string]string{

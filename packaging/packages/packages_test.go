@@ -201,7 +201,7 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestTableRefuses checks that an invalid line of the table is an error and is not skipped.
+// TestTableRefuses checks that an invalid line of the table is an error. It must not be skipped.
 func TestTableRefuses(t *testing.T) {
 	for _, line := range []string{"islet file 0644 a", "islet file 0999 a /b", "islet file 0644 a {where}/b", "islet man 0644 man/*.9 /usr/share/man/"} {
 		dir := t.TempDir()

@@ -61,7 +61,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
+// TestAbandoned checks that a waiter gets no bytes after its connection is closed. The next waiter must get them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func() *conn { return (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn) }
