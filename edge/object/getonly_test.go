@@ -51,8 +51,8 @@ func (w *world) gets(resource string) int {
 	return w.server.Requests("GET " + resource)
 }
 
-// TestChainIsReadByName checks that a PersistentVolumeClaim, its PersistentVolume and the volume's Secret are available when the pod is
-// prepared, and after a restart without a connection.
+// TestChainIsReadByName checks that the objects of a volume are available when a pod is prepared: the PersistentVolumeClaim, the
+// PersistentVolume and the Secret. They must also be available after a restart without a connection.
 func TestChainIsReadByName(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))

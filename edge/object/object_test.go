@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestManyPodsOneRequest checks that many pods that need the same new object cause one request. A pod does not wait for objects that it
+// TestManyPodsOneRequest checks that one request is sent when many pods need the same new object. A pod must not wait for objects that it
 // does not reference.
 func TestManyPodsOneRequest(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
@@ -125,8 +125,8 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// TestOffline checks that a pod that ran on this node before has its objects while the API server is unreachable. A new pod gets an error
-// for each object that is not stored.
+// TestOffline checks that a pod that ran on this node before has its objects while the API server is unreachable. A new pod must get an
+// error for each object that is not stored.
 func TestOffline(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -315,7 +315,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// TestWire checks that a flapping link causes a limited number of requests, and that an idle link carries no bytes.
+// TestWire checks that a flapping link causes a limited number of requests. An idle link must carry no bytes.
 func TestWire(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 30

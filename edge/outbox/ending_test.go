@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEndIsToldOnce checks that the end of a deleted pod is reported in one request, unless its cleanup takes long.
+// TestEndIsToldOnce checks that the end of a deleted pod is reported in one request. If the pod's cleanup takes long, the end is reported
+// before the cleanup is complete.
 func TestEndIsToldOnce(t *testing.T) {
 	in(t, func(w *world) {
 		quick, slow := w.bind("quick"), w.bind("slow")
@@ -43,7 +44,7 @@ func TestEndIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestManyStarts checks that the status of a starting pod is delayed while other pods start, on a slow link and on a fast one.
+// TestManyStarts checks that the status of a starting pod is delayed while other pods start. The link is slow or fast.
 func TestManyStarts(t *testing.T) {
 	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
 	// The pods start within four seconds. No request is sent in the first second. Later, one request is sent per interval.

@@ -116,8 +116,8 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// TestEventsAreBounded checks that the number of events is limited for a pod with many events, and that the events of other pods are
-// still sent.
+// TestEventsAreBounded checks that the number of events is limited for a pod with many events. The events of other pods must still be
+// sent.
 func TestEventsAreBounded(t *testing.T) {
 	recording(t, 5, 10, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		loud, calm := bound("loud"), bound("calm")

@@ -128,7 +128,7 @@ func (a *watcher) of(name string) []string {
 	return slices.Clone(a.seen[name])
 }
 
-// climb reports the steps of a pod one after the other. It waits for the time each before the next step.
+// climb reports the steps of a pod one after the other. The parameter each is the time between two steps.
 func (w *world) climb(p *v1.Pod, each time.Duration) {
 	for step := range steps {
 		w.box.Put(p, stepStatus(step))
@@ -179,8 +179,8 @@ func TestQuickSteps(t *testing.T) {
 	})
 }
 
-// TestStepOfHostNetwork checks that the condition PodReadyToStartContainers is reported for a pod with the host's network, which has no
-// address of its own.
+// TestStepOfHostNetwork checks that the condition PodReadyToStartContainers is reported for a pod with the host's network. Such a pod has
+// no address of its own.
 func TestStepOfHostNetwork(t *testing.T) {
 	in(t, func(w *world) {
 		watcher, p := w.watcher(), w.bind("p")
