@@ -128,8 +128,8 @@ func TestDrivers(t *testing.T) {
 	})
 }
 
-// TestOffline checks that drivers can register without a connection, that a restart of the agent removes no driver, and that a recreated
-// Node gets a new CSINode.
+// TestOffline checks that drivers can register without a connection. A restart of the agent must remove no driver. A recreated Node must
+// get a new CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Disconnect()

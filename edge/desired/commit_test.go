@@ -75,7 +75,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	return errs
 }
 
-// TestChangesShareAWait checks that changes that arrive while the disk is busy are stored in one update.
+// TestChangesShareAWait checks that one update stores all changes that arrive while the disk is busy.
 func TestChangesShareAWait(t *testing.T) {
 	const pods = 50
 	k, d := onDisk(t)

@@ -294,7 +294,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// TestSeenAgain checks that the time at which a manifest was read does not count as a change of the pod.
+// TestSeenAgain checks that a pod does not change when only the time at which its manifest was read changes.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
@@ -340,7 +340,7 @@ func TestRebuild(t *testing.T) {
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
-// TestFullDisk checks that nothing changes on a full disk and that the reported problem contains the reason. A later call succeeds.
+// TestFullDisk checks that nothing changes on a full disk. The reported problem must contain the reason, and a later call must succeed.
 func TestFullDisk(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})

@@ -149,7 +149,7 @@ func TestSourcesAreApart(t *testing.T) {
 	}
 }
 
-// TestChanges checks that Changed is called for the pods that reference a changed object, and that unchanged objects are not written.
+// TestChanges checks that Changed is called for the pods that reference a changed object. Unchanged objects must not be written.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
@@ -281,7 +281,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOneClaim checks that a PersistentVolumeClaim belongs to one source until this source removes it.
+// TestOneClaim checks that a PersistentVolumeClaim belongs to one source until this source removes the claim.
 func TestOneClaim(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
@@ -329,7 +329,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestSecrets checks that Secrets are encrypted on the disk, and that they are used as image pull secrets.
+// TestSecrets checks that Secrets are encrypted on the disk. They must also be usable as image pull secrets.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	const password = "correct horse battery staple"

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A world is an API server with one node, which can be restarted.
+// A world is an API server with one node. The node can be restarted.
 type world struct {
 	*testing.T
 	*apitest.Server

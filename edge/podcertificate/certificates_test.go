@@ -24,8 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLife checks that the request has the pod's parameters. The certificate is renewed in time, survives a restart, and is not stored in
-// plain text.
+// TestLife checks the request for a certificate, which must contain the pod's parameters. The certificate must be renewed in time, survive
+// a restart, and not be stored in plain text.
 func TestLife(t *testing.T) {
 	for _, keyType := range []string{"ED25519", "ECDSAP256"} {
 		t.Run(keyType, func(t *testing.T) {
@@ -308,8 +308,8 @@ func TestChainBombs(t *testing.T) {
 	}
 }
 
-// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1, and that the certificate is renewed
-// after an update of the server to a version that serves only v1.
+// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1. The certificate must be renewed after an
+// update of the server to a version that serves only v1.
 func TestFormerServers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.server.Former.Store(true)

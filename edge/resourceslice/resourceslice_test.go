@@ -77,7 +77,7 @@ func (s *scene) wants(after time.Duration, want ...string) {
 	s.asked = nil
 }
 
-// TestStart checks that the slices of drivers that do not register are deleted once. The slices of other drivers are kept.
+// TestStart checks that the slices of drivers that do not register are deleted once. The slices of other drivers must be kept.
 func TestStart(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(29*time.Second, []string{}...)
@@ -120,7 +120,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestOutage checks that a failed deletion is repeated when the API server is reachable, unless the driver has returned.
+// TestOutage checks that a failed deletion is repeated when the API server is reachable. If the driver has returned, the deletion must not
+// be repeated.
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")

@@ -117,7 +117,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 	})
 }
 
-// TestAPIFlappingWatches checks that the number of requests is limited for a server that accepts watches and closes them immediately.
+// TestAPIFlappingWatches checks that the node sends a limited number of requests to a server that closes watches immediately.
 func TestAPIFlappingWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -135,7 +135,8 @@ func TestAPIFlappingWatches(t *testing.T) {
 	})
 }
 
-// TestAPIWithoutWatchList checks that a list request and a watch request are sent to a server that cannot list and watch in one request.
+// TestAPIWithoutWatchList checks a server that cannot list and watch in one request. The node must send a list request and a watch request
+// to this server.
 func TestAPIWithoutWatchList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

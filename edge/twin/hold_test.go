@@ -52,7 +52,7 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
-// TestMarksUnlocked checks that other callers can read the state while the identifying marks of the machine are being read.
+// TestMarksUnlocked checks that other callers can read the state while the machine's identifying marks are being read.
 func TestMarksUnlocked(t *testing.T) {
 	m, read := joined(t, "one", "boot"), 0
 	w := open(t, m, "two", "boot2") // the disk comes from another machine
@@ -140,7 +140,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim checks that parsing and formatting a claim returns the same text, and that the length of the text is limited.
+// FuzzClaim checks that the text of a claim does not change when it is parsed and formatted. The length of the text must be limited.
 func FuzzClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")
