@@ -135,8 +135,8 @@ type other struct{ testing.TB }
 
 func (o other) Name() string { return o.TB.Name() + "-other" }
 
-// TestHostGateway checks that nodes with networkPlugin cni wait for the add-on. Then pods of two nodes must reach each other, also after
-// one node has rebooted.
+// TestHostGateway checks that nodes with networkPlugin cni wait for the add-on. Then pods of two nodes must reach each other, also after a
+// reboot of one node.
 func TestHostGateway(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A disk is a PersistentVolume of a node with the claim that is bound to it.
+// A disk is a PersistentVolume of a node. It is bound to a claim.
 type disk struct {
 	name, source string
 	block, here  bool // here: the volume has the node affinity of its node

@@ -135,8 +135,8 @@ func (f *configured) good(part string) {
 	})
 }
 
-// TestSentConfiguration checks that a node with the annotation of a ConfigMap accepts a good configuration and rejects or reverts a bad
-// one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
+// TestSentConfiguration checks a node with the annotation of a ConfigMap. The node must accept a good configuration, and reject or revert
+// a bad one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
 func TestSentConfiguration(t *testing.T) {
 	f, before := follow(t, "2s")
 	f.send("", "maxPods: 37\n")

@@ -138,9 +138,9 @@ func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	}()
 }
 
-// TestCSI checks a pod with a claim, a block device and an inline volume of a CSI driver. The driver is a pod of the node, and its volumes
-// are attached by a controller. The data must survive a SIGKILL of the agent and a reboot without a link, and the status in the cluster
-// must be that of a kubelet. When the pod is deleted, no volume may be mounted, and all data must exist.
+// TestCSI checks a pod with a claim, a block device and an inline volume of a CSI driver. The driver is a pod of the node. A controller
+// attaches its volumes. The data must survive a SIGKILL of the agent and a reboot without a link. The status in the cluster must be that
+// of a kubelet. When the pod is deleted, no volume may be mounted, and all data must exist.
 func TestCSI(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver,
@@ -292,8 +292,8 @@ func csiTokens(t *testing.T, n *cluster.Node, handle string) {
 	}
 }
 
-// TestCSIDriverDies checks that pods continue to run while their driver is not running or is replaced. A pod that needs the driver must
-// wait until the driver is back.
+// TestCSIDriverDies checks that pods with CSI volumes continue to run while the driver is not running or is replaced. A pod that needs the
+// driver must wait until the driver is back.
 func TestCSIDriverDies(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver, "attachRequired: false")

@@ -169,8 +169,8 @@ func TestNotReady(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
 }
 
-// TestServingCertificate checks that a node with serverTLSBootstrap serves the certificate that the cluster has signed, and that kubectl
-// logs works with it.
+// TestServingCertificate checks that a node with serverTLSBootstrap serves the certificate that the cluster has signed. kubectl logs must
+// work with this certificate.
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 	c := start(t)

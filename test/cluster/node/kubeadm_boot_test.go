@@ -190,7 +190,7 @@ const containers = `find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {
 
 // TestKubeadmBoot checks the whole life of a machine that kubeadm joins. The steps are a join without preflight errors, a reboot, an
 // upgrade of the packages while pods run, kubeadm upgrade node, power cuts, a boot with a wrong clock, a reset, and a join with the other
-// cgroup driver. ISLET_VM_CUTS is the number of power cuts, which is 3 by default.
+// cgroup driver. ISLET_VM_CUTS is the number of power cuts. The default is 3.
 func TestKubeadmBoot(t *testing.T) {
 	b := newKubeadmBoot(t)
 	b.join("systemd")

@@ -99,7 +99,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 	}
 }
 
-// mayOnlyGet checks that the node may read kubeadm's ConfigMap and not watch it.
+// mayOnlyGet checks that the node may read kubeadm's ConfigMap, but may not watch it.
 func (f *configured) mayOnlyGet() {
 	f.t.Helper()
 	for verb, want := range map[string]string{"get": "yes", "list": "no", "watch": "no", "update": "no"} {

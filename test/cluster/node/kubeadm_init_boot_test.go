@@ -130,7 +130,7 @@ func (b initBoot) reaches(pod string) {
 	}
 }
 
-// await runs kubectl wait until it succeeds.
+// await repeats kubectl wait until it succeeds.
 func (b initBoot) await(args ...string) {
 	b.t.Helper()
 	b.until(append([]string{"wait", "--timeout=30s"}, args...)...)

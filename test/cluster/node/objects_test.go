@@ -110,7 +110,7 @@ func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ..
 	}
 }
 
-// TestObjects checks that pods get ConfigMaps, Secrets, tokens and Services, and that changes of a ConfigMap reach its volume.
+// TestObjects checks that pods get ConfigMaps, Secrets, tokens and Services. A change of a ConfigMap must reach the volume.
 func TestObjects(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
@@ -134,7 +134,7 @@ func TestObjects(t *testing.T) {
 	c.AwaitReady(t, ns, "early")
 }
 
-// TestManyWantOneObject checks that pods that share objects cause few requests for them.
+// TestManyWantOneObject checks that few requests are sent for objects that several pods share.
 func TestManyWantOneObject(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -153,7 +153,7 @@ func TestManyWantOneObject(t *testing.T) {
 	c.AwaitReady(t, ns, names...)
 	by, _ := proxy.Requests()
 	for what, times := range by {
-		// The API server may reject the first request, because it does not yet know that the pod runs on this node.
+		// The API server may reject the first request, because the API server does not yet know that the pod runs on this node.
 		shared := strings.Contains(what, "/configmaps?") || strings.Contains(what, "/secrets?") || strings.Contains(what, "/services")
 		if shared && times > 2 {
 			t.Errorf("%d requests %s", times, what)

@@ -77,8 +77,8 @@ func (n *newer) both(when, version, kubelet string, trials ...string) {
 	unchanged(n.t, n.c, n.pods)
 }
 
-// restart kills the agent and starts it again, so that it reads its sources at once. It does not wait until the agent responds, because a
-// trial may begin immediately.
+// restart kills the agent and starts it again. The new agent reads its sources at once. The function does not wait until the agent
+// responds, because a trial may begin immediately.
 func (n *newer) restart() {
 	n.t.Helper()
 	n.Kill()

@@ -33,8 +33,8 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 			t.Fatalf("clone the disk: %v: %s", err, out)
 		}
 	}
-	// All machines of a test have the same kernel. With these records, the clone would conclude that it has rebooted, and end the
-	// containers of the first machine.
+	// The clone must not have these records. All machines of a test have the same kernel, so with these records the clone would conclude
+	// that it has rebooted, and end the containers of the first machine.
 	if err := os.RemoveAll(twin.Disk + "/state/runtime"); err != nil {
 		t.Fatal(err)
 	}
