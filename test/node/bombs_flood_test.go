@@ -161,8 +161,8 @@ func TestFloodBombs(t *testing.T) {
 	b.well()
 }
 
-// TestAnsweringFloods checks that the agent survives plugin sockets that flood it. Each socket in the registration directory sends a flood
-// as soon as the agent makes a call.
+// TestAnsweringFloods checks that the agent survives plugins that flood it. Each socket in the registration directory sends a flood as
+// soon as the agent makes a call.
 func TestAnsweringFloods(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")

@@ -71,8 +71,8 @@ func endless(w io.Writer, block []byte) {
 	}
 }
 
-// answerBombs returns bombs for all calls of all kinds of plugins, by name. Each field number is a list, a string or a message in at least
-// one kind of response.
+// answerBombs returns bombs by name. Each bomb can be a response to any call of any kind of plugin. Each field number is a list, a string
+// or a message in at least one kind of response.
 func answerBombs() map[string]answerBomb {
 	zeros := gzipped(64 << 20)
 	all := map[string]answerBomb{

@@ -18,7 +18,8 @@ import (
 // This constant is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
 const beyond = 96 << 20
 
-// memoryGroup returns the directory of a memory cgroup for the agent alone, and the names of the files with its limit and its OOM kills.
+// memoryGroup returns the directory of a memory cgroup that contains only the agent. It also returns the names of the files with the limit
+// and with the OOM kills.
 func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	if unified() {
 		return "/sys/fs/cgroup" + m.Cgroup + "/agent", "memory.max", "memory.events"

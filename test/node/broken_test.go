@@ -83,7 +83,7 @@ func kinds() []struct {
 	}
 }
 
-// otherArchitecture returns an architecture that is not that of this machine.
+// otherArchitecture returns an architecture that differs from the architecture of this machine.
 func (b *breaker) otherArchitecture() string {
 	if runtime.GOARCH == "riscv64" {
 		return "amd64"

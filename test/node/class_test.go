@@ -20,7 +20,7 @@ spec:
 `
 
 // TestRuntimeClassOfStaticPods checks that the runtimeClassName of a static pod selects a runtime handler. An unknown handler must be
-// rejected with a message that lists the configured ones.
+// rejected with a message that lists the configured handlers.
 func TestRuntimeClassOfStaticPods(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

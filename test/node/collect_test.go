@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A collectNode is a node whose containers are killed, to check which of the ended containers it keeps.
+// A collectNode is a node on which tests kill containers. The tests check which ended containers the node keeps.
 type collectNode struct {
 	*testing.T
 	*machine.Machine

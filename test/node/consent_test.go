@@ -50,8 +50,8 @@ func (c *consent) serves(name, from string) string {
 	return ip
 }
 
-// TestConsent checks that local fields can be changed with consent while pods run, and can be changed back. An impossible change must be
-// rejected with a reason. Pods that end must leave nothing behind, whichever configuration started them.
+// TestConsent checks that local fields can be changed with consent and changed back while pods run. An impossible change must be rejected
+// with a reason. An ended pod must leave nothing behind. It does not matter which configuration started the pod.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -113,7 +113,7 @@ func TestConsent(t *testing.T) {
 	c.startElsewhere()
 }
 
-// checkHeld checks that a change of fields on which running pods depend is rejected.
+// checkHeld checks that some fields cannot be changed while pods run, because the pods depend on them.
 func (c *consent) checkHeld() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {

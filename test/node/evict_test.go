@@ -267,8 +267,8 @@ func (x scarceResource) test(t *testing.T) {
 	}
 }
 
-// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. Because
-// that is not enough, the pod with the largest writable layer must be evicted, and no other pod.
+// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. This
+// does not free enough space, so the pod with the largest writable layer must be evicted, and no other pod.
 func TestEvictsForImages(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -156,7 +156,7 @@ var optionalMetrics = map[string]string{
 	`prober_.*`: "probes",
 }
 
-// checkPages compares the metrics of the node with the documentation, which is generated from upstream's list.
+// checkPages compares the metrics of the node with the documentation. The documentation is generated from upstream's list.
 func checkPages(t *testing.T, a *machine.Agent) {
 	t.Helper()
 	for _, name := range figures.Check(t, machine.Root(t), func(path string) string { return get(t, a, path) }) {

@@ -159,9 +159,9 @@ func TestUpdateFollowed(t *testing.T) {
 	u.as("9.3.0")
 }
 
-// TestUpdateKeys checks that the trusted keys of a node can be replaced through its configuration. At first only archives of the old key
-// are accepted, then archives of one or both keys according to the threshold, and at last only archives of the new key. A configuration
-// without consent must not change the keys.
+// TestUpdateKeys checks that the trusted keys of a node can be replaced through its configuration. At first the node accepts only archives
+// of the old key. Then it accepts archives of one or both keys, according to the threshold. At last it accepts only archives of the new
+// key. A configuration without consent must not change the keys.
 func TestUpdateKeys(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)

@@ -29,8 +29,8 @@ func askLoop(t *testing.T, verb uint) {
 	}
 }
 
-// TestHardware checks that a pod whose user is not root can use a device of the host. The device appears after the pod, disappears and
-// appears again, also while the agent is killed and after a reboot.
+// TestHardware checks that a pod whose user is not root can use a device of the host. The pod starts before the device appears. The device
+// disappears and appears again, also while the agent is killed and after a reboot.
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

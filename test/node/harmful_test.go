@@ -75,7 +75,7 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	return resp.StatusCode, string(text), err
 }
 
-// portOf finds the port in a configuration, unless it is 0.
+// portOf finds the port in a configuration. It does not match the port 0.
 var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
 // This method checks that the kubelet API responds at the node's address. With the configuration of the local files, the API must list the
@@ -289,8 +289,8 @@ func (m *mutator) bytewise() string {
 	return string(text)
 }
 
-// TestHarmfulConfigurations checks that no configuration makes a node unreachable. After each one the kubelet API must respond before the
-// deadline of the trial, and the pods must not restart. With ISLET_TEST_LONG the test sends 200 configurations.
+// TestHarmfulConfigurations checks that no configuration makes a node unreachable. After each configuration the kubelet API must respond
+// before the deadline of the trial, and the pods must not restart. With ISLET_TEST_LONG the test sends 200 configurations.
 func TestHarmfulConfigurations(t *testing.T) {
 	t.Parallel()
 	n, ids := served(t)

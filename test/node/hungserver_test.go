@@ -63,7 +63,7 @@ func asksHung(m *machine.Machine) bool {
 // onServer is an NFS volume that hungfs mounts on a machine from withServers.
 const onServer = "nfs: {server: 10.9.9.9, path: /export}"
 
-// withServers returns a machine on which a separate FUSE process serves each NFS volume, and the program of these processes.
+// withServers returns a machine on which a separate FUSE process serves each NFS volume. It also returns the program of these processes.
 func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -113,7 +113,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	check("grüezi", "horse-battery-2")
 	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 
-	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get it.
+	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get the deleted object.
 	m.Remove("manifests/wifi.yaml")
 	m.Await("the Secret to be removed", func() bool { return strings.Contains(m.Islet("objects"), "file (removed)") })
 	m.PowerOff()
@@ -161,7 +161,7 @@ func nowhere(t *testing.T, disk, secret string) {
 	}
 }
 
-// TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret, and that islet delete deletes them.
+// TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret. islet delete must delete all three.
 func TestAppliedBundle(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -207,7 +207,7 @@ func TestAppliedBundle(t *testing.T) {
 	}
 }
 
-// TestHostileObjects checks that objects that exceed the limits are rejected and do not affect other pods.
+// TestHostileObjects checks that objects that exceed the limits are rejected. Other pods must not be affected.
 func TestHostileObjects(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

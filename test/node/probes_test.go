@@ -14,7 +14,7 @@ const probed = `
     readinessProbe: {httpGet: {path: /if/ready, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
     livenessProbe: {httpGet: {path: /unless/dead, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}`
 
-// stuckCommand is a pod whose liveness probe times out and that ignores SIGTERM. Without the grace period of the probe, it would
+// stuckCommand is a pod that ignores SIGTERM and whose liveness probe times out. Without the grace period of the probe, the pod would
 // continue to run for an hour.
 const stuckCommand = `apiVersion: v1
 kind: Pod

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestLogQuotaAndFlashBudget checks that the logs of a pod stay within their quota, also if the limit of log files is higher. If more is
-// written than the daily budget, the node must report this with the amounts.
+// TestLogQuotaAndFlashBudget checks that the logs of a pod stay within their quota, even if the limit of log files is higher. If a node
+// writes more than its daily budget, it must report this with the amounts.
 func TestLogQuotaAndFlashBudget(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -38,8 +38,8 @@ func starts(t *testing.T, m *machine.Machine, name string) int {
 }
 
 // TestRunDirectoryLost deletes the run directory or a part of it while pods run, with and without a running agent. It checks that no pod
-// runs twice at the same time, that no two pods have the same address, and that every pod becomes ready again. At the end no process may
-// be left.
+// runs twice at the same time and that no two pods have the same address. Every pod must become ready again. At the end no process may be
+// left.
 func TestRunDirectoryLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{

@@ -11,9 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestSocketsComeBack deletes the agent's sockets and their directories, among them the run directory, while the agent runs. It checks
-// that every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run
-// directory.
+// TestSocketsComeBack deletes the agent's sockets and their directories, including the run directory, while the agent runs. It checks that
+// every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run directory.
 func TestSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -43,8 +43,8 @@ func bootUpdates(t *testing.T) *updates {
 	return u
 }
 
-// start starts the agent with two pods. The parameter configuration is a line of its EdgeConfiguration, and update is the value of its
-// field update.
+// start starts the agent with two pods. The parameter configuration is a line of the EdgeConfiguration, and the parameter update is the
+// value of its field update.
 func (u *updates) start(configuration, update string) {
 	u.Helper()
 	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",
