@@ -121,7 +121,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no access to the internet.
+// kubeadmConfig is kubeadm's configuration. With this configuration, kubeadm's phases need no access to the internet.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}

@@ -1,5 +1,5 @@
-// Package bench measures a node of a real cluster as its users see it: the time from the creation of a pod until a watching client sees it
-// ready, the bytes on the wire, and the resources of the node's processes. It runs only with make bench.
+// Package bench measures a node of a real cluster as its users see it. It measures the time from the creation of a pod until a watching
+// client sees the pod ready, the bytes on the wire, and the resources of the node's processes. It runs only with make bench.
 package bench
 
 import (

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// namedTest is a test with a suffix in its name, because a node is named after its test.
+// namedTest is a test with a suffix in its name. A node is named after its test, so a test with two nodes needs two names.
 type namedTest struct {
 	testing.TB
 	suffix string

@@ -45,7 +45,7 @@ func line(page, name, kind, stability string, labels []string) string {
 	return fmt.Sprintf("%s %s %s %s %s", page, name, strings.ToLower(kind), stability, strings.Join(labels, ","))
 }
 
-// A measured is a source of cAdvisor's figures that contains one value of each kind.
+// A measured is a source of cAdvisor's figures. It contains one value of each kind.
 type measured struct{ t *testing.T }
 
 func (m measured) GetRequestedContainersInfo(string, info.RequestOptions) (map[string]*info.ContainerInfo, error) {
