@@ -171,8 +171,8 @@ func (n *Node) existingFiles(files ...string) (out []string) {
 	return out
 }
 
-// checkFiles passes each file to check. A file that does not exist is an error. It skips empty names, which mean
-// that this node does not need the file.
+// checkFiles passes each file to the function look. A file that does not exist is an error. It skips empty names. An empty name means that
+// this node does not need the file.
 func (n *Node) checkFiles(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {

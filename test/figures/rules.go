@@ -37,8 +37,7 @@ var optionalRules = map[string]string{
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
-// Scrape runs the program tool (test/prometheus) in a machine, which scrapes the machine's agent
-// and evaluates the rules.
+// Scrape runs the program tool (test/prometheus) in a machine. The program scrapes the machine's agent and evaluates the rules.
 func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
 	t.Helper()
 	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")

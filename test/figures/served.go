@@ -64,9 +64,8 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check compares the pages of a node with docs/metrics.md below root, which is generated from
-// upstream's own list. The function get returns a page. Check returns the documented metrics that
-// are not on the pages, each as "page name".
+// Check compares the pages of a node with docs/metrics.md below root. The document is generated from upstream's own list. The function get
+// returns a page. Check returns the documented metrics that are not on the pages, each as "page name".
 func Check(t testing.TB, root string, get func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))

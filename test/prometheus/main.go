@@ -155,7 +155,7 @@ func startScraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape
 	return m, func() { m.Stop(); <-ended }, nil
 }
 
-// appendPodInfo stores a sample of kube_pod_info for each pod, which maps the pod to its node.
+// appendPodInfo stores a sample of kube_pod_info for each pod. The sample maps the pod to its node.
 func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods []string) error {
 	a := db.Appender(ctx)
 	for _, p := range pods {

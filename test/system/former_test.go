@@ -12,8 +12,8 @@ func deb(name string, fields ...string) string {
 		name, strings.Join(fields, "' '"))
 }
 
-// ownDisk mounts a directory of another disk at /var/lib/islet. hostData mounts another directory of that disk below it, like a volume of
-// an administrator that islet's cleanup does not know.
+// ownDisk mounts a directory of another disk at /var/lib/islet. hostData mounts another directory of that disk below /var/lib/islet. The
+// mount of hostData is like a volume of an administrator that islet's cleanup does not know.
 const (
 	ownDisk  = "mkdir -p /var/lib/islet && mount -t tmpfs disk /mnt && mkdir /mnt/islet /mnt/data && mount --bind /mnt/islet /var/lib/islet"
 	hostData = "mkdir -p /var/lib/islet/mine && echo precious >/mnt/data/file && mount --bind /mnt/data /var/lib/islet/mine"
@@ -54,8 +54,8 @@ func TestFormerPackages(t *testing.T) {
 	s.Run("systemctl is-active islet-cri.service && systemctl is-enabled kubelet.service")
 }
 
-// TestFormerNode checks that a package does not start islet while a kubelet or k3s runs, also after an upgrade. When that process has
-// ended, the package must start islet. A failed daemon-reload must not change the size of /run.
+// TestFormerNode checks that a package does not start islet while a kubelet or k3s runs, also after an upgrade. When the kubelet or k3s
+// has ended, the package must start islet. A failed daemon-reload must not change the size of /run.
 func TestFormerNode(t *testing.T) {
 	for name, init := range map[string][]string{"systemd": Systemd, "OpenRC": OpenRC} {
 		t.Run(name, func(t *testing.T) {

@@ -162,8 +162,8 @@ func TestInstallKubeadm(t *testing.T) {
 	}
 }
 
-// TestInstallOpenRC checks that install.sh starts a standalone node under OpenRC. It must reject --kubeadm, which needs systemd, before it
-// changes the system.
+// TestInstallOpenRC checks that install.sh starts a standalone node under OpenRC. The option --kubeadm needs systemd, so install.sh must
+// reject it before it changes the system.
 func TestInstallOpenRC(t *testing.T) {
 	s := archived(t, OpenRC)
 	says(s, 1, "/root/islet/install.sh --kubeadm", "systemd does not run here", "--no-start")

@@ -266,8 +266,7 @@ func TestPackagesLook(t *testing.T) {
 	s.Run("dpkg -P islet")
 }
 
-// TestKubelet checks that the packages islet-kubelet and islet-cni provide all that kubeadm needs, and that a purge removes all their
-// files.
+// TestKubelet checks that the packages islet-kubelet and islet-cni provide all that kubeadm needs. A purge must remove all their files.
 func TestKubelet(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	all := "/payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb"

@@ -83,8 +83,8 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	return g
 }
 
-// TestRelease checks that a release can be verified with gpgv and sha256sum and installed with its install.sh. Nodes that require the
-// signatures of both keys must accept it, and reject an archive with one signature.
+// TestRelease checks that a release can be verified with gpgv and sha256sum, and installed with its install.sh. Nodes that require the
+// signatures of both keys must accept the release, and reject an archive with one signature.
 func TestRelease(t *testing.T) {
 	r := machine.NewReleaser(t)
 	key := filepath.Join(t.TempDir(), "two")

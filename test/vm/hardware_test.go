@@ -90,11 +90,11 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
-	// The agent has one socket for uevents (protocol 15), so it need not poll.
+	// The agent must have one socket for uevents (protocol 15), so it need not poll.
 	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 
-	// Without always-plugged the emulator waits for a listener on the other end.
+	// With always-plugged the emulator does not wait for a listener on the other end.
 	const modem1 = "usb-serial,always-plugged=on,chardev=nowhere,serial=MODEM1,bus=usb.0,"
 	v.Plug(modem1 + "port=1,id=modem1")
 	running(v, "modem")

@@ -23,8 +23,8 @@ spec:
 }
 
 // TestMemoryCgroups checks the memory settings of containers on cgroup v2: throttling before the limit, protected requests, and an OOM
-// kill of the whole container. Static pods must not swap, and other pods must have a proportional swap limit. Guaranteed pods must have
-// exclusive CPUs.
+// kill of the whole container. Static pods must not swap. Other pods must have a swap limit in proportion to their request. Guaranteed
+// pods must have exclusive CPUs.
 func TestMemoryCgroups(t *testing.T) {
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" || os.Getenv("ISLET_VM_MEMORY") == "" {

@@ -47,9 +47,9 @@ spec:
 `, name, class, image, strings.Join(args, `", "`))
 }
 
-// TestSmall checks a machine with little memory and no swap. A pod that allocates memory without end must be the only one that ends. The
-// agent and the critical pod must not restart, and the machine must respond meanwhile. The machine has 256 MiB at first. Then it has 128
-// MiB and ten pods, while metrics are scraped and an image is imported (100 MiB in the long test).
+// TestSmall checks a machine with little memory and no swap. One pod allocates memory without end. Only this pod may end. The agent and
+// the critical pod must not restart, and the machine must respond meanwhile. The machine has 256 MiB at first. Then it has 128 MiB and ten
+// pods, while metrics are scraped and an image is imported (100 MiB in the long test).
 func TestSmall(t *testing.T) {
 	dist, size, scrapes := os.Getenv("ISLET_DIST"), 10, 2
 	if os.Getenv("ISLET_VM_MEMORY") != "" {

@@ -38,9 +38,9 @@ spec:
 `, name, volume, machine.Image, strings.Join(args, `", "`))
 }
 
-// TestStorage checks volumes of an NFS server and an iSCSI server, and an emptyDir on a file system with project quotas. A server that
-// does not respond must only block the pod that writes to it, until it responds again. Other pods, the deletion of another pod with its
-// volume, and the agent must not wait. All data must exist after a power cut.
+// TestStorage checks volumes of an NFS server and an iSCSI server, and an emptyDir on a file system with project quotas. While a server
+// does not respond, only the pod that writes to this server may be blocked. Other pods, the deletion of another pod with its volume, and
+// the agent must not wait. All data must exist after a power cut.
 func TestStorage(t *testing.T) {
 	const nfs, iscsi = "nfs: {server: 10.9.9.9, path: /}",
 		"iscsi: {targetPortal: 10.9.9.9, iqn: 'iqn.2026-01.dev.islet:disk', lun: 1, fsType: ext4}"

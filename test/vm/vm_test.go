@@ -19,7 +19,7 @@ import (
 // This constant is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
-// next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.
+// next is a version of islet. The machine is updated to this version. sent is a configuration that the machine receives.
 const (
 	nextVersion       = "9.1.0"
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
@@ -184,8 +184,8 @@ func weight(milli int) string {
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// checkAllocatable checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
-// small machine, the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
+// checkAllocatable checks the limits of the cgroup of all pods. The memory limit must be the machine's memory minus the reservation of a
+// small machine. The limit of process IDs must be the machine's limit minus about a tenth. The weight must be that of all CPUs.
 func checkAllocatable(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
@@ -322,7 +322,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	told := lastRecord(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
-	// An interrupted trial starts again, or it was not stored.
+	// An interrupted trial starts again. If it was not stored, there is no trial.
 	v.Await(`islet config show -o json | awk '/"trying": true|"assigned":/ {busy=1} END {exit busy || NR < 5}'`)
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
 		v.t.Errorf("configuration of the node: %s", out)
