@@ -63,7 +63,7 @@ type source struct {
 	packages map[string]string // import paths by their names in the file
 }
 
-// sources parses the files of a folder without its tests.
+// This function parses the files of a folder without its tests.
 func sources(t *testing.T, folder string) (all []source) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(filepath.FromSlash(folder), "*.go"))

@@ -97,7 +97,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// homes lists the heavy dependencies, with the folders that may import each of them.
+// This variable lists the heavy dependencies, with the folders that may import each of them.
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
 	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},

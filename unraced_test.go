@@ -117,6 +117,6 @@ func sharedAtomics(t *testing.T, file string) []string {
 	return uses
 }
 
-// predeclared has the types of Go without a package that a pointer usually refers to.
+// predeclared contains types of Go that belong to no package. A pointer usually refers to one of these types.
 var predeclared = map[string]bool{"any": true, "bool": true, "error": true, "int": true, "int32": true, "int64": true,
 	"string": true, "uint": true, "uint32": true, "uint64": true}

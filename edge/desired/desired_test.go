@@ -55,7 +55,7 @@ func (w *world) restart() {
 	}
 }
 
-// pod returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
+// This function returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	grace := int64(7)
@@ -66,7 +66,7 @@ func pod(spec string) *v1.Pod {
 	}
 }
 
-// claims returns one Claim for each "name/uid". Each claim has a different origin.
+// This function returns one Claim for each "name/uid". Each claim has a different origin.
 func claims(specs ...string) (all []Claim) {
 	for _, spec := range specs {
 		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})

@@ -89,7 +89,7 @@ func (s *simulation) pick(n int) int {
 	return int(b) % n
 }
 
-// spec returns one of nine pods: three names with three contents each.
+// This method returns one of nine pods: three names with three contents each.
 func (s *simulation) spec() string {
 	name := string(rune('a' + s.pick(3)))
 	return fmt.Sprintf("%s/%s%d", name, name, s.pick(3))

@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bomb returns nested YAML aliases whose size doubles nine times.
+// This function returns nested YAML aliases whose size doubles nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")

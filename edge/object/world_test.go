@@ -197,7 +197,7 @@ func (w *world) again(p *v1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// value returns a value of a ConfigMap, or the error.
+// This method returns a value of a ConfigMap, or the error.
 func (w *world) value(p *v1.Pod, name string) string {
 	m, err := w.cache.ConfigMap(p, name)
 	if err != nil {

@@ -97,7 +97,7 @@ func (w *world) start() {
 	}
 }
 
-// This method returns a client whose Before can reject requests.
+// This method returns a client. The function before can reject requests of this client.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, BeforeRequest: w.before})

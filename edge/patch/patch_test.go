@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// apply patches an object as the API server does.
+// This function patches an object as the API server does.
 func apply[T any](t *testing.T, object T, data []byte) (out T) {
 	t.Helper()
 	before, err := json.Marshal(object)

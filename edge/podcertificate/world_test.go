@@ -106,7 +106,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// record stores an event as a line of text.
+// This method stores an event as a line of text.
 func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -205,8 +205,8 @@ func createDead(path string) error {
 	return l.Close()
 }
 
-// TestTaken checks that a socket that another process has created at the path of a Listener is not replaced. When this socket is removed,
-// the Listener's socket is created again.
+// TestTaken checks that a Listener does not replace a socket that another process has created at the Listener's path. When this socket is
+// removed, the Listener's socket must be created again.
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]

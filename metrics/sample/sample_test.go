@@ -210,8 +210,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestStill checks that no file below an idle cgroup is read, except for outdated readings. After a process has run in the cgroup, added
-// and removed cgroups are detected.
+// TestStill checks that files below an idle cgroup are read only if the last reading is outdated. After a process has run in the cgroup,
+// added and removed cgroups are detected.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})

@@ -228,7 +228,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// dist returns a real archive. make test builds the archive first, so no check is skipped.
+// This function returns a real archive. make test builds the archive first, so no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")

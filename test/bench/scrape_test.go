@@ -145,7 +145,7 @@ func threadTime(t *testing.T, pid int) (sum time.Duration) {
 // A scraper is a client of a machine's port 10250.
 type scraper struct{ http.Client }
 
-// client returns a scraper that connects from the network namespace of a process.
+// This function returns a scraper that connects from the network namespace of a process.
 func client(t *testing.T, pid int) *scraper {
 	dial := func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		done := make(chan struct{})

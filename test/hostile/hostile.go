@@ -203,7 +203,7 @@ func (w *writer) foreign() []byte {
 	return []byte(texts[w.r.IntN(len(texts))])
 }
 
-// thief returns a pod that claims the name or the directory of another pod.
+// This method returns a pod that claims the name or the directory of another pod.
 func (w *writer) thief() []byte {
 	pod := w.mutator.Pod(w.r, w.r.IntN(3))
 	meta := map[string]any{"name": w.victim, "namespace": "default"}

@@ -260,7 +260,7 @@ func TestPluginBombs(t *testing.T) {
 	b.well()
 }
 
-// register serves a plugin at its own socket and at its socket in the registration directory.
+// This method serves a plugin at its own socket and at its socket in the registration directory.
 func (b *bombedNode) register(p *fakePlugin, file string) {
 	b.t.Helper()
 	p.endpoint = b.Disk + "/kubelet/plugins/" + file

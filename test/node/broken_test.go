@@ -28,7 +28,7 @@ func kinds() []struct {
 	slow      bool // skipped without ISLET_TEST_LONG
 	archive   func(b *breaker) string
 } {
-	// bad returns a version that fails in the way that test/badislet implements under the given name.
+	// This function returns a version that fails in the way that test/badislet implements under the given name.
 	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
 		return func(b *breaker) string {
 			all := how
@@ -117,7 +117,7 @@ func (b *breaker) blind() string {
 	return b.brokenVersion("blind " + b.m.Disk + "/blind")
 }
 
-// edit changes a file of the archive.
+// This method changes a file of the archive.
 func (b *breaker) edit(file string, how func([]byte) []byte) {
 	b.Helper()
 	data, err := os.ReadFile(file)

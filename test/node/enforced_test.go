@@ -15,7 +15,7 @@ import (
 // A cgroupLimits contains the limits of a cgroup. The field shares is empty under cgroup v2.
 type cgroupLimits struct{ memory, shares, pids string }
 
-// unified reports whether the machine has only cgroup v2.
+// This function reports whether the machine has only cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil

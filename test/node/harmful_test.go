@@ -98,7 +98,7 @@ const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,
 	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
 // This variable contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the test uses
-// only the first ones.
+// only the first configurations.
 var harmful = []string{
 	servedHead + "readOnlyPort: 10248\n",
 	servedHead + "maxPods: 0\n",

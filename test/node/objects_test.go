@@ -44,7 +44,7 @@ func reader(name string) string {
 `, "sleep")
 }
 
-// file returns the content of a file in the container of a pod.
+// This function returns the content of a file in the container of a pod.
 func file(m *machine.Machine, pod, path string) string {
 	out, _ := m.Try("exec", pod, "--", "/podtool", "cat", path)
 	return strings.TrimSuffix(out, "\n")

@@ -63,7 +63,7 @@ func TestUnreadableFiles(t *testing.T) {
 	m.StartAgent(flags...)
 	before := containers(m.WaitReady("one-edge", "two-edge"))
 
-	// whole starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
+	// This function starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
 	whole := func(name string) {
 		t.Helper()
 		started := len(m.AgentLog(1 << 30))

@@ -137,7 +137,7 @@ func TestUpdateDist(t *testing.T) {
 	u.as(version)
 }
 
-// TestUpdateKilled checks that the previous version runs after all processes but the shims are killed with SIGKILL during a trial.
+// TestUpdateKilled kills all processes except the shims with SIGKILL during a trial. It checks that the previous version runs afterwards.
 func TestUpdateKilled(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// stub replaces the programs that base.sh calls. It fails if its command contains FAIL, and otherwise creates the files that base.sh
-// expects.
+// stub is a script that replaces the programs that base.sh calls. It fails if its command contains FAIL. Otherwise it creates the files
+// that base.sh expects.
 const stub = `#!/bin/bash
 set -eu
 command="${0##*/} $*"

@@ -43,7 +43,7 @@ func lastRecord(v *VM) int {
 	return n
 }
 
-// The function journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
+// This function forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
 	before := lastRecord(v)

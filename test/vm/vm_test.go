@@ -19,7 +19,7 @@ import (
 // This constant is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
-// next is a version of islet. The machine is updated to this version. sent is a configuration that the machine receives.
+// The constant next is a version of islet to which the machine is updated. The constant sent is a configuration that the machine receives.
 const (
 	nextVersion       = "9.1.0"
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
@@ -45,7 +45,7 @@ const (
 		"ls /run/islet /run/islet/b; dmesg | grep -i apparmor | tail; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
 )
 
-// payload creates the files of a machine.
+// This function creates the files of a machine.
 func payload(t *testing.T) map[string]string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -93,7 +93,7 @@ func payload(t *testing.T) map[string]string {
 	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
-// node returns a virtual machine with islet installed from its archive.
+// This function returns a virtual machine with islet installed from its archive.
 func node(t *testing.T) *VM {
 	t.Helper()
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))

@@ -84,7 +84,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	}
 }
 
-// The function relay forwards connections from ln to a socket and counts them.
+// This function forwards connections from ln to a socket and counts them.
 func relay(ln net.Listener, socket string, count *atomic.Int32) {
 	for {
 		from, err := ln.Accept()

@@ -30,7 +30,7 @@ type spec struct {
 	}
 }
 
-// name returns the full name of the spec. The runner's options focus and skip apply to this name.
+// This method returns the full name of the spec. The runner's options focus and skip apply to this name.
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")

@@ -99,7 +99,7 @@ func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	return nil
 }
 
-// bundle returns a ClusterTrustBundle with the given certificates.
+// This method returns a ClusterTrustBundle with the given certificates.
 func (s *signer) bundle(version, stage string, pems ...string) string {
 	return fmt.Sprintf("apiVersion: certificates.k8s.io/%s\nkind: ClusterTrustBundle\nmetadata: {name: %q, labels: {stage: %s}}\nspec:\n  signerName: %s\n  trustBundle: |\n%s---\n",
 		served(), strings.ReplaceAll(s.name, "/", ":")+":"+version, stage, s.name, indent("    ", strings.TrimSpace(strings.Join(pems, ""))))

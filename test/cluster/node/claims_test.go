@@ -199,7 +199,7 @@ volumeDevices:
 }
 
 // TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. The events must be
-// those of a kubelet. The mounts of a pod that was deleted while the agent was not running must be unmounted.
+// those of a kubelet. Another pod is deleted while the agent is not running. The mounts of this pod must be unmounted.
 func TestClaimsThatWait(t *testing.T) {
 	c, n, ns := join(t)
 	dir := n.Disk + "/data"

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This constant is a Deployment with one pod that uses more than the node has.
+// This constant is a Deployment with one pod that needs more of a resource than the node has.
 const greedy = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: greedy, namespace: %s}

@@ -136,7 +136,7 @@ func settled(ns, name string) string {
 		"volumeMounts: [{name: settings, mountPath: /settings}]", "sleep")
 }
 
-// run creates pods on the machine and waits until they are ready.
+// This method creates pods on the machine and waits until they are ready.
 func (b *kubeadmBoot) run(ns string, names ...string) {
 	b.t.Helper()
 	var all strings.Builder

@@ -151,7 +151,7 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 	return io.ReadAll(resp.Body)
 }
 
-// variables contains the environment variables that select kubectl's transport.
+// This variable contains the environment variables that select kubectl's transport.
 var variables = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}
 
 // This method checks kubectl exec. It reads the standard output at a pace.
@@ -204,7 +204,7 @@ func (s *streamed) cp(t *testing.T) {
 	}
 }
 
-// leave checks that an endless command ends when its client disconnects.
+// This method checks that an endless command ends when its client disconnects.
 func (s *streamed) leave(t *testing.T, by transport) {
 	ctx, cancel := context.WithCancel(t.Context())
 	mark := fmt.Sprintf("/podtool\x00lines\x001000000000\x000\x00%s", by.name)
@@ -280,7 +280,7 @@ func (s *streamed) log(t *testing.T, name string, read pace) {
 }
 
 // This method checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive the
-// lines before the first deleted one, and then a message. The API server does not forward the error at the end of the response.
+// lines before the first deleted line, and then a message. The API server does not forward the error at the end of the response.
 func (s *streamed) missed(t *testing.T) {
 	const lines = 600_000
 	begun, on := make(chan struct{}), make(chan struct{})

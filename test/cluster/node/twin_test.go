@@ -23,7 +23,7 @@ echo `+serial+` >$dir/dmi/id/product_uuid
 mount --rbind $dir /sys/class`)
 }
 
-// clone boots a second machine with the same node name, another board and a copy of the disk.
+// This function boots a second machine with the same node name, another board and a copy of the disk.
 func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	t.Helper()
 	twin := c.Node(t, "")

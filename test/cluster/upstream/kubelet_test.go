@@ -26,7 +26,7 @@ type source struct {
 	byPath map[string]*source
 }
 
-// kubelet returns the metrics that the source of the kubelet declares. Kubernetes' module has no list of them.
+// This function returns the metrics that the source of the kubelet declares. Kubernetes' module has no list of them.
 func kubelet(t *testing.T) (out []string) {
 	t.Helper()
 	text, err := exec.Command("go", append([]string{"list", "-e", "-f", "{{.ImportPath}} {{.Dir}} {{join .GoFiles \",\"}}"}, metricSources...)...).Output()

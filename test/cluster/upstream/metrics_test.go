@@ -123,7 +123,7 @@ func nameOf(t *testing.T, d *prometheus.Desc) string {
 	return m[1]
 }
 
-// cadvisor returns the metrics that cAdvisor collects for a kubelet, with the labels that a kubelet adds to containers.
+// This function returns the metrics that cAdvisor collects for a kubelet, with the labels that a kubelet adds to containers.
 func cadvisor(t *testing.T) (out []string) {
 	t.Helper()
 	set := container.MetricSet{}
