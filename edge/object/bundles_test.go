@@ -30,7 +30,7 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1.Clust
 	return b
 }
 
-// The function trusting returns a pod with projections of trust bundles.
+// This function returns a pod with projections of trust bundles.
 func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	p := podOf(name)
 	var sources []v1.VolumeProjection
@@ -41,7 +41,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// The method trusts returns the sorted certificate names in a pod's projections, or the error.
+// This method returns the sorted certificate names in a pod's projections, or the error.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -247,7 +247,8 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// TestAnchorBombs checks that bundles that are too large when decoded are rejected, by name and by signer.
+// TestAnchorBombs checks that a bundle is rejected if it would be too large when decoded. A projection selects the bundle by name or by
+// signer.
 func TestAnchorBombs(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		bomb := bundleOf("one", "s.x/y", "a")

@@ -125,7 +125,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForTheirTime checks that responses are cached for their TTL, and that the number of cached responses is limited.
+// TestAnswersHoldForTheirTime checks that responses are cached for their TTL. The number of cached responses must be limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, asked := newAnswers[int](), 0

@@ -124,7 +124,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 	})
 }
 
-// FuzzEdgeConfiguration checks that no text causes a panic, and that a valid configuration has all defaults.
+// FuzzEdgeConfiguration checks that no text causes a panic. A valid configuration must have all defaults.
 func FuzzEdgeConfiguration(f *testing.F) {
 	head := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 	f.Add(head + "shimPods: 1\ncniBinDirs: [a]\n")

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks checks that traffic of a pod's interface changes only the counters of its host end. HostEnds is empty if an interface is not
-// a veth, or if the pod has an additional interface.
+// TestLinks checks that the traffic of a pod's interface changes only the counters of the interface's host end. HostEnds must be empty if
+// an interface is not a veth, or if the pod has an additional interface.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

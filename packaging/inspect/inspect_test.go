@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The function program builds the program under test with symbols.
+// This function builds the program under test with symbols.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")

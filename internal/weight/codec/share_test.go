@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// The method idle reports whether the pool is unused and has no waiters.
+// This method reports whether the pool is unused and has no waiters.
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.free == poolSize && len(p.heldShares)+len(p.queue) == 0
 }
 
-// TestSlowPeers checks peers that stall with large messages, repeatedly over new connections. They delay another peer by at most the
-// minimum time of one message. While no other message waits, a message has the maximum time.
+// TestSlowPeers checks peers that stall in large messages and reconnect repeatedly. They delay another peer by at most the minimum time of
+// one message. If no other message waits, a message may take the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*ReceiveLimit, 4*poolSize/most)
@@ -61,7 +61,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
+// TestAbandoned checks that a waiter gets no bytes after its connection is closed. The next waiter must get them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func() *conn { return (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn) }
