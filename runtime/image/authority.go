@@ -81,10 +81,14 @@ func (a *authority) isRegistry(o origin) bool {
 	return o == a.registry
 }
 
-// findAuthorizer returns the authorizer for requests to o.
+// findAuthorizer returns the authorizer for requests to o. The registry has the same authorizer with TLS and without: a request that
+// falls back to HTTP begins as a request with TLS, and its response has the URL without TLS.
 func (a *authority) findAuthorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.isRegistry(o) {
+		o = a.registry
+	}
 	if a.authorizers[o] == nil {
 		opts := []docker.AuthorizerOpt{docker.WithAuthClient(a.client), docker.WithAuthHeader(a.header)}
 		switch {

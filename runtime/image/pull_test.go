@@ -317,6 +317,43 @@ func TestPullAuth(t *testing.T) {
 	}
 }
 
+// TestPullBasicAuth checks that a registry that requests a user and a password itself gets them. The registry redirects a tag to
+// the digest of the manifest, as Kubernetes' test registry does.
+func TestPullBasicAuth(t *testing.T) {
+	hub := newServer(t, false)
+	manifest := hub.push(t, "demo:1", small(t))
+	hub.set(func(h *server) {
+		h.before = func(w http.ResponseWriter, r *http.Request) bool {
+			switch user, pass, _ := r.BasicAuth(); {
+			case user != "ann" || pass != "secret":
+				w.Header().Set("WWW-Authenticate", `Basic realm="Restricted"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			case strings.HasSuffix(r.URL.Path, "/manifests/1"):
+				w.Header().Set("Location", strings.TrimSuffix(r.URL.Path, "1")+manifest)
+				w.WriteHeader(http.StatusTemporaryRedirect)
+			default:
+				return false
+			}
+			return true
+		}
+	})
+	for name, image := range map[string]string{"without configuration": hub.host(t) + "/demo:1", "configured": "registry.example/demo:1"} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, func(c *Config) {
+				if name == "configured" {
+					c.CertsDir = plainDir(t, hub.URL)
+				}
+			})
+			if _, err := pull(t.Context(), s, image, &api.AuthConfig{Username: "ann", Password: "secret"}); err != nil {
+				t.Error(err)
+			}
+			if _, err := pull(t.Context(), s, image, &api.AuthConfig{Username: "ann", Password: "guess"}); err == nil {
+				t.Error("a wrong password was accepted")
+			}
+		})
+	}
+}
+
 func TestPullMirrors(t *testing.T) {
 	dead := newServer(t, false)
 	dead.Close()
