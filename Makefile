@@ -93,9 +93,8 @@ deps: # install the missing packages for running and testing (Debian)
 	@packaging/deps.sh $(DEPS)
 
 .PHONY: run
-run: build demo-image ## try: build and start a node with demo pods; nothing is installed (root needed)
-	@packaging/oci/for-run.sh $(CACHE)/oci $(GOARCH)
-	@packaging/demo/node.sh start
+run: ## try: build and start a node with demo pods; nothing is installed (root needed)
+	@packaging/demo/run.sh $(GOARCH)
 
 .PHONY: stop
 stop: ## try: stop the node of `make run` and remove its files (root needed)

@@ -1,5 +1,6 @@
 // Islet makes a Linux machine a Kubernetes node. The program's name and arguments select the task of the process. Under the name of a CNI
-// plugin, it runs the plugin. With a command as the first argument, it runs the command. Otherwise it runs the agent.
+// plugin, it runs the plugin. With a command as the first argument, it runs the command. With flags, or as kubelet, it runs the agent.
+// Without arguments it prints help.
 package main
 
 import (
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent"
+	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
+	manifests "github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -36,10 +39,11 @@ func run() int {
 	}
 	args := os.Args[1:]
 	runAgent := func(args []string) int { return start(args, version, agent.Run, os.Stdout, os.Stderr) }
-	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
+	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
 			Agent: runAgent, Doctor: agent.Doctor, Cleanup: agent.Cleanup, SelfTest: selfTest,
+			Check: checkFiles, Fetch: manifests.Fetch,
 		})
 	}
 	return runAgent(args)

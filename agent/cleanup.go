@@ -12,7 +12,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/change/configure"
-	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/host/shutdown"
 	"github.com/islet-edge/islet/agent/host/volatile"
@@ -22,7 +21,7 @@ import (
 // the run directory, and the drop-in that makes logind wait for the pods. It keeps the state directory. The arguments
 // are those of the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
-	start := configure.Begin(guard.Role{}, args)
+	start := configure.BeginCleanup(args)
 	cfg, _, err := start.Load()
 	if err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)

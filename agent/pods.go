@@ -44,7 +44,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 	}
 	p.sources = sources.New(sources.Config{
 		Config: p.cfg, HasServer: !p.cfg.Standalone(), Desired: p.desired, Objects: p.objects.Local, OnFirstReport: p.sourceReported,
-		Log: p.log,
+		Events: p.events, Log: p.log,
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,

@@ -27,7 +27,7 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 		Config: r.cfg, Store: r.store, ImagesChanged: r.laterParts.imagesChanged,
 		ImagesRemoved:  func() { get(&r.laterParts, &r.laterParts.verifier).PruneRecords(ctx) },
 		NetworkChanged: r.networkChanged, OnLeave: r.storeEndedPods, RecordEvent: r.recordNodeEvent,
-		Hold: r.configStart.OnTrial(), Link: r.link, Log: r.log,
+		Hold: r.configStart.OnTrial(), RemoveOnly: r.configStart.RemoveOnly, Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,9 @@
 #   ./install.sh uninstall       remove the program and its service; keep what pods wrote
 #   ./install.sh uninstall --purge   and remove pods, images and the database
 #
-# DESTDIR=/some/root installs below a directory and starts nothing. An archive is unpacked
-# in TMPDIR, else /var/tmp, for that time.
+# DESTDIR=/some/root installs below a directory, such as the root of an image. Nothing is
+# started; the service is enabled, so that it starts when that system boots (not with
+# --no-start). An archive is unpacked in TMPDIR, else /var/tmp, for that time.
 set -eu
 
 umask 022
@@ -141,6 +142,7 @@ install_kubelet() {
 	ours "$bin/kubelet" || fail "$bin/kubelet is another program: remove it first"
 	install_part islet-kubelet
 	stop_service islet # one agent at a time has the directories
+	[ -z "$root" ] || disable_below islet
 	rm -f "$root$units/islet.service"
 }
 
@@ -168,6 +170,34 @@ start_service() {
 	fi
 }
 
+# below does for the system in DESTDIR what systemctl and rc-update do for one that runs. They need
+# not be here, and the directory may be copied onto a system later.
+wants=$root$units/multi-user.target.wants
+runlevel=$root/etc/runlevels/default
+enable_below() {
+	mkdir -p "$wants"
+	ln -sfn "$units/$1.service" "$wants/$1.service"
+	[ "$1" = islet ] || return 0
+	if [ -d "$root/etc/runlevels" ] || [ -x "$root/sbin/openrc-run" ]; then
+		mkdir -p "$runlevel"
+		ln -sfn /etc/init.d/islet "$runlevel/islet"
+	fi
+}
+disable_below() {
+	rm -f "$wants/$1.service"
+	rmdir "$wants" 2>/dev/null || true
+	[ "$1" != islet ] || rm -f "$runlevel/islet"
+}
+below() {
+	if [ "$kubeadm" = yes ]; then unit=kubelet; else unit=islet; fi
+	if [ "$start" = yes ]; then
+		enable_below "$unit"
+		say "installed below $root; $unit.service starts when that system boots"
+	else
+		say "installed below $root; what starts at boot stays as it was (--no-start)"
+	fi
+}
+
 do_install() {
 	whole
 	if [ "$kubeadm" = no ] && ours "$bin/kubelet"; then
@@ -177,7 +207,7 @@ do_install() {
 	before
 	install_program
 	[ "$kubeadm" = no ] || install_kubelet
-	[ -z "$root" ] || { say "installed below $root"; return; }
+	[ -z "$root" ] || { below; return; }
 	if [ "$start" = yes ]; then start_service; elif has_systemd; then reload_units; fi
 	say "installed $("$bin/islet" --version | head -n 1) in $bin/islet"
 	"$bin/islet" doctor || say "doctor found errors: correct them, pods cannot run before"
@@ -345,6 +375,7 @@ do_uninstall() {
 		stop_service islet-cri
 		stop_service kubelet
 	fi
+	[ -z "$root" ] || for unit in islet kubelet; do disable_below $unit; done
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
 		# shellcheck disable=SC2046 # a list of words
 		"$bin/islet" cleanup $(agent_args) || fail "pods could not be ended; the program and /var/lib/islet are still there"
@@ -360,6 +391,7 @@ do_uninstall() {
 	remove_part islet-cni
 	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet" "$root$first_manifest"
 	remove_part islet
+	rm -f "$root$bin"/islet-*.previous # which islet update keeps
 	f=$root/etc/systemd/logind.conf.d/99-islet.conf # which lets logind wait for the pods
 	if grep -qs '^# Made by islet:' "$f"; then rm -f "$f"; fi
 	if has_systemd; then reload_units; fi

@@ -40,7 +40,7 @@ func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx co
 			if first || !isLost(err) {
 				return err
 			}
-			fmt.Fprintf(t.Stderr, "islet: %v\n", err)
+			printError(t.Stderr, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -94,17 +94,26 @@ func listManifests(name string) ([]string, error) {
 func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	var m manifestFlag
 	m.declareFiles(flags)
-	dry := flags.Bool("dry-run", false, "only check the manifests and show what would be done")
+	dry := flags.Bool("dry-run", false, "only check the manifests, as islet check does and with what the node knows, and show what would be done")
+	var w applyWait
+	w.declareWait(flags)
 	return func(ctx context.Context, args []string) error {
 		m.files = append(m.files, args...) // for the command islet apply web.yaml
 		if len(m.files) == 0 {
 			return usage("apply needs a file: islet apply -f FILE")
 		}
-		return m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.applyManifest(ctx, origin, data, *dry) })
+		if w.wait && *dry {
+			return usage("--wait cannot be combined with --dry-run")
+		}
+		if *dry {
+			return t.dryRun(ctx, &m)
+		}
+		err := m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.applyManifest(ctx, origin, data, false, &w) })
+		return errors.Join(err, w.await(ctx, t))
 	}
 }
 
-func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dry bool) error {
+func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dry bool, w *applyWait) error {
 	var done []api.Applied
 	q, note := url.Values{"origin": {origin}}, ""
 	if dry {
@@ -114,11 +123,12 @@ func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dr
 	if err := t.call(ctx, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
 		return err
 	}
+	w.add(done)
 	for _, a := range done {
 		for _, w := range a.Warnings {
-			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", shortKind(a.Kind), a.Name, makePrintable(w))
+			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", makePrintable(shortKind(a.Kind)), makePrintable(a.Name), makePrintable(w))
 		}
-		fmt.Fprintf(t.out, "%s/%s %s%s\n", shortKind(a.Kind), a.Name, a.Action, note)
+		fmt.Fprintf(t.out, "%s/%s %s%s\n", makePrintable(shortKind(a.Kind)), makePrintable(a.Name), a.Action, note)
 	}
 	return nil
 }

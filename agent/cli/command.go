@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // A command is one row of the table of commands.
@@ -49,17 +51,30 @@ func commands() []command {
 			summary: "list pods", argsKind: takesPods, setup: setupPods,
 		},
 		{name: "describe", args: "[pod] POD...", summary: "show a pod in detail", argsKind: takesPods, setup: setupDescribe},
-		{name: "logs", args: "POD [CONTAINER]", summary: "print the log of a container", argsKind: takesPods, setup: setupLogs},
+		{name: "logs", args: "POD [CONTAINER] | POD... | -l LABELS", summary: "print the logs of containers",
+			argsKind: takesPods, setup: setupLogs,
+			detail: "With several pods, each line begins with the pod and the container. On a terminal, control sequences of a " +
+				"log other than colours are replaced."},
 		{name: "exec", args: "POD -- COMMAND [ARG...]", summary: "run a command in a container", argsKind: takesPods, setup: setupExec,
 			detail: "Returns the exit code of the command."},
 		{name: "attach", args: "POD", summary: "connect to the process of a container", argsKind: takesPods, setup: setupAttach},
+		{name: "debug", args: "POD --image=IMAGE [-- COMMAND [ARG...]]", summary: "add a container with another image to a running pod",
+			argsKind: takesPods, setup: setupDebug,
+			detail: "For a pod whose image has no shell. The container shares the pod's network, and with --target the processes of a " +
+				"container.\nIt is an ephemeral container: it stays in the pod until the pod ends, and is not restarted. On a node of a " +
+				"cluster, use kubectl debug.\nExample: islet debug web -it --image=busybox:1.36 --target=app -- sh"},
 		{
 			name: "port-forward", aliases: []string{"forward"}, args: "POD [LOCAL:]REMOTE...",
 			summary: "forward local ports to ports of a pod", argsKind: takesPods, setup: setupPortForward,
 		},
 		{name: "cp", args: "POD:PATH FILE | FILE POD:PATH", summary: "copy files from or to a container",
 			argsKind: takesFiles, setup: setupCopy,
-			detail: "Needs tar in the container, as kubectl cp does."},
+			detail: "Runs tar in the container, as kubectl cp does. If the container has none, the agent copies the files: then " +
+				"the container's permissions do not apply, and new files belong to its user."},
+		{name: "wait", args: "POD... | -l LABELS | --all", summary: "wait until pods are ready, are deleted, or have a value",
+			argsKind: takesPods, setup: setupWait,
+			detail: "With several pods, all of them must reach the state. Exits with 1 after the timeout, and when a pod has " +
+				"ended that should become ready.\nEXPRESSION is a JSONPath of one value, such as {.status.phase}."},
 		{name: "restart", args: "POD...", summary: "restart the containers of a pod",
 			argsKind: takesPods, setup: setupRestart,
 			detail: "preStop hooks run, and the processes get the pod's grace period. A container in crash back-off starts at once."},
@@ -68,8 +83,10 @@ func commands() []command {
 			summary: "show the events of pods and the node", argsKind: takesPods, setup: setupEvents,
 		},
 		{
-			name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node] [POD...]",
-			summary: "show the resource usage of pods or the node", argsKind: takesPods, setup: setupTop,
+			name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node|processes] [POD...]",
+			summary: "show the resource usage of pods, of the node or of processes", argsKind: takesPods, setup: setupTop,
+			detail: "processes shows the processes of a pod's containers: PID in the container and on the node, user on the node, " +
+				"CPU usage in one second, resident memory, age and command.",
 		},
 		{name: "images", aliases: []string{"image"}, summary: "list, import, pull, prune and remove images", sub: []command{
 			{name: "ls", aliases: []string{"list"}, summary: "list images", setup: setupImagesList},
@@ -90,6 +107,12 @@ func commands() []command {
 				setup: setupImagesRemove,
 			},
 		}},
+		{name: "system", summary: "show the disk space that images, containers, logs and volumes use", sub: []command{
+			{name: "df", summary: "show the disk usage of images, containers, logs and volumes", setup: setupSystemDF,
+				detail: "SIZE of images is that of the disk; unused images may share layers with used ones, so less than RECLAIMABLE " +
+					"may become free.\nContainers, logs and emptyDirs are those of running pods. The data of claims is only " +
+					"removed by the command shown."},
+		}},
 		{name: "devices", aliases: []string{"device", "dev"},
 			summary: "show the devices for containers, and the containers that use them", setup: setupDevices,
 			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration. Device plugins provide the " +
@@ -99,6 +122,13 @@ func commands() []command {
 			summary: "create or change pods and their objects from manifests", argsKind: takesFiles,
 			setup: setupApply,
 		},
+		{name: "check", args: "FILE|DIR|URL|-...", summary: "check manifests and configurations without a node",
+			argsKind: takesFiles, setup: setupCheck,
+			detail: "Needs no agent and no root. All files are checked as those of one node: fields, values, image references, " +
+				"host ports that\ntwo pods have, missing ConfigMaps, Secrets and claims, templates that were not filled in. A file " +
+				"may also have a\nKubeletConfiguration, an EdgeConfiguration or both. 'islet apply --dry-run' uses the same rules " +
+				"and what a node knows.\n\nEach line is FILE:LINE: SEVERITY: MESSAGE. Exits with 1 if there is an error, and with " +
+				"--strict also for a warning."},
 		{name: "delete", args: "POD... | -f FILE|DIR|- | KIND NAME...",
 			summary: "delete pods, ConfigMaps, Secrets and claims that were applied", argsKind: takesPods, setup: setupDelete,
 			detail: "KIND is configmap, secret or pvc. The data of a claim remains in its directory, until it is " +
@@ -111,11 +141,12 @@ func commands() []command {
 			summary: "try a configuration on the node, which keeps it only if the trial succeeds",
 			sub:     configCommands(),
 		},
-		{name: "update", args: "ARCHIVE|URL", summary: "try another version of islet, and keep it if the node " +
+		{name: "update", args: "ARCHIVE|URL|--back", summary: "try another version of islet, and keep it if the node " +
 			"works as well as before", argsKind: takesFiles, setup: setupUpdate,
 			detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
-				"version by itself within a minute. Exits with 1 if the version is rejected or fails."},
+				"version by itself within a minute. Exits with 1 if the version is rejected or fails.\n" +
+				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network."},
 		{name: "self-test", hidden: true, setup: setupSelfTest},
 		{name: "accept", summary: "end the held pods, which the API server has lost", setup: setupAccept,
 			detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
@@ -134,11 +165,18 @@ func commands() []command {
 				"Use reset if that time is wrong."},
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
 			summary: "check this host and show how to repair each finding", setup: setupDoctor, isAgent: true,
-			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, if there is " +
-				"one.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as its " +
+			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
+				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as its " +
 				"bridge cni0;\nwith --dry-run it only lists them."},
+		{name: "support", args: "FILE|-", summary: "write an archive for a report of a problem, without secrets", argsKind: takesFiles,
+			setup: setupSupport,
+			detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +
+				"configuration.\nIt has no logs of pods. Secrets are replaced by REDACTED; redacted.txt lists how many of which kind.\n" +
+				"Works without an agent too. Example: sudo islet support islet-support.tar.gz"},
 		{name: "agent", args: "[FLAG...]", summary: "run the agent, as the service does", setup: setupAgent, isAgent: true,
-			detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
+			detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is " +
+				"'islet agent --pod-manifest-path=DIR'.\n" +
+				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{name: "cleanup", args: "[AGENT FLAG...]",
 			summary: "end all pods of a stopped agent, and remove their leftovers from the host", setup: setupCleanup, isAgent: true,
 			detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
@@ -194,6 +232,7 @@ func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	if c.detail != "" {
 		fmt.Fprintf(w, "\n%s\n", c.detail)
 	}
+	printExamples(w, path)
 	fmt.Fprintf(w, "\nFlags:\n%s", flags.FlagUsagesWrapped(100))
 }
 
@@ -226,43 +265,5 @@ func setupHelp(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// didYouMean suggests the most similar command.
-func didYouMean(name string, list []command) string {
-	best, least := "", 3
-	for _, c := range list {
-		if d := editDistance(name, c.name); d < least && !c.hidden {
-			best, least = c.name, d
-		}
-		if strings.HasPrefix(c.name, name) && name != "" {
-			best, least = c.name, 0
-		}
-	}
-	if best == "" {
-		return ": see 'islet help'"
-	}
-	return fmt.Sprintf(": did you mean %q?", best)
-}
-
 // editDistance returns the minimum number of letters that must be added, removed, changed or swapped to turn a into b.
-func editDistance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
-}
+func editDistance(a, b string) int { return spelling.Distance(a, b) }

@@ -60,7 +60,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 		last := words[len(words)-1]
 		for _, c := range t.listCandidates(ctx, commands(), words[:len(words)-1], last) {
 			if strings.HasPrefix(c, last) {
-				fmt.Fprintln(t.out, c)
+				fmt.Fprintln(t.out, makePrintable(c))
 			}
 		}
 		return nil
@@ -146,6 +146,8 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 	switch flag {
 	case "output":
 		return []string{"wide", "json", "yaml", "name"}
+	case "for":
+		return []string{"Ready", "Created", "Deleted", "condition=", "jsonpath="}
 	case "sort-by":
 		return []string{"cpu", "memory"}
 	case "container":

@@ -81,6 +81,9 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		out.addRow("Follows:", c.Follows, state)
 	}
 	out.print(t.out)
+	if c.Files != nil {
+		fmt.Fprintf(t.out, "Files: %s\n", filesText(c.Files))
+	}
 	switch {
 	case c.Trying:
 		fmt.Fprintf(t.out, "On trial: %s\n", makePrintable(orElse(c.Waiting, "beginning")))

@@ -79,6 +79,17 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 	if base == "" {
 		dir, base = "/", "."
 	}
+	err := receiveFiles(base, to, func(w io.Writer) error {
+		return c.runTar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
+	})
+	if errors.Is(err, errNoTar) {
+		err = receiveFiles(base, to, func(w io.Writer) error { return c.fetchFiles(ctx, pod, container, from, w) })
+	}
+	return err
+}
+
+// receiveFiles extracts the archive that send writes. Its entries are below base.
+func receiveFiles(base, to string, send func(io.Writer) error) error {
 	target := to
 	if info, err := os.Stat(to); err == nil && info.IsDir() && base != "." {
 		target = filepath.Join(to, base)
@@ -90,7 +101,7 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 		r.CloseWithError(err) // unblocks tar
 		done <- err
 	}()
-	err := c.runTar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
+	err := send(w)
 	w.CloseWithError(err)
 	if err := <-done; err != nil { // includes tar's error messages
 		return err
@@ -123,7 +134,11 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 	}()
 	err := c.runTar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
 	r.Close() // unblocks pack
-	if failed := <-packed; failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
+	failed := <-packed
+	if errors.Is(err, errNoTar) {
+		return c.sendFiles(ctx, pod, container, from, to)
+	}
+	if failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
 		return failed // even if tar has succeeded
 	}
 	return err
@@ -159,7 +174,7 @@ func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string,
 	case errors.As(err, &exit) && exit.err == nil:
 		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, firstNonEmpty(text, err.Error()))
 	case strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such file"):
-		return fmt.Errorf("container %s of pod %s/%s has no tar, which cp needs (%w)", container, pod.Namespace, pod.Name, err)
+		return fmt.Errorf("%w: %w", errNoTar, err)
 	}
 	return err
 }

@@ -160,7 +160,7 @@ func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]boo
 		case d.Error != "":
 			errs = append(errs, errors.New(d.Error))
 		default:
-			fmt.Fprintf(c.out, "%s/%s deleted\n", shortKind(d.Kind), d.Name)
+			fmt.Fprintf(c.out, "%s/%s deleted\n", makePrintable(shortKind(d.Kind)), makePrintable(d.Name))
 			if d.Note != "" {
 				fmt.Fprintln(c.Stderr, makePrintable(d.Note))
 			}

@@ -46,7 +46,7 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 			if i > 0 {
 				fmt.Fprint(t.out, "\n\n")
 			}
-			describe(t.out, pod, t.Now())
+			describe(t.out, pod, more.Origin, t.Now())
 			page{t.out, t}.writeDetails(&more, t.Now())
 		}
 		return nil
@@ -70,7 +70,8 @@ func (p page) colourIfOn(c colour) colour {
 func (p page) writeLine(depth, column int, name, format string, args ...any) {
 	value := makePrintable(fmt.Sprintf(format, args...))
 	indent := strings.Repeat("  ", depth)
-	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf("%s%-*s%s", indent, max(column-len(indent), len(name)+3), name+":", value), " "))
+	name = makePrintable(name) + ":"
+	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf("%s%-*s%s", indent, max(column-len(indent), len(name)+2), name, value), " "))
 }
 
 const (
@@ -78,11 +79,15 @@ const (
 	containerColumn = 20
 )
 
-func describe(w io.Writer, pod *v1.Pod, now time.Time) {
+// describe prints a pod. The origin is the file, URL, command or API server that the pod comes from. It is "" if unknown.
+func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	p := page{w: w}
 	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
 	line("Name", "%s", pod.Name)
 	line("Namespace", "%s", pod.Namespace)
+	if origin != "" {
+		line("Origin", "%s", origin)
+	}
 	line("Priority", "%d", value(pod.Spec.Priority))
 	if c := pod.Spec.PriorityClassName; c != "" {
 		line("Priority Class Name", "%s", c)

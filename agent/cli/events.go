@@ -18,7 +18,7 @@ func (p page) writeDetails(d *api.Details, now time.Time) {
 	if len(d.Hooks) > 0 {
 		fmt.Fprintln(p.w, "Failed Hooks:")
 		for _, h := range d.Hooks {
-			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", h.Container, age(h.At, now), makePrintable(h.Message))
+			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", makePrintable(h.Container), age(h.At, now), makePrintable(h.Message))
 		}
 	}
 	if len(d.Events) == 0 {

@@ -37,7 +37,7 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 		case waitErr != nil:
 			return waitErr
 		case gone:
-			fmt.Fprintf(c.Stderr, "islet: pod %s/%s is gone\n", pod.Namespace, pod.Name)
+			fmt.Fprintf(c.Stderr, "islet: pod %s/%s is gone\n", makePrintable(pod.Namespace), makePrintable(pod.Name))
 			return nil
 		case previous:
 			q.Set("previous", "true")

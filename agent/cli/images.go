@@ -15,36 +15,6 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
-	noHeaders := flags.Bool("no-headers", false, "only the rows")
-	quiet := flags.BoolP("quiet", "q", false, "print only the names")
-	output := flags.StringP("output", "o", "", "json or yaml")
-	return func(ctx context.Context, _ []string) error {
-		var images []api.Image
-		if err := t.get(ctx, api.PathImages, &images); err != nil {
-			return err
-		}
-		if *output != "" {
-			return t.printObject(*output, images)
-		}
-		var out table
-		if !*noHeaders && !*quiet {
-			out.addRow("IMAGE", "ID", "SIZE")
-		}
-		for _, i := range images {
-			for _, name := range imageNames(i) {
-				if *quiet {
-					out.addRow(name)
-				} else {
-					out.addRow(name, shortID(i.ID), size(i.Size))
-				}
-			}
-		}
-		out.print(t.out)
-		return nil
-	}
-}
-
 // imageNames returns the tags of an image. If it has none, it returns the digests, or else the ID.
 func imageNames(i api.Image) []string {
 	switch {

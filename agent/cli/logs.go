@@ -20,6 +20,8 @@ import (
 type logsCommand struct {
 	*tool
 	podFlag
+	logsSelection
+	flags                          *pflag.FlagSet
 	name                           string
 	followed, timestamps, previous bool
 	all, prefix                    bool
@@ -31,8 +33,9 @@ type logsCommand struct {
 }
 
 func setupLogs(t *tool, flags *pflag.FlagSet) runner {
-	c := &logsCommand{tool: t}
+	c := &logsCommand{tool: t, flags: flags}
 	c.declare(flags)
+	c.declareSelection(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
 	flags.BoolVar(&c.all, "all-containers", false, "print the logs of all containers of the pod")
 	flags.BoolVarP(&c.followed, "follow", "f", false, "continue until the container has ended, also across restarts of the agent")
@@ -42,59 +45,55 @@ func setupLogs(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.timestamps, "timestamps", false, "begin each line with its time")
 	flags.BoolVarP(&c.previous, "previous", "p", false, "print the log of the container before its last restart")
 	flags.Int64Var(&c.limit, "limit-bytes", 0, "stop after this number of bytes")
-	flags.BoolVar(&c.prefix, "prefix", false, "begin each line with the pod and the container")
+	flags.BoolVar(&c.prefix, "prefix", false, "begin each line with the pod and the container; the default for several pods")
 	return c.run
 }
 
 func (c *logsCommand) run(ctx context.Context, args []string) error {
-	if len(args) == 2 && c.name == "" {
-		c.name, args = args[1], args[:1]
+	args = withoutKind(args)
+	if err := c.checkUsage(args); err != nil {
+		return err
 	}
+	pods, container, err := c.selectPods(ctx, args)
+	if err != nil {
+		return err
+	}
+	if several := len(pods) > 1 || c.many(); several && !c.flags.Changed("prefix") {
+		c.prefix = true
+	}
+	if c.many() && !c.flags.Changed("tail") {
+		c.tail = selectorTail
+	}
+	streams, err := c.logStreams(pods, container)
+	if err != nil {
+		return err
+	}
+	if isTerminal(c.out) {
+		safe := &logFilter{w: c.out, strict: c.prefix}
+		c.out = safe
+		defer safe.finish()
+	}
+	if len(streams) == 1 && !c.all && !c.many() {
+		return c.printOne(ctx, streams[0].pod, streams[0].container, nil)
+	}
+	return c.printStreams(ctx, streams)
+}
+
+// checkUsage returns an error if the arguments and flags contradict each other.
+func (c *logsCommand) checkUsage(args []string) error {
 	switch {
-	case len(args) != 1:
-		return usage("logs needs one pod: islet logs POD [-c CONTAINER]")
+	case len(args) == 0 && !c.many():
+		return usage("logs needs a pod: islet logs POD [CONTAINER], islet logs POD... or islet logs -l LABELS")
+	case len(args) > 0 && c.many():
+		return usage("-l and --all-pods cannot be combined with names of pods")
 	case c.all && c.name != "":
 		return usage("--all-containers cannot be combined with a container")
 	case c.since != 0 && c.sinceTime != "":
 		return usage("--since cannot be combined with --since-time")
+	case c.streams < 1 || c.streams > maxStreams:
+		return usage("--max-log-requests %d: must be from 1 to %d", c.streams, maxStreams)
 	}
-	pod, err := c.findPod(ctx, c.podFlag, args[0])
-	if err != nil {
-		return err
-	}
-	if !c.all {
-		name, err := c.chooseContainer(pod, c.name)
-		if err != nil {
-			return err
-		}
-		return c.printOne(ctx, pod, name, nil)
-	}
-	return c.printAll(ctx, pod)
-}
-
-// printAll prints the logs of all containers, one after the other. With -f it prints the lines of all containers as
-// they arrive. An error for one container does not stop the others.
-func (c *logsCommand) printAll(ctx context.Context, pod *v1.Pod) error {
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	failed := error(nil)
-	for _, name := range containerNames(pod) {
-		print := func() {
-			if err := c.printOne(ctx, pod, name, &mu); err != nil && ctx.Err() == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				fmt.Fprintf(c.Stderr, "islet: %v\n", err)
-				failed = exitError{ExitFailed, nil}
-			}
-		}
-		if c.followed {
-			group.Go(print)
-		} else {
-			print()
-		}
-	}
-	group.Wait()
-	return errors.Join(ctx.Err(), failed)
+	return nil
 }
 
 // printOne prints the log of one container. If mu is set, it writes only complete lines.
@@ -104,7 +103,7 @@ func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container strin
 	}
 	l := &lineWriter{w: c.out, mu: mu}
 	if c.prefix {
-		l.prefix = fmt.Sprintf("[pod/%s/%s] ", pod.Name, container)
+		l.prefix = c.prefixOf(pod, container)
 	}
 	return errors.Join(c.writeTo(ctx, l, pod, container), l.writeUnfinished())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/finding"
 )
 
 // Env is the environment of the commands.
@@ -33,6 +34,12 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from the journal or /var/log/islet.log.
+	AgentLog func(ctx context.Context) ([]byte, error)
+	// Check checks manifests and configurations, for islet check. The parameter node is nil if no node is asked.
+	Check func(files []finding.File, node *finding.Node) finding.Report
+	// Fetch returns the content of a URL, for islet check.
+	Fetch func(ctx context.Context, url string) ([]byte, error)
 	// SelfTest checks whether this program can run on this machine, for islet self-test.
 	SelfTest func(stdout, stderr io.Writer) int
 	// Cleanup removes the pods and leftovers of a stopped agent from the host.
@@ -71,13 +78,13 @@ func usage(format string, args ...any) error {
 // IsCommand reports whether the arguments are those of a command, which need not exist. Otherwise they are the arguments
 // of the agent, which are only flags.
 //
-// The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, IsCommand
-// returns the value of atTerminal. If the program is called as kubelet, IsCommand returns false without arguments and for
-// --help.
-func IsCommand(called string, args []string, atTerminal bool) bool {
+// The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
+// help, except in a service: a service file of an earlier version has no argument if its ISLET_ARGS is empty. If the
+// program is called as kubelet, IsCommand returns false without arguments and for --help.
+func IsCommand(called string, args []string, service bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
-		return atTerminal && !kubelet
+		return !service && !kubelet
 	}
 	switch name, _, _ := strings.Cut(args[0], "="); {
 	case !strings.HasPrefix(name, "-"), name == socketFlag:
@@ -88,9 +95,6 @@ func IsCommand(called string, args []string, atTerminal bool) bool {
 		return !kubelet && len(args) == 1 && isHelp(name)
 	}
 }
-
-// AtTerminal reports whether both files are terminals.
-func AtTerminal(in, out *os.File) bool { return isTerminal(in) && isTerminal(out) }
 
 const (
 	socketFlag = "--socket"
@@ -175,7 +179,7 @@ func printError(w io.Writer, err error) {
 		}
 		return
 	}
-	fmt.Fprintf(w, "islet: %v\n", err)
+	fmt.Fprintf(w, "islet: %s\n", errorText(err))
 }
 
 // A tool is one run of a command.
@@ -215,7 +219,7 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		c.printUsage(t.out, path, flags)
 		return nil
 	case err != nil:
-		return usage("%v\nSee 'islet %s --help'", err, join(path))
+		return usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
 	}
 	if t.socket == "" {
 		t.socket = api.DefaultSocket

@@ -101,6 +101,9 @@ func (c *command) manPage(name string, path []string) []byte {
 		fmt.Fprintf(&flags, ".TP\n.B %s\n%s\n", escapeTroff(names), escapeTroff(what))
 	})
 	writeSection(&b, "OPTIONS", flags.String())
+	if text := manExamples(path); text != "" {
+		writeSection(&b, "EXAMPLES", text)
+	}
 	writeSection(&b, "SEE ALSO", ".BR islet (1)\n")
 	return b.Bytes()
 }

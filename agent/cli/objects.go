@@ -164,7 +164,7 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		return c.printObject(c.output, shown)
 	case "name":
 		for _, o := range shown {
-			fmt.Fprintf(c.out, "%s/%s\n", shortKind(o.Kind), o.Name)
+			fmt.Fprintf(c.out, "%s/%s\n", makePrintable(shortKind(o.Kind)), makePrintable(o.Name))
 		}
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
@@ -22,6 +23,7 @@ type podsCommand struct {
 	all, watch, noHeaders bool
 	output                string
 	table                 table
+	origins               podOrigins
 }
 
 func setupPods(t *tool, flags *pflag.FlagSet) runner {
@@ -42,6 +44,7 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if _, err := c.parseSelector(); err != nil {
 		return err
 	}
+	c.origins.load = func() (all map[types.UID]string, err error) { return all, c.get(ctx, api.PathOrigins, &all) }
 	if c.watch {
 		return c.followPods(ctx, args)
 	}
@@ -63,7 +66,7 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 				where += fmt.Sprintf("; there are %d in others: use -A", len(pods))
 			}
 		}
-		fmt.Fprintf(c.Stderr, "No pods %s.\n", where)
+		fmt.Fprintf(c.Stderr, "No pods %s.\n", makePrintable(where))
 		return nil
 	}
 	return c.printPods(shown, len(args) == 1)
@@ -104,7 +107,7 @@ func (c *podsCommand) printPods(pods []v1.Pod, single bool) error {
 	switch c.output {
 	case "name":
 		for _, p := range pods {
-			fmt.Fprintf(c.out, "pod/%s\n", p.Name)
+			fmt.Fprintf(c.out, "pod/%s\n", makePrintable(p.Name))
 		}
 	case "json", "yaml":
 		var object any = v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, Items: pods}
@@ -131,7 +134,7 @@ func (c *podsCommand) printHeader() {
 		row = append([]string{"NAMESPACE"}, row...)
 	}
 	if c.output == "wide" {
-		row = append(row, "IP", "NODE", "SOURCE")
+		row = append(row, "IP", "NODE", "SOURCE", "ORIGIN")
 	}
 	c.table.addRow(row...)
 }
@@ -144,7 +147,7 @@ func (c *podsCommand) printPod(p *v1.Pod) {
 		row, status = append([]string{p.Namespace}, row...), 3
 	}
 	if c.output == "wide" {
-		for _, value := range []string{p.Status.PodIP, p.Spec.NodeName, p.Annotations[keys.ConfigSource]} {
+		for _, value := range []string{p.Status.PodIP, p.Spec.NodeName, p.Annotations[keys.ConfigSource], c.origins.of(p.UID)} {
 			row = append(row, firstNonEmpty(value, "<none>"))
 		}
 	}
@@ -182,6 +185,7 @@ func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 			return false, nil // another pod
 		}
 		if c.output == "" || c.output == "wide" {
+			c.origins.expect(e.Pod.UID)
 			c.printPod(e.Pod)
 			c.table.print(c.out)
 			return false, nil

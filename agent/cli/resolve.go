@@ -114,7 +114,7 @@ func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
 	}
 	first := pod.Spec.Containers[0].Name
 	if all := containerNames(pod); len(all) > 1 {
-		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, strings.Join(all, ", "))
+		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, makePrintable(strings.Join(all, ", ")))
 	}
 	return first, nil
 }

@@ -76,7 +76,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 	}
-	fmt.Fprintf(c.out, "pod/%s restarted\n", pod.Name)
+	fmt.Fprintf(c.out, "pod/%s restarted\n", makePrintable(pod.Name))
 	return nil
 }
 

@@ -16,6 +16,7 @@ func shortcutTable() map[string][]string {
 		"prune":  {"images", "prune"},
 		"rm":     {"delete"},
 		"log":    {"logs"},
+		"df":     {"system", "df"},
 	}
 }
 

@@ -36,7 +36,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 		if err := t.get(ctx, api.PathStatus, &st); err != nil {
 			return err
 		}
-		attention := needsAttention(&st)
+		attention := api.FindAttention(&st)
 		switch output {
 		case "":
 			t.printStatus(&st)
@@ -44,7 +44,10 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 			if len(attention) > 0 {
 				fmt.Fprintln(t.out, "\n"+t.paint(yellow, "Needs attention:"))
 				for _, a := range attention {
-					fmt.Fprintf(t.out, "  - %s\n", makePrintable(a))
+					fmt.Fprintf(t.out, "  - %s\n", makePrintable(a.Text))
+					if a.Command != "" {
+						fmt.Fprintf(t.out, "      -> %s\n", makePrintable(a.Command))
+					}
 				}
 			}
 			t.printNotes(&st)
@@ -58,80 +61,6 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 		}
 		return nil
 	}
-}
-
-// lowDisk is the fraction of free space below which a warning about a file system is shown.
-const lowDisk = 0.1
-
-// needsAttention returns the problems that need attention.
-func needsAttention(st *api.Status) []string {
-	var out []string
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if !st.Runtime.Ready {
-		add("the container runtime is not ready: %s", firstNonEmpty(st.Runtime.Message, "no reason given"))
-	}
-	if !st.Network.Ready {
-		add("the pod network is not ready: %s", firstNonEmpty(st.Network.Message, "no reason given"))
-	}
-	for _, why := range st.NotReady {
-		if st.Network.Message == "" || !strings.Contains(why, st.Network.Message) {
-			add("the node is not ready: %s", why)
-		}
-	}
-	if c := st.Cluster; c != nil {
-		if c.Link == "Down" {
-			add("there has been no link to the API server for %s (%s): %s; pods keep running", age(c.Since, st.Now), c.Reason, c.Message)
-		}
-		if until := c.ClientCertificate; !until.IsZero() && st.Now.After(until) {
-			add("the client certificate expired %s ago", age(until, st.Now))
-		}
-	}
-	if st.Store.Rebuilt {
-		add("the database was damaged and has been rebuilt: %s",
-			firstNonEmpty(st.Store.Message, "pods that were applied by hand may be missing"))
-	}
-	for _, p := range st.Troubles {
-		add("%s", troubleText(p))
-	}
-	if n := st.Pods.Failed + st.Pods.Stuck - len(st.Troubles); n > 0 {
-		add("%s more like these: see islet pods -A", pluralize(n, "pod"))
-	}
-	for _, s := range st.Sources {
-		for _, p := range s.Problems {
-			add("%s", problemText(p))
-		}
-	}
-	for _, i := range st.Imports {
-		if i.Error != "" {
-			add("image import %s failed: %s", i.Ref, i.Error)
-		}
-	}
-	for _, d := range st.Disks {
-		if d.Total > 0 && float64(d.Free) < lowDisk*float64(d.Total) {
-			add("the disk of %s is nearly full: %s of %s free", d.Path, size(d.Free), size(d.Total))
-		}
-	}
-	return append(out, st.Problems...)
-}
-
-func troubleText(p api.Trouble) string {
-	text := fmt.Sprintf("pod %s/%s: ", p.Namespace, p.Name)
-	if p.Container != "" {
-		text += "container " + p.Container + ": "
-	}
-	text += p.Reason
-	if p.Message != "" {
-		text += ": " + p.Message
-	}
-	return text
-}
-
-func problemText(p api.Problem) string {
-	text := p.Origin
-	if p.Field != "" {
-		text += ": " + p.Field
-	}
-	return text + ": " + p.Message
 }
 
 // printStatus prints the status, one item per line.
@@ -155,6 +84,9 @@ func (t *tool) printStatus(st *api.Status) {
 		row("Certificates", "%s", certificatesText(c, st.Now))
 	}
 	row("Agent", "islet %s, up %s", st.Version, age(st.Started, st.Now))
+	if st.Files != nil {
+		row("Configuration", "%s", filesText(st.Files))
+	}
 	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))
 	row("Runtime", "%s", runtimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))

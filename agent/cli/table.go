@@ -81,14 +81,14 @@ func isWide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// makePrintable replaces control characters, which could change the state or the layout of the terminal. Names and
+// makePrintable replaces control characters, which could change the state, the layout or the direction of the terminal. Names and
 // messages may come from untrusted manifests and containers.
 func makePrintable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '
 		}
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.Is(unicode.Bidi_Control, r) {
 			return '?'
 		}
 		return r

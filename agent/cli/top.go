@@ -23,6 +23,7 @@ type topCommand struct {
 	selectorFlag
 	againFlags
 	all, containers, noHeaders bool
+	container                  string // with processes
 	sortBy, output             string
 	lastPods                   map[string]traffic // by pod UID
 	lastLinks                  map[string]traffic // by interface of the node
@@ -38,6 +39,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	flags.StringVarP(&c.output, "output", "o", "",
 		"wide: also disk, network (not with --containers) and waits; json or yaml: the figures of the Summary API")
+	flags.StringVarP(&c.container, "container", "c", "", "with processes: only those of this container")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -51,9 +53,11 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "cpu", "memory"}, c.sortBy) {
 		return usage("sort-by %q: must be cpu or memory", c.sortBy)
 	}
-	node := false
+	node, processes := false, false
 	if len(args) > 0 {
 		switch args[0] {
+		case "process", "processes", "ps":
+			processes, args = true, args[1:]
 		case "node", "nodes":
 			node, args = true, args[1:]
 		case "pod", "pods":
@@ -62,6 +66,14 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 	}
 	if !slices.Contains([]string{"", "wide", "json", "yaml"}, c.output) {
 		return usage("output %q: must be wide, json or yaml", c.output)
+	}
+	switch {
+	case processes && len(args) != 1:
+		return usage("top processes needs one pod: islet top processes POD")
+	case processes:
+		return c.runRepeatedly(ctx, c.againFlags, func(ctx context.Context) error { return c.showProcesses(ctx, args[0]) })
+	case c.container != "":
+		return usage("-c is only valid for islet top processes POD")
 	}
 	return c.runRepeatedly(ctx, c.againFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
 }

@@ -19,15 +19,16 @@ import (
 func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	older := flags.Bool("older", false, "allow a version that is not newer")
 	despite := flags.Bool("despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
+	back := flags.Bool("back", false, "return to the version that the last update replaced; needs no archive")
 	dry := flags.Bool("dry-run", false, "only fetch, check and test it")
 	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
-		if len(args) != 1 || args[0] == "" {
-			return usage("islet update needs one archive, a file or an https URL")
+		from, err := updateSource(args, *back)
+		if err != nil {
+			return err
 		}
-		from := args[0]
-		if !strings.Contains(from, "://") {
+		if !*back && !strings.Contains(from, "://") {
 			abs, err := filepath.Abs(from)
 			if err != nil {
 				return err
@@ -35,6 +36,9 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 			from = abs
 		}
 		query := url.Values{"from": {from}}
+		if *back {
+			query.Set("back", "")
+		}
 		if *older {
 			query.Set("older", "")
 		}
@@ -58,6 +62,19 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 		}
 		return t.waitForUpdate(ctx, u)
 	}
+}
+
+// updateSource returns the archive of islet update. It is empty with --back.
+func updateSource(args []string, back bool) (string, error) {
+	switch {
+	case back && len(args) > 0:
+		return "", usage("islet update --back takes no archive: the replaced version is on this machine")
+	case back:
+		return "", nil
+	case len(args) != 1 || args[0] == "":
+		return "", usage("islet update needs one archive, a file or an https URL; --back needs none")
+	}
+	return args[0], nil
 }
 
 // stageArchive requests that the agent fetches and verifies an archive. It shows the progress.

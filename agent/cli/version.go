@@ -18,7 +18,7 @@ func setupVersion(t *tool, flags *pflag.FlagSet) runner {
 		}
 		var st api.Status
 		if err := t.get(ctx, api.PathStatus, &st); err != nil {
-			fmt.Fprintf(t.Stderr, "agent: %v\n", err)
+			fmt.Fprintf(t.Stderr, "agent: %s\n", errorText(err))
 			return nil
 		}
 		fmt.Fprintf(t.out, "agent %s\n", makePrintable(st.Version))

@@ -23,12 +23,15 @@ import (
 // findConfiguration returns the settings to which the report applies, and a finding about them. With flags, they are the
 // settings of the flags. Without flags, they are those of a running agent, or else those of an agent without flags.
 // If these are invalid, they are the defaults.
-func findConfiguration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
+func findConfiguration(ctx context.Context, args, sockets []string, installed *service) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
 		for _, socket := range sockets {
 			var cfg config.Config
 			err := requestJSON(ctx, socket, api.PathSettings, &cfg)
+			if f, bad := installed.nextStart(); err == nil && bad {
+				return &cfg, f, nil
+			}
 			if err == nil {
 				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
 			}
@@ -37,17 +40,53 @@ func findConfiguration(ctx context.Context, args, sockets []string) (*config.Con
 			}
 		}
 	}
+	of := ""
+	if installed != nil && len(args) == 0 {
+		args, of = installed.args, " of "+installed.name
+	}
 	cfg, _, err := config.Load(args)
+	if err != nil && installed != nil && installed.waitsForKubeadm(err) {
+		cfg, _, err = config.Load(defaultsOnly())
+	}
 	if err == nil && silent != nil {
+		if of != "" {
+			silent.What = strings.Replace(silent.What, "this report is for the defaults", "this report is for the configuration"+of, 1)
+		}
 		return cfg, *silent, nil
 	}
 	if err == nil {
-		return cfg, Finding{ID: "configuration", Severity: OK, What: "the configuration is valid"}, nil
+		return cfg, Finding{ID: "configuration", Severity: OK, What: validText(of, cfg.Files())}, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		finding := Finding{ID: "configuration", Severity: Warning, What: oneLine(err.Error()),
+			Advice: "run it as root; the rest of this report is about the defaults"}
+		cfg, _, err = config.Load(defaultsOnly())
+		return cfg, finding, err
 	}
 	finding := Finding{ID: "configuration", Severity: Error,
-		What: strings.ReplaceAll(err.Error(), "\n", "; "), Advice: "correct it; the rest of this report is about the defaults"}
-	cfg, _, err = config.Load([]string{"--hostname-override=node"})
+		What: invalidText(of) + oneLine(err.Error()), Advice: "correct it; the rest of this report is about the defaults"}
+	cfg, _, err = config.Load(defaultsOnly())
 	return cfg, finding, err
+}
+
+// defaultsOnly returns flags with which no configuration file is read.
+func defaultsOnly() []string {
+	return []string{"--hostname-override=node", "--config=", "--edge-config="}
+}
+
+func validText(of string, files []string) string {
+	text := "the configuration" + of + " is valid"
+	if len(files) > 0 {
+		text += ": " + oneLine(strings.Join(files, ", "))
+	}
+	return text
+}
+
+func invalidText(of string) string {
+	if of == "" {
+		return ""
+	}
+	return "the configuration" + of + " has a mistake: "
 }
 
 // silentAgent returns the finding about an agent that did not return its settings. It returns false if no agent listens

@@ -2,7 +2,7 @@
 // and how to fix them. It changes nothing unless --fix is given. It needs no agent, so it works on a machine before
 // islet runs there.
 //
-//	flags, or the settings of an agent --> Main --> Input
+//	flags, an agent, or a service --> Main --> Input
 //	Input (settings, the host as files) --+
 //	System (disks, programs, clock) ------+--> checks, in order --> []Finding --> Write, ExitCode
 //

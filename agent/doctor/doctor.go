@@ -122,6 +122,8 @@ type Input struct {
 	CRISocket, ImageSocket string
 	// Self is the process ID of this process, so that it is not reported as another agent.
 	Self int
+	// Service is the service that starts the agent. It is nil if there is none, or if the report is not about it.
+	Service *service
 	// BuildTime is the build time of this program. The clock is wrong if it shows an earlier time.
 	BuildTime time.Time
 }
@@ -167,7 +169,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 		p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
 		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts,
 		p.checkDevices, p.checkShutdown, p.checkLink,
-		p.checkCrictl, p.checkMove,
+		p.checkCrictl, p.checkMove, p.service,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was interrupted: %v", ctx.Err())

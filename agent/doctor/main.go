@@ -20,7 +20,7 @@ import (
 )
 
 // Main runs the command islet doctor, which examines this machine. If args contains flags of the agent, it uses the
-// settings of these flags. Without them it uses the settings of a running agent, if there is one. Its own flags are
+// settings of these flags. Without them it uses the settings of a running agent, or else of the installed service. Its own flags are
 // --all, which also prints the OK findings, --output=json, --socket=PATH for the agent's socket, --fix, which first
 // applies all remedies, and --dry-run, which only prints them. Main returns the exit code, which is 1 if something
 // keeps pods from running.
@@ -46,13 +46,17 @@ func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io
 		}
 	}
 	sockets := agentSockets(socket)
-	cfg, first, err := findConfiguration(ctx, rest, sockets)
+	var installed *service
+	if len(rest) == 0 && socket == "" {
+		installed = findService(os.DirFS("/"))
+	}
+	cfg, first, err := findConfiguration(ctx, rest, sockets, installed)
 	if err != nil {
 		fmt.Fprintln(stderr, "islet: doctor:", err)
 		return 1
 	}
 	in := inputOf(cfg, rooms)
-	in.Bridges = otherBridges(ctx, sockets)
+	in.Bridges, in.Service = otherBridges(ctx, sockets), installed
 	found := Check(ctx, in, NewSystem())
 	if fix || dry {
 		switch n, err := Fix(stderr, found, dry); {

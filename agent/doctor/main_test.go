@@ -34,13 +34,13 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any { return "none of these" }
-	_, finding, err := findConfiguration(t.Context(), nil, []string{n.Socket})
+	_, finding, err := findConfiguration(t.Context(), nil, []string{n.Socket}, nil)
 	if err != nil || finding.Severity != Warning || !strings.Contains(finding.What, n.Socket) ||
 		!strings.Contains(finding.What, "defaults") || finding.Advice == "" {
 		t.Errorf("%+v %v", finding, err)
 	}
 	stop()
-	if _, finding, err = findConfiguration(t.Context(), nil, []string{n.Socket}); err != nil || finding.Severity != OK {
+	if _, finding, err = findConfiguration(t.Context(), nil, []string{n.Socket}, nil); err != nil || finding.Severity != OK {
 		t.Errorf("no agent runs: %+v %v", finding, err)
 	}
 	for _, err := range []error{syscall.EACCES, context.DeadlineExceeded} {
@@ -61,12 +61,12 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 		}
 		return Settings(cfg)
 	}
-	cfg, finding, err := findConfiguration(t.Context(), nil, []string{n.Dir + "/none", n.Socket})
+	cfg, finding, err := findConfiguration(t.Context(), nil, []string{n.Dir + "/none", n.Socket}, nil)
 	if err != nil || cfg.Dirs.Root != "/r" || fmt.Sprint(cfg.PodCIDRs) != "[10.9.0.0/24]" ||
 		!*cfg.Kubelet.FailSwapOn != cfg.SwapUnasked || !strings.Contains(finding.What, n.Socket) {
 		t.Errorf("%+v %+v %v", cfg, finding, err)
 	}
-	cfg, finding, err = findConfiguration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket})
+	cfg, finding, err = findConfiguration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket}, nil)
 	if err != nil || cfg.Dirs.Root != "/other" || finding.What != "the configuration is valid" {
 		t.Errorf("flags override the running agent: %+v %+v %v", cfg, finding, err)
 	}

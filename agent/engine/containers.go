@@ -36,6 +36,7 @@ type Config struct {
 	OnLeave     func(ctx context.Context, rt cri.Runtime) error
 	RecordEvent func(warning bool, reason, message string) // records an event on the Node
 	Hold        bool                                       // the agent is on trial: see cni.Config
+	RemoveOnly  bool                                       // containers are only removed: see ctrd.Config
 	Link        *link.Link                                 // provides the time, and reports whether a pull can reach a registry
 	Log         *slog.Logger
 }

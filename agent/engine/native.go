@@ -71,7 +71,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	c.runtime, err = ctrd.New(ctx, ctrd.Config{
 		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, recordsDir), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
-		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: runtimeHandlers(e.RuntimeHandlers),
+		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, RemoveOnly: a.RemoveOnly, Handlers: runtimeHandlers(e.RuntimeHandlers),
 		SystemdCgroup: k.CgroupDriver == "systemd",
 		LogMaxSize:    a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles),
 		LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: maxLogBytes(a.Config), Cgroups: cgroups, Log: a.Log,

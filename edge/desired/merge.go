@@ -153,8 +153,8 @@ func (r rows) applyClaim(source string, c Claim) {
 		row.Again = true
 	}
 	row.Source, row.Origin = source, c.Origin
-	if !sameManifest(row.Pod, c.Pod) {
-		row.Pod = c.Pod
+	if pod := c.withEphemeral(source, row); !sameManifest(row.Pod, pod) {
+		row.Pod = pod
 	}
 	r[c.Pod.UID] = row
 	if c.Ending != nil {
@@ -178,6 +178,7 @@ func (r rows) forget(uid types.UID) {
 	case row.Again:
 		row.Deleting, row.Again, row.Grace = false, false, 0
 		row.Lives++
+		row.Pod = withoutEphemeral(row)
 		r[uid] = row
 	case row.Deleting:
 		delete(r, uid)

@@ -31,15 +31,19 @@ type Options struct {
 	// kubelet's manifest directory. In contrast to a kubelet, one file may have several documents, and may also contain objects that pods
 	// use.
 	Lists bool
+	// If this field is true, Decode continues after unknown and duplicate fields, and returns the other errors and the valid pods too. Use it
+	// to report as much as possible.
+	Partial bool
 }
 
 // Decode decodes a manifest. If any part is invalid, it rejects the whole manifest. Otherwise a misspelled pod could be mistaken for a
-// removed one. ErrorsIn returns the parts of the error. For a manifest without documents, Decode returns an empty set and no error.
+// removed one, except with Options.Partial. ErrorsIn returns the parts of the error. For a manifest without documents, Decode returns an
+// empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := location{origin: o.Origin}
 	docs, err := splitDocuments(data)
 	if err != nil {
-		return Set{}, at.fail("", "%v", err)
+		return Set{}, at.failText(err)
 	}
 	var set Set
 	var errs []error
@@ -50,16 +54,20 @@ func Decode(data []byte, o Options) (Set, error) {
 		}
 		raw, err := doc.read(&objects)
 		if err != nil {
-			errs = append(errs, at.fail("", "%v", err))
+			errs = append(errs, at.failText(err))
 			continue
 		}
 		found, err := decodeDocument(raw, at, o)
+		doc.addLines(err)
 		set.add(found)
 		errs = append(errs, err)
 	}
 	errs = append(errs, checkDuplicates(&set, o))
 	if err := errors.Join(errs...); err != nil {
-		return Set{}, bounded(err)
+		if !o.Partial {
+			set = Set{}
+		}
+		return set, bounded(err)
 	}
 	return set, nil
 }
@@ -68,6 +76,11 @@ func decodeDocument(raw []byte, at location, o Options) (Set, error) {
 	meta, err := typeOf(raw, at)
 	if err != nil {
 		return Set{}, err
+	}
+	if meta.Kind == "" {
+		if field, detail := foreignFile(raw); detail != "" {
+			return Set{}, at.fail(field, "%s", detail)
+		}
 	}
 	if !strings.HasSuffix(meta.Kind, "List") {
 		return decodeItem(raw, meta, at, o)
@@ -120,7 +133,8 @@ func decodeList(raw []byte, kind string, at location, o Options) (Set, error) {
 	var errs []error
 	for i, raw := range l.Items {
 		item := at
-		item.pod = strings.TrimPrefix(fmt.Sprintf("%s, items[%d]", at.pod, i), ", ")
+		item.base = fmt.Sprintf("items[%d]", i)
+		item.pod = strings.TrimPrefix(at.pod+", "+item.base, ", ")
 		meta, err := typeOf(raw, item)
 		if err != nil {
 			errs = append(errs, err)
@@ -160,31 +174,32 @@ func decodeItem(raw []byte, meta metav1.TypeMeta, at location, o Options) (Set, 
 		return Set{Objects: []Object{obj}}, nil
 	}
 	pod, err := decodePod(raw, meta, at, o)
-	if err != nil {
+	if pod == nil {
 		return Set{}, err
 	}
-	return Set{Pods: []*v1.Pod{pod}}, nil
+	return Set{Pods: []*v1.Pod{pod}}, err
 }
 
 func decodePod(raw []byte, meta metav1.TypeMeta, at location, o Options) (*v1.Pod, error) {
 	pod := &v1.Pod{}
-	if err := decodeStrict(raw, pod, at); err != nil {
-		return nil, err
+	unknown := decodeStrict(raw, pod, at)
+	if unknown != nil && (!o.Partial || !isOnlyStrict(unknown)) {
+		return nil, unknown
 	}
 	pod.TypeMeta = meta
 	if pod.Name == "" {
-		return nil, at.fail("metadata.name", "Required value")
+		return nil, errors.Join(unknown, at.fail("metadata.name", "Required value"))
 	}
 	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, pod %q", at.pod, sanitize(pod.Name)), ", ")
 	Default(pod)
-	errs := checkStaticReferences(pod, o.Source)
+	errs := append(checkStaticReferences(pod, o.Source), checkNode(pod, o)...)
 	if err := makeStatic(pod, raw, o); err != nil {
 		return nil, at.fail("", "%v", err)
 	}
 	if errs = append(errs, Validate(pod)...); len(errs) > 0 {
-		return nil, at.failAll(errs)
+		return nil, errors.Join(unknown, at.failAll(errs))
 	}
-	return pod, nil
+	return pod, unknown
 }
 
 // checkDuplicates returns an error if two objects have the same kind, namespace and name.
@@ -195,7 +210,7 @@ func checkDuplicates(set *Set, o Options) error {
 	note := func(kind string, m metav1.Object) {
 		key := identity{kind, m.GetNamespace(), m.GetName()}
 		if seen[key] {
-			at := location{o.Origin, fmt.Sprintf("%s %q", kind, m.GetName())}
+			at := location{origin: o.Origin, pod: fmt.Sprintf("%s %q", kind, m.GetName())}
 			errs = append(errs, at.fail("metadata.name", "Duplicate value: namespace %q has this %s twice", m.GetNamespace(), kind))
 		}
 		seen[key] = true

@@ -20,12 +20,20 @@ type Error struct {
 	Field string
 	// Detail is the description of the problem.
 	Detail string
+	// Line is the line in the manifest, counted from 1. It is 0 if the problem does not concern a line.
+	Line int
+
+	base string // the path of the object in its document, such as items[3]
 }
 
-// Error joins the non-empty fields, from the origin to the detail.
+// Error joins the non-empty fields, from the origin with the line to the detail.
 func (e *Error) Error() string {
 	parts := make([]string, 0, 4)
-	for _, part := range []string{e.Origin, e.Pod, e.Field, e.Detail} {
+	origin := e.Origin
+	if e.Line > 0 {
+		origin = fmt.Sprintf("%s:%d", origin, e.Line)
+	}
+	for _, part := range []string{origin, e.Pod, e.Field, e.Detail} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -62,11 +70,38 @@ const (
 type location struct {
 	origin string
 	pod    string
+	base   string // see Error
 }
 
 func (at location) fail(path, format string, args ...any) error {
-	return &Error{Origin: at.origin, Pod: at.pod, Field: sanitize(path), Detail: sanitize(fmt.Sprintf(format, args...))}
+	return &Error{Origin: at.origin, Pod: at.pod, Field: sanitize(path), Detail: sanitize(fmt.Sprintf(format, args...)), base: at.base}
 }
+
+// failText returns the errors of a document that cannot be parsed. Each of them has the line of its lineError.
+func (at location) failText(err error) error {
+	list := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		list = joined.Unwrap()
+	}
+	errs := make([]error, 0, min(len(list), maxErrors))
+	for _, err := range list[:min(len(list), maxErrors)] {
+		e := &Error{Origin: at.origin, Pod: at.pod, Detail: sanitize(err.Error())}
+		var line lineError
+		if errors.As(err, &line) {
+			e.Line, e.Detail = line.line, sanitize(line.text)
+		}
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// A lineError is a problem of a text in a line of the manifest.
+type lineError struct {
+	line int // counted from 1
+	text string
+}
+
+func (e lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.text) }
 
 func (at location) failAll(list field.ErrorList) error {
 	errs := make([]error, 0, min(len(list), maxErrors))

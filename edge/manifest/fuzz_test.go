@@ -137,3 +137,29 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 }
+
+// FuzzLines checks that each line is in the manifest.
+func FuzzLines(f *testing.F) {
+	for _, seed := range []string{web, "---\n" + web, "a:\n\tb", "a: {{ b }}", "services: {}", "a: &a [*a]", "<<: {a: b}", "? [a]\n: b", "{\"a\":\n1}{\"b\":2}",
+		"- a\n- null\n", "kind: Pod\napiVersion: v1\nspec:\n- a: ${B}\n", strings.Replace(web, "image", "imgae", 1)} {
+		f.Add([]byte(seed), "spec.containers[0].image")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, path string) {
+		if docs, err := splitDocuments(data); err == nil {
+			for _, d := range docs[:min(len(docs), 20)] {
+				if _, err := d.toJSON(); err != nil {
+					continue
+				}
+				if n := newLineTree(d.text).find(path) + d.line; n < 0 || n > strings.Count(string(data), "\n")+1 {
+					t.Fatalf("line %d of %q", n, data)
+				}
+			}
+		}
+		_, err := Decode(data, Options{Origin: "fuzz", Source: keys.SourceLocal, NodeName: "node", Lists: true})
+		for _, e := range ErrorsIn(err) {
+			if e.Line < 0 || e.Line > strings.Count(string(data), "\n")+1 {
+				t.Fatalf("line %d in %v", e.Line, e)
+			}
+		}
+	})
+}

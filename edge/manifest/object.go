@@ -107,7 +107,7 @@ func defaultSecret(s *v1.Secret) {
 func unsupportedKind(kind string, raw []byte, at location) error {
 	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
-		return at.fail("kind", "Unsupported value: %q: %s", kind, only)
+		return at.fail("kind", "Unsupported value: %q: %s%s", kind, only, replacement(kind))
 	}
 	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
 }

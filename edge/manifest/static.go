@@ -20,10 +20,10 @@ import (
 // makeStatic turns a pod into a static pod of this node, as a kubelet does
 // (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods of the API server.
 //
-// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest. A UID in the manifest
+// There are three differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest. A UID in the manifest
 // is treated like any other content. Therefore a copy of a pod from kubectl's output is not mistaken for that pod, and a changed manifest
 // gets another UID. Second, the name of a pod of the local source (`islet apply`) does not get the node's name as a suffix, because users
-// apply and delete the pod by its name on this node.
+// apply and delete the pod by its name on this node. Third, a pod that names another node is rejected: see checkNode.
 func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil

@@ -139,7 +139,7 @@ func TestCopyOfPod(t *testing.T) {
 		"creationTimestamp":"2020-01-01T00:00:00Z","deletionTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"selfLink":"/x","generateName":"a-",
 		"labels":{"a":"b"},"annotations":{"kubernetes.io/config.mirror":"1","kubernetes.io/config.hash":"2","kubernetes.io/config.source":"api","kubernetes.io/config.seen":"3","mine":"4"},
 		"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:a":{}}}]},
-		"spec":{"nodeName":"elsewhere","containers":[{"name":"a","image":"a"}]},"status":{"phase":"Running","podIP":"10.0.0.1"}}`, fileOptions())
+		"spec":{"nodeName":"node-1","containers":[{"name":"a","image":"a"}]},"status":{"phase":"Running","podIP":"10.0.0.1"}}`, fileOptions())
 	meta, _ := json.Marshal(pod.ObjectMeta)
 	want := `{"name":"a-node-1","namespace":"x","uid":"` + string(pod.UID) +
 		`","labels":{"a":"b"},"annotations":{"kubernetes.io/config.hash":"` + string(pod.UID) +

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/islet-edge/islet/internal/spelling"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -31,11 +33,26 @@ func decodeStrict(raw []byte, into any, at location) error {
 		if errors.As(e, &fieldErr) {
 			path = fieldErr.FieldPath()
 			detail, _, _ = strings.Cut(detail, ` "`) // cut off the field's path, which follows
+			if detail == unknownField {
+				detail += spelling.SuggestField(reflect.TypeOf(into).Elem(), path)
+			}
 		}
 		errs = append(errs, at.fail(path, "%s", detail))
 	}
 	return errors.Join(errs...)
 }
+
+// isOnlyStrict reports whether an error of decodeStrict has only unknown and duplicate fields, so that the object is decoded nevertheless.
+func isOnlyStrict(err error) bool {
+	for _, e := range ErrorsIn(err) {
+		if !strings.HasPrefix(e.Detail, unknownField) && !strings.HasPrefix(e.Detail, "duplicate field") {
+			return false
+		}
+	}
+	return true
+}
+
+const unknownField = "unknown field"
 
 // locateField finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with
 // their own decoder, such as quantities. Each part of the JSON text is therefore decoded separately, down to the smallest part that fails.
@@ -44,6 +61,9 @@ func locateField(t reflect.Type, raw []byte, path string, err error) (string, er
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(unmarshaler) {
+		if t == reflect.TypeFor[resource.Quantity]() {
+			err = explainQuantity(raw, err)
+		}
 		return path, err
 	}
 	try := func(t reflect.Type, raw []byte, path string) (string, error, bool) {
@@ -78,7 +98,7 @@ func locateField(t reflect.Type, raw []byte, path string, err error) (string, er
 			member, below := t, fmt.Sprintf("%s[%s]", path, name)
 			if t.Kind() == reflect.Map {
 				member = t.Elem()
-			} else if member, below = fieldType(t, name), strings.TrimPrefix(path+"."+name, "."); member == nil {
+			} else if member, below = spelling.FieldType(t, name), strings.TrimPrefix(path+"."+name, "."); member == nil {
 				continue
 			}
 			if p, e, bad := try(member, members[name], below); bad {
@@ -90,23 +110,6 @@ func locateField(t reflect.Type, raw []byte, path string, err error) (string, er
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-
-// fieldType returns the type of the field with the given JSON name. The field is in t, or in a struct that t embeds.
-func fieldType(t reflect.Type, name string) reflect.Type {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if tag == name {
-			return f.Type
-		}
-		if f.Anonymous && tag == "" && f.Type.Kind() == reflect.Struct {
-			if found := fieldType(f.Type, name); found != nil {
-				return found
-			}
-		}
-	}
-	return nil
-}
 
 // typeDetail translates a decoder's message about Go types for users.
 func typeDetail(err error) string {

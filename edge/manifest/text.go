@@ -31,12 +31,13 @@ const (
 type document struct {
 	text []byte
 	yaml bool
-	line int // number of lines in the manifest before the document
+	line int // number of lines in the manifest before the first line of text
 }
 
 func splitJSON(data []byte) ([]document, error) {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))
+	begin, line := 0, 0
 	for {
 		var raw json.RawMessage
 		err := dec.Decode(&raw)
@@ -47,13 +48,16 @@ func splitJSON(data []byte) ([]document, error) {
 		switch {
 		case errors.As(err, &syntax):
 			at := min(max(syntax.Offset, 0), int64(len(data)))
-			return nil, fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
+			return nil, lineError{1 + bytes.Count(data[:at], []byte("\n")), err.Error()}
 		case err != nil:
 			return nil, fmt.Errorf("JSON ends early: %w", err)
 		case len(docs) == maxDocuments:
 			return nil, errTooMany
 		}
-		docs = append(docs, document{text: raw})
+		first := int(dec.InputOffset()) - len(raw)
+		line += bytes.Count(data[begin:first], []byte("\n"))
+		begin = first
+		docs = append(docs, document{text: raw, line: line})
 	}
 }
 
@@ -149,19 +153,27 @@ func (d document) parse() (tree any, err error) {
 	return tree, err
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// yamlError corrects the line numbers in an error, so that they count from the start of the manifest.
+// yamlError converts the messages of the parser to values of type lineError. Their lines count from the start of the manifest.
 func (d document) yamlError(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	texts := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
 	var several *yaml.TypeError
 	if errors.As(err, &several) {
-		text = strings.Join(several.Errors, "; ")
+		texts = several.Errors
 	}
-	return errors.New(yamlLine.ReplaceAllStringFunc(text, func(m string) string {
-		n, _ := strconv.Atoi(m[len("line "):])
-		return fmt.Sprintf("line %d", n+d.line)
-	}))
+	var errs []error
+	for _, text := range texts[:min(len(texts), maxErrors)] {
+		m := yamlLine.FindStringSubmatch(text)
+		if m == nil {
+			errs = append(errs, d.findTemplate(text))
+			continue
+		}
+		n, _ := strconv.Atoi(m[1])
+		line, text := d.explain(n, text[len(m[0]):])
+		errs = append(errs, lineError{line + d.line, text})
+	}
+	return errors.Join(errs...)
 }
 
 var (

@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"fmt"
 
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/local"
@@ -67,6 +68,9 @@ func describeErrors(err error, origin string) (problems []desired.Problem) {
 		message := e.Detail
 		if e.Pod != "" {
 			message = e.Pod + ": " + message
+		}
+		if e.Line > 0 {
+			message = fmt.Sprintf("line %d: %s", e.Line, message)
 		}
 		problems = append(problems, desired.Problem{Origin: origin, Field: e.Field, Message: message})
 	}

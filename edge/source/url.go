@@ -140,10 +140,11 @@ func stableError(err error) error {
 // errSame means that the content is unchanged.
 var errSame = errors.New("not modified")
 
-func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
+// get requests the manifests. It returns errSame if they are unchanged.
+func (s *URL) get(ctx context.Context) (data []byte, header http.Header, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return content{}, nil, err
+		return nil, nil, err
 	}
 	s.retryAfter = 0
 	req.Header = s.Header.Clone()
@@ -161,7 +162,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return content{}, nil, err // the error contains the URL without its password
+		return nil, nil, err // the error contains the URL without its password
 	}
 	defer resp.Body.Close()
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -169,11 +170,16 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
-		return content{}, nil, errSame
+		return nil, nil, errSame
 	case resp.StatusCode != http.StatusOK:
-		return content{}, nil, fmt.Errorf("the server answered %s", resp.Status)
+		return nil, nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
-	data, err := readLimited(resp.Body, "the answer")
+	data, err = readLimited(resp.Body, "the answer")
+	return data, resp.Header, err
+}
+
+func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
+	data, header, err := s.get(ctx)
 	if err != nil {
 		return content{}, nil, err
 	}
@@ -184,7 +190,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	all, problems := parse(s.Decode, data, s.URL, s.safeURL)
 	if len(problems) == 0 {
 		s.sum = sum
-		s.etag, s.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
+		s.etag, s.modified = header.Get("ETag"), header.Get("Last-Modified")
 	}
 	return all, problems, nil
 }

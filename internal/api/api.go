@@ -17,7 +17,7 @@ const (
 	// /NAMESPACE/NAME; POST /NAMESPACE/NAME/restart restarts a pod.
 	PathPods        = "/islet/v1/pods"
 	PathDetails     = "/islet/v1/details" // GET /UID: the Details of a pod
-	PathImages      = "/islet/v1/images"
+	PathImages      = "/islet/v1/images"  // GET; ?details: also the age and the users of each image
 	PathImageImport = "/islet/v1/images/import"
 	PathImagePull   = "/islet/v1/images/pull"
 	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun; returns a Pruned
@@ -31,7 +31,12 @@ const (
 	PathObjects     = "/islet/v1/objects"      // GET; DELETE /KIND/NAMESPACE/NAME, ?data: delete a claim with its data
 	PathBoard       = "/islet/v1/board"        // the machine's sensors
 	PathIO          = "/islet/v1/io"           // the disk I/O of pods and containers
-	PathStats       = "/stats/summary"
+	// PathFiles with /NAMESPACE/NAME/CONTAINER: GET ?path returns an archive of a file or directory; POST ?path&name extracts
+	// one, whose entries have the first component name.
+	PathFiles     = "/islet/v1/files"
+	PathProcesses = "/islet/v1/processes" // GET /NAMESPACE/NAME: the processes of a pod
+	PathStats     = "/stats/summary"
+	PathOrigins   = "/islet/v1/origins" // the file, URL, command or API server of each pod, by UID
 )
 
 // TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server sends it only to clients
@@ -43,6 +48,7 @@ const TrailerError = "Islet-Error"
 type Status struct {
 	Version  string    `json:"version"` // of islet
 	Node     string    `json:"node"`
+	Files    []string  `json:"files"`              // the node's own configuration files that were read, in order
 	Started  time.Time `json:"started"`            // of the agent
 	Now      time.Time `json:"now"`                // the node's clock
 	NotReady []string  `json:"notReady,omitempty"` // the reasons why the node is not Ready
@@ -51,8 +57,12 @@ type Status struct {
 	Runtime  Runtime   `json:"runtime"`
 	Network  Network   `json:"network"`
 	Pods     PodCounts `json:"pods"`
-	Troubles []Trouble `json:"troubles,omitempty"` // pods that failed or are stuck; bounded in number
-	Ignored  []Ignored `json:"ignored,omitempty"`  // pods with fields that have no effect on this node; bounded in number
+	Troubles []Trouble `json:"troubles,omitempty"` // of pods; bounded in number
+	// MoreTroubles is the number of troubles that Troubles does not contain.
+	MoreTroubles int `json:"moreTroubles,omitempty"`
+	// Attention lists everything that needs attention, in words. See FindAttention.
+	Attention []Attention `json:"attention,omitempty"`
+	Ignored   []Ignored   `json:"ignored,omitempty"` // pods with fields that have no effect on this node; bounded in number
 	// Evictable lists the pods, as namespace/name, that the control plane evicts if the link is down for long.
 	Evictable []string `json:"evictable,omitempty"`
 	Sources   []Source `json:"sources"`
@@ -113,6 +123,7 @@ type Event struct {
 
 // Details are facts about a pod that its API object does not contain.
 type Details struct {
+	Origin   string   `json:"origin,omitempty"`   // the file, URL, command or API server that the pod comes from
 	Problems []string `json:"problems,omitempty"` // objects and tokens that are missing or outdated
 	// Hooks are the last postStart hooks that failed. A hook's output may contain secrets, so it is
 	// shown only at the local socket and never in an event.
@@ -169,13 +180,17 @@ type PodCounts struct {
 	Stuck     int `json:"stuck,omitempty"` // pods that have not ended and cannot proceed without help
 }
 
-// Trouble is a pod that needs a person's attention: it failed, cannot start, or does not terminate.
+// Trouble is a pod or container that needs a person's attention: it failed, cannot start, does not terminate, or its host
+// port is in use by a program of the host.
 type Trouble struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Container string `json:"container,omitempty"`
 	Reason    string `json:"reason"`
 	Message   string `json:"message,omitempty"`
+	ExitCode  *int32 `json:"exitCode,omitempty"` // of the container's last end
+	LastLine  string `json:"lastLine,omitempty"` // of the container's log, shortened
+	Command   string `json:"command,omitempty"`  // shows more
 }
 
 // Ignored lists the fields of a pod that this node accepts, but that have no effect here.
@@ -310,6 +325,10 @@ type Image struct {
 	Digests []string `json:"digests,omitempty"`
 	Size    uint64   `json:"size"`
 	Pinned  bool     `json:"pinned,omitempty"`
+
+	// These fields are only set on request (?details).
+	Added time.Time `json:"added,omitzero"`  // when this node stored the image under its oldest name; zero if unknown
+	Users []string  `json:"users,omitempty"` // the pods that need the image, as namespace/name, and other users
 }
 
 // Pruned is the result of removing unneeded images.

@@ -34,6 +34,7 @@ type Configuration struct {
 	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
+	Files      []string             `json:"files"`             // the node's own files that were read, in order
 }
 
 // A ConfigurationRef names a configuration.

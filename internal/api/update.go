@@ -1,8 +1,8 @@
 package api
 
-// PathUpdate is the endpoint that receives another version of islet (POST ?from=FILE|URL, ?older,
-// ?dryRun). The response consists of Progress lines. The last line is sent when the version has
-// been fetched and tested, before its trial.
+// PathUpdate is the endpoint that receives another version of islet (POST ?from=FILE|URL, ?older, ?dryRun; ?back instead of from: the
+// program that the last update replaced). The response consists of Progress lines. The last line is sent when the version has been
+// fetched and tested, before its trial.
 const PathUpdate = "/islet/v1/update"
 
 // Update is a version that was fetched and tested.
@@ -15,5 +15,6 @@ type Update struct {
 type UpdateOptions struct {
 	Older       bool // also accept a version that is not newer
 	Dry         bool // only fetch and test it
+	Back        bool // return to the program that the last update replaced
 	DespitePods bool // ignore pods, and pressures that they cause, in its trial
 }

@@ -129,16 +129,29 @@ func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil)
 // command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the --config file, except for
 // fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the --edge-config file in the same way. Drop-in files
 // and flags override both.
+//
+// Without --config and --edge-config, the files in DefaultDir are used where they exist.
 func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {
+	return load(args, readSent, DefaultDir, nil)
+}
+
+// load does the same as LoadWith. The default files are in the directory defaults; "" means that there are none. The map
+// contents contains files that are not read from the disk, by their absolute paths.
+func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
+	*Config, []Notice, error,
+) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
-	if err := newFlagSet(&first).parse(args); err != nil {
+	given := newFlagSet(&first)
+	if err := given.parse(args); err != nil {
 		return nil, nil, err
 	}
+	given.useDefaultFiles(defaults, &first.Flags)
 	received, err := loadSent(&first.Flags, readSent)
 	if err != nil {
 		return nil, nil, err
 	}
 	own := newOwnFiles(&first.Flags)
+	own.given = contents
 	kube, docs, err := loadKubelet(own, first.Flags.Config, first.Flags.ConfigDir, received)
 	if err != nil {
 		return nil, nil, err
@@ -153,6 +166,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	if err := fs.parse(args); err != nil {
 		return nil, nil, err
 	}
+	fs.useDefaultFiles(defaults, &s.Flags)
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	idle := unusedNotices(&s)
 	c, errs := deriveConfig(&s)

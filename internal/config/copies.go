@@ -24,10 +24,11 @@ const (
 // readonly.IsDiskFault), it uses the copy of the file from the last start, so that a damaged file does not prevent the
 // start. The copies are in the state directory.
 type ownFiles struct {
-	copies      string       // path of the copies
-	atLastStart []copiedFile // the files of the last start
-	current     []copiedFile // the files that this Load has read, in order
-	faults      []string     // messages about unreadable files; each names the replacement that is used
+	copies      string            // path of the copies
+	atLastStart []copiedFile      // the files of the last start
+	current     []copiedFile      // the files that this Load has read, in order
+	given       map[string][]byte // files that are not read from the disk
+	faults      []string          // messages about unreadable files; each names the replacement that is used
 }
 
 type copiedFile struct {
@@ -51,6 +52,9 @@ func newOwnFiles(flags *options) *ownFiles {
 
 // read returns the content of a file, or its copy if the disk fails.
 func (o *ownFiles) read(name string) ([]byte, error) {
+	if data, ok := o.given[name]; ok {
+		return data, nil
+	}
 	data, err := os.ReadFile(name)
 	if readonly.IsDiskFault(err) {
 		for _, c := range o.atLastStart {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // A FileError is a mistake in a configuration file, with its position.
@@ -89,7 +92,8 @@ func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, e
 	for _, s := range strict {
 		var at kjson.FieldError
 		if errors.As(s, &at) {
-			errs = append(errs, fail(lineOf(data, at.FieldPath()), at.FieldPath(), "unknown field"))
+			errs = append(errs, fail(lineOf(data, at.FieldPath()), at.FieldPath(), "unknown field%s",
+				spelling.SuggestField(reflect.TypeOf(v).Elem(), at.FieldPath())))
 			continue
 		}
 		errs = append(errs, fail(0, "", "%v", s))

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // KubernetesVersion is the version of the kubelet that islet replaces.
@@ -169,7 +171,7 @@ func (fs flagSet) suggestFlag(name string) string {
 	}
 	best, at := "", 1+len(name)/3
 	for _, row := range flagTable() {
-		if d := editDistance(name, row.name); d <= at && (best == "" || d < at) {
+		if d := spelling.Distance(name, row.name); d <= at && (best == "" || d < at) {
 			best, at = row.name, d
 		}
 	}
@@ -177,28 +179,6 @@ func (fs flagSet) suggestFlag(name string) string {
 		return "; see islet --help-flags"
 	}
 	return fmt.Sprintf("; did you mean --%s?", best)
-}
-
-// editDistance returns the edit distance of two strings: the number of letters to insert, remove or
-// replace.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // versionValue is the value of the flag --version.

@@ -7,7 +7,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 islet=$top/bin/islet
 state=${ISLET_DEMO_STATE:-/var/lib/islet-demo}
 run=${ISLET_DEMO_RUN:-/run/islet-demo}
-export ISLET_SOCKET=$run/islet.sock
+export ISLET_SOCKET="$run/islet.sock"
 
 fail() { echo "islet demo: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "must be root: sudo make run"
@@ -29,8 +29,18 @@ gone_within() {
 	done
 }
 
+# lock makes one make run or make stop work at a time, also of several checkouts.
+lock() {
+	[ -z "${ISLET_DEMO_LOCKED:-}" ] || return 0
+	mkdir -p "$(dirname "$run")"
+	exec 8>"$run.lock"
+	flock -n 8 || { echo "islet demo: another make run or make stop is at work: waiting for it"; flock 8; }
+}
+
+idle() { ! running || fail "already runs (make stop ends it)"; }
+
 start() {
-	running && fail "already runs (make stop ends it)"
+	idle
 	mkdir -p "$state/manifests" "$state/state/images" "$state/cni" "$run"
 	cp "$top/.cache/demo/islet-demo.tar" "$state/state/images/.islet-demo.tar"
 	mv "$state/state/images/.islet-demo.tar" "$state/state/images/islet-demo.tar"
@@ -50,7 +60,7 @@ start() {
 	END
 	[ ! -x "$top/.cache/oci/crun" ] || echo "ociRuntime: $top/.cache/oci/crun" >>"$state/edge.yaml"
 	setsid "$islet" --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" \
-		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null &
+		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null 8>&- &
 	echo $! >"$state/agent.pid"
 	for f in "$top"/packaging/demo/manifests/*.yaml; do
 		cp "$f" "$state/manifests/.new" && mv "$state/manifests/.new" "$state/manifests/$(basename "$f")"
@@ -60,8 +70,9 @@ start() {
 	# A pod runs a moment before its program listens: the page is served once it says so.
 	until "$islet" pods 2>/dev/null | grep -c ' Running ' | grep -qx 2 && "$islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
 		tries=$((tries + 1))
-		[ $tries -lt 300 ] && running || { tail -20 "$state/agent.log" >&2; fail "the pods do not run; see $state/agent.log and $islet doctor"; }
-		sleep 0.1
+		if [ $tries -lt 300 ] && running; then sleep 0.1; continue; fi
+		tail -20 "$state/agent.log" >&2
+		fail "the pods do not run; see $state/agent.log and $islet doctor"
 	done
 	"$islet" pods -o wide
 	cat <<-END
@@ -82,6 +93,10 @@ start() {
 
 stop() {
 	[ -d "$state" ] || { echo "nothing to stop"; return; }
+	[ -x "$islet" ] || fail "$islet is missing, which removes what the node has left: make build, then sudo make stop"
+	config=--config= edge=--edge-config= # a start that was interrupted has not written them
+	[ ! -e "$state/kubelet.yaml" ] || config=--config=$state/kubelet.yaml
+	[ ! -e "$state/edge.yaml" ] || edge=--edge-config=$state/edge.yaml
 	if running; then
 		# Ending the agent does not end its pods, so take their manifests first. An
 		# agent that hangs is not waited for: the clean-up ends its pods.
@@ -98,14 +113,15 @@ stop() {
 		}
 	fi
 	# What is left has no process any more: mounts, cgroups, the bridge, the table, the shims.
-	timeout 120 "$islet" cleanup --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" --edge-config="$state/edge.yaml" ||
+	timeout 120 "$islet" cleanup --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" "$config" "$edge" 8>&- ||
 		fail "not everything could be removed; $state and $run are still there. Try again: sudo make stop"
-	rm -rf --one-file-system "$state" "$run"
+	rm -rf --one-file-system "$state" "$run" # the lock stays: another may wait for it
 	echo "stopped, and removed $state and $run"
 }
 
 case "${1:-}" in
-start) start ;;
-stop) stop ;;
+start) lock; start ;;
+stop) lock; stop ;;
+idle) idle ;;
 *) fail "say start or stop" ;;
 esac

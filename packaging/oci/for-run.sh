@@ -6,11 +6,13 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
-rm -f "$1/crun"
 if oci=$("$here/build.sh" "$2" cached 2>/dev/null) || oci=$("$here/build.sh" "$2" run); then
-	ln -s "$oci" "$1/crun"
+	# In one step: the node of another run may be starting a container through it.
+	ln -s "$oci" "$1/.crun.$$"
+	mv -fT "$1/.crun.$$" "$1/crun"
 	exit
 fi
+rm -f "$1/crun"
 for name in crun runc; do
 	if host=$(command -v $name); then
 		echo "islet demo: the OCI runtime that islet ships could not be built here (see above), so $host is used: it may be slower, and bin/islet doctor says what is known of it" >&2

@@ -63,6 +63,8 @@ type Config struct {
 	ShimPods int
 	// OCIRuntime is a path or a name. The default is crun if it works on this host, and runc otherwise.
 	OCIRuntime string
+	// RemoveOnly means that containers are only removed. No OCI runtime is necessary for that.
+	RemoveOnly bool
 	// Handlers are the runtime handlers that sandboxes may request, by name.
 	Handlers      map[string]Handler
 	SystemdCgroup bool
@@ -174,7 +176,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if r.host, err = inspectHost(r.log); err != nil {
 		return nil, err
 	}
-	if r.oci, err = r.chooseOCI(ctx); err != nil {
+	if r.oci, err = r.selectOCI(ctx); err != nil {
 		return nil, err
 	}
 	if r.hidden, err = r.hideMounts(); err != nil {

@@ -110,6 +110,9 @@ func (r *Runtime) releaseContainer(ctx context.Context, c *container) error {
 	if s != nil {
 		if client := r.connectedRunner(s); client != nil {
 			err := client.Delete(ctx, c.rec.ID)
+			if err != nil && s.lacksProgram() {
+				err = r.deleteWithoutProgram(ctx, s, c.rec.ID, client.Delete)
+			}
 			if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 				return err
 			}

@@ -113,6 +113,9 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 		if err == nil {
 			err = client.DeleteEnded(ctx, s.rec.ID)
 		}
+		if err != nil && s.lacksProgram() {
+			err = r.deleteWithoutProgram(ctx, s, s.rec.ID, client.DeleteEnded)
+		}
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 			return fmt.Errorf("kill the pod's init process: %w", err)
 		}

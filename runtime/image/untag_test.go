@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,6 +26,11 @@ func TestUntag(t *testing.T) {
 			t.Fatal(err)
 		}
 		return st.Image != nil
+	}
+	if st, err := s.ImageStatus(t.Context(), &api.ImageStatusRequest{Image: &api.ImageSpec{Image: "demo:1"}}); err != nil {
+		t.Fatal(err)
+	} else if added, err := s.ImagesAdded(t.Context()); err != nil || len(added) != 1 || time.Since(added[st.Image.Id]) > time.Hour {
+		t.Errorf("added: %v, %v", added, err)
 	}
 	for _, step := range []struct {
 		name     string

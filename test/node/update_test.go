@@ -80,6 +80,7 @@ func (u *updates) as(version string) {
 	}
 	unharmed(u.T, u.m, u.ids)
 	left, err := filepath.Glob(filepath.Dir(u.m.Binary()) + "/*")
+	left = slices.DeleteFunc(left, func(path string) bool { return strings.HasSuffix(path, ".previous") }) // kept for islet update --back
 	if err != nil || len(left) != 1 {
 		u.Errorf("the program's directory contains %v, %v", left, err)
 	}
@@ -107,6 +108,15 @@ func TestUpdate(t *testing.T) {
 	u.m.Kill()
 	u.m.StartAgent()
 	u.as("9.1.0")
+	for _, back := range []string{was, "9.1.0"} { // the archive is not needed
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if out := u.m.Islet("update", "--back"); !strings.Contains(out, "version "+back+" is installed and runs") {
+			t.Error(out)
+		}
+		u.as(back)
+	}
 	if out, code := u.m.Try("update", u.m.Disk+"/none"); code != 1 || !strings.Contains(out, "no such file") {
 		t.Errorf("code %d, %s", code, out)
 	}

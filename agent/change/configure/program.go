@@ -25,7 +25,7 @@ const (
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
 	good := k.activeConfiguration()
-	p.Left = k.leftVersion(p.Version)
+	p.Left, p.Replaces = k.leftVersion(p.Version), k.c.Version
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
 	c.DespitePods = despitePods
@@ -103,6 +103,7 @@ func (k *Keeper) installProgram(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
 	}
+	k.keepReplaced(c.Program)
 	if err := os.Rename(c.Program.Path, c.Program.Installed); err != nil {
 		return fmt.Errorf("install the program: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // This helper returns a program with an existing staged file and an existing installed file.
@@ -61,6 +62,9 @@ func TestProgram(t *testing.T) {
 			role.Deadline != programDeadline {
 			t.Errorf("%+v", role)
 		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(p.Installed), release.KeptFile("0.0.9")), []byte("older"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
 			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
@@ -70,6 +74,12 @@ func TestProgram(t *testing.T) {
 		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
 			t.Errorf("%q, %v", b, err)
+		}
+		if kept, err := os.ReadFile(filepath.Join(filepath.Dir(p.Installed), release.KeptFile("0.1.0"))); err != nil || string(kept) != "old" {
+			t.Errorf("the replaced program is not kept: %q, %v", kept, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(p.Installed), release.KeptFile("*"))); err != nil || len(left) != 1 {
+			t.Errorf("kept programs: %v, %v", left, err)
 		}
 		if !child.Show().Trying {
 			t.Error("an agent that is ending accepts another trial")

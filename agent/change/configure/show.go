@@ -22,7 +22,7 @@ func (k *Keeper) Show() api.Configuration {
 		Active: configurationRef(k.activeConfiguration()), Good: configurationRef(r.Good), Before: configurationRef(r.Before),
 		Attempts: r.Attempts,
 		Follows:  k.followedSource.Source, FollowProblem: k.followedSource.Problem, Waiting: k.waitCondition, Problem: k.unusedReason(),
-		Overridden: k.followedSource.Source != "" && k.isOverridden(),
+		Overridden: k.followedSource.Source != "" && k.isOverridden(), Files: k.c.Files(),
 	}
 	if r.Assigned != nil {
 		out.Assigned = new(configurationRef(r.Assigned))

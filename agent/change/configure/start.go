@@ -18,6 +18,8 @@ type Start struct {
 	Role  guard.Role
 	Began time.Time // when Begin was called
 
+	RemoveOnly bool // the process only removes pods: see BeginCleanup
+
 	args              []string
 	record            trial.Record
 	recordError       error                // why the record cannot be used
@@ -29,6 +31,13 @@ type Start struct {
 // Begin returns a Start for an agent with the command-line arguments args. It does no I/O.
 func Begin(role guard.Role, args []string) *Start {
 	return &Start{Role: role, Began: time.Now(), args: args}
+}
+
+// BeginCleanup returns a Start for a process that removes the pods of an agent that is not running.
+func BeginCleanup(args []string) *Start {
+	s := Begin(guard.Role{}, args)
+	s.RemoveOnly = true
+	return s
 }
 
 // Load loads the configuration like config.Load, but prefers a configuration that was sent to the node: the one on

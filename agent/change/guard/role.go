@@ -72,6 +72,10 @@ func TakeRole() Role {
 	return r
 }
 
+// IsService reports whether a service manager that waits for a notification, or a guard, has started this process. It must
+// be called before TakeRole.
+func IsService() bool { return os.Getenv(notifyVariable) != "" || os.Getenv(roleVariable) != "" }
+
 // ReportWait reports to the guard the condition for which the trial waits. The condition becomes the reason of the
 // failure if no other reason is reported. If outage is true, the configuration or program on trial may not be the
 // cause.

@@ -74,6 +74,8 @@ type Program struct {
 	// Left is the newest version from which this program is a downgrade. It is empty if this version is newer than
 	// the running one.
 	Left string `json:"left,omitempty"`
+	// Replaces is the version of the installed program, which is kept when this program is installed.
+	Replaces string `json:"replaces,omitempty"`
 }
 
 // programID is the prefix of the IDs of programs. No other ID has it.

@@ -44,7 +44,7 @@ type Updater struct {
 func New(c Config) *Updater { return &Updater{c: c} }
 
 // Update stages a program and offers it for a trial: see Stage. With o.Dry it only stages the program. This also
-// works while another trial is in progress.
+// works while another trial is in progress. With o.Back it stages the kept program, and ignores from.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, o, true, tell)
@@ -65,7 +65,14 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	if anew {
 		refused = nil
 	}
-	s, err := u.c.Stage(ctx, from, o.Older, refused, tell)
+	var s *StagedProgram
+	var err error
+	if o.Back {
+		from, _ = FindPrevious(u.c.Program)
+		s, err = u.c.StagePrevious(ctx, tell)
+	} else {
+		s, err = u.c.Stage(ctx, from, o.Older, refused, tell)
+	}
 	if err != nil {
 		return none, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/event"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -26,33 +27,47 @@ type Config struct {
 	Desired       *desired.Desired
 	Objects       *local.Objects
 	OnFirstReport func(context.Context) // called when a source reports its pods for the first time since the agent started
+	Events        event.Sink            // gets the problems of manifests; may be nil
 	Log           *slog.Logger
 }
 
 // Sources contains the sources of desired pods of this node.
-type Sources struct{ c Config }
+type Sources struct {
+	c        Config
+	announce *announcer
+}
 
 // New returns Sources. It starts no source.
-func New(c Config) *Sources { return &Sources{c} }
+func New(c Config) *Sources {
+	return &Sources{c, &announcer{events: c.Events, known: map[string]map[desired.Problem]bool{}}}
+}
 
 // A Sink passes pods to Desired. It also calls OnFirstReport when a source reports its pods for the first time.
 type Sink struct {
 	*desired.Desired
 	objects       *local.Objects
 	onFirstReport func(context.Context)
+	announcer     *announcer
 }
 
 // Sink returns the sink for the pods of all sources.
-func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.OnFirstReport} }
+func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.OnFirstReport, s.announce} }
 
 // Set replaces the pods of a source.
 func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
 	before := s.HasReported(name)
 	err := s.Desired.Set(ctx, name, claims, problems)
+	s.announcer.announce(name, problems)
 	if !before && err == nil {
 		s.onFirstReport(ctx)
 	}
 	return err
+}
+
+// ReportFailure records why a source cannot read its pods.
+func (s Sink) ReportFailure(name string, problems []desired.Problem) {
+	s.Desired.ReportFailure(name, problems)
+	s.announcer.announce(name, problems)
 }
 
 // SetObjects replaces the objects of a source that are not pods. If an origin has a problem, its objects are kept.

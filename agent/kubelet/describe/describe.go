@@ -80,7 +80,7 @@ func New(c Config) *Describer { return &Describer{c} }
 // Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.addHookReasons(s.Troubles)
-	s.Sources = a.describeSources()
+	s.Sources, s.Files = a.describeSources(), a.c.Files()
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.RecentNode())
 	s.Addresses = a.c.Addresses()

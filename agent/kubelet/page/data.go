@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -164,22 +163,11 @@ func podOf(p *v1.Pod) pod {
 	return out
 }
 
-// listProblems lists problems, the most severe first.
+// listProblems returns the conditions that islet status shows, as text. The number of elements is limited.
 func listProblems(st *api.Status) []string {
 	out := []string{}
-	for _, why := range st.NotReady {
-		out = append(out, "The node is not ready: "+why)
-	}
-	if c := st.Cluster; c != nil && c.Link != "Up" {
-		out = append(out,
-			strings.TrimSuffix(fmt.Sprintf("The link to the control plane is %s: %s", strings.ToLower(c.Link), c.Message), ": "))
-	}
-	if h := st.Held; h != nil {
-		out = append(out, fmt.Sprintf("%d pods keep running although the control plane does not have them: %s", h.Pods, h.Why))
-	}
-	out = append(out, st.Problems...)
-	for _, t := range st.Troubles {
-		out = append(out, strings.TrimSuffix(fmt.Sprintf("Pod %s/%s: %s: %s", t.Namespace, t.Name, t.Reason, t.Message), ": "))
+	for _, a := range api.FindAttention(st) {
+		out = append(out, a.String())
 	}
 	if n := len(out); n > maxAttention {
 		out = append(out[:maxAttention], fmt.Sprintf("and %d more: see islet status", n-maxAttention))

@@ -52,6 +52,8 @@ func node() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: "0.1.0", Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 4},
 		Disks: []api.Disk{{Path: "/", Total: 28 << 30, Free: 19 << 30}}, Problems: []string{"the clock is not set: " + hostile},
+		Runtime: api.Runtime{Ready: true}, Network: api.Network{Ready: true},
+		Sources:  []api.Source{{Name: "file", Problems: []api.Problem{{Origin: "/etc/islet/manifests/x.yaml", Field: "spec.containers[0].image", Message: "Required value"}}}},
 		Troubles: []api.Trouble{{Namespace: "default", Name: "sensor-reader", Reason: "CrashLoopBackOff", Message: "exit code 1"}}}))
 	m.HandleFunc("GET /pods", say(pods))
 	m.HandleFunc("GET "+api.PathStats, say(sum))
@@ -140,7 +142,8 @@ func TestData(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Pods) != 5 || len(d.Attention) != 2 || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" ||
+	refused := "/etc/islet/manifests/x.yaml: spec.containers[0].image: Required value"
+	if len(d.Pods) != 5 || len(d.Attention) != 3 || d.Attention[1] != refused || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" ||
 		d.Pods[4].State != "CrashLoopBackOff" || d.Pods[4].Restarts != 12 || d.Pods[0].Name != hostile || d.Memory != 648<<20 {
 		t.Errorf("%+v", d)
 	}

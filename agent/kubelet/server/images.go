@@ -31,6 +31,11 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	for _, i := range list.Images {
 		images = append(images, api.Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Pinned: i.Pinned})
 	}
+	if r.URL.Query().Has("details") {
+		if err := s.addImageDetails(r.Context(), images); err != nil {
+			return nil, err
+		}
+	}
 	// slices.SortFunc would add 20 KB to the binary for each type of element.
 	sort.Slice(images, func(i, j int) bool {
 		return cmp.Or(slices.Compare(images[i].Tags, images[j].Tags), cmp.Compare(images[i].ID, images[j].ID)) < 0

@@ -84,10 +84,12 @@ func (s *Server) routeIslet(m mux) {
 		m.HandleFunc("DELETE "+api.PathShutdown, jsonHandler(s.cancelShutdown))
 	}
 	m.HandleFunc("GET "+api.PathDetails+"/{uid}", jsonHandler(s.getDetails))
+	m.HandleFunc("GET "+api.PathOrigins, jsonHandler(s.origins))
 	m.HandleFunc("GET "+api.PathPods, s.watchPods)
 	m.HandleFunc("POST "+api.PathPods, jsonHandler(s.applyManifest))
 	m.HandleFunc("DELETE "+api.PathPods+"/{namespace}/{name}", jsonHandler(s.deletePod))
 	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/restart", s.restartPod)
+	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/debug", jsonHandler(s.debugPod))
 	m.HandleFunc("DELETE "+api.PathPods, jsonHandler(s.deleteManifest))
 	if s.Objects != nil {
 		m.HandleFunc("GET "+api.PathObjects, jsonHandler(s.listObjects))
@@ -104,6 +106,9 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathDevices, jsonHandler(s.listDevices))
 	m.HandleFunc("GET "+api.PathBoard, jsonHandler(func(*http.Request) (api.Board, error) { return s.Usage.Board(), nil }))
 	m.HandleFunc("GET "+api.PathIO, jsonHandler(func(r *http.Request) ([]api.DiskIO, error) { return s.Usage.IO(r.Context()) }))
+	m.HandleFunc("GET "+api.PathFiles+"/{namespace}/{pod}/{container}", s.readFiles)
+	m.HandleFunc("POST "+api.PathFiles+"/{namespace}/{pod}/{container}", s.writeFiles)
+	m.HandleFunc("GET "+api.PathProcesses+"/{namespace}/{pod}", jsonHandler(s.processes))
 	s.routeConfiguration(m)
 	s.routeUpdate(m)
 	m.HandleFunc("GET "+api.PathSettings, jsonHandler(s.getSettings))

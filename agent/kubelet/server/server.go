@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/door"
@@ -36,6 +37,8 @@ type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
 	// Delete ends a pod with a grace period in seconds. If grace is nil, the pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
+	// AddEphemeral adds an ephemeral container to a pod of any source but the API server. The function add returns a copy of the pod.
+	AddEphemeral(ctx context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) error
 }
 
 // Usage measures the node and its pods.
@@ -49,6 +52,8 @@ type Usage interface {
 	Board() api.Board
 	// IO returns the bytes that pods and containers have read from and written to disks.
 	IO(ctx context.Context) ([]api.DiskIO, error)
+	// PodProcesses returns the processes of a pod's running containers.
+	PodProcesses(ctx context.Context, uid string) (api.Processes, error)
 }
 
 // Garbage finds and removes unused images. *garbage.Garbage implements it.
@@ -58,6 +63,8 @@ type Garbage interface {
 	// ImageUser describes a user of the image with the given ID, such as a pod. The description is empty if
 	// the image is unused.
 	ImageUser(ctx context.Context, id string) (string, error)
+	// ImageUsers returns the users of each image by its ID, sorted: pods as namespace/name, and others as a description.
+	ImageUsers(ctx context.Context) (map[string][]string, error)
 }
 
 // Objects are the ConfigMaps, Secrets and claims of the node's manifests.
@@ -90,6 +97,8 @@ type Config struct {
 
 	// IgnoredFields returns the fields of a pod that have no effect on this node, and a sentence about each of them.
 	IgnoredFields func(*v1.Pod) (fields, sentences []string)
+	// PortConflicts returns one sentence for each host port of the pods at which a program of the host listens.
+	PortConflicts func(pods []*v1.Pod) map[types.UID][]string
 
 	Pods    Pods
 	Local   Local
@@ -111,6 +120,8 @@ type Config struct {
 	Details func(types.UID) api.Details
 	// Events returns the stored events of the node and all pods.
 	Events func() []api.Event
+	// ContainerRoot opens the root directory of a running container. If it is nil, containerfiles.Open is used.
+	ContainerRoot func(ctx context.Context, id string) (*containerfiles.Root, error)
 	// Restart restarts a container.
 	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Accept ends the pods on hold.

@@ -18,15 +18,17 @@ func (s *Server) getStatus(r *http.Request) (*api.Status, error) {
 	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
 		Pods: countPods(pods), Disks: fileSystems(s.Disks)}
-	st.Pods.Stuck, st.Troubles = findTroubles(pods, st.Now)
+	st.Pods.Stuck, st.Troubles = findTroubles(pods, s.portConflicts(pods), st.Now)
 	s.addRuntime(r, st)
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
+	s.addEvidence(r.Context(), pods, st)
 	st.Ignored = s.podsWithIgnored(pods)
 	if st.Cluster != nil {
 		st.Evictable = evictablePods(pods)
 	}
+	st.Attention = api.FindAttention(st)
 	return st, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -20,60 +21,129 @@ const (
 	stuckEnding  = time.Minute // in addition to its grace period
 )
 
-// maxTroubles is the maximum number of troubled pods in a status.
+// maxTroubles is the maximum number of troubles in a status.
 const maxTroubles = 50
 
 // findTroubles returns the number of stuck pods, and a list of the pods that need attention. These are failed pods,
 // and stuck pods that cannot start or do not end.
-func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
+func findTroubles(pods []*v1.Pod, ports map[types.UID][]string, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
-		t, bad := troubleOf(p, now)
-		if !bad {
-			continue
-		}
-		if p.Status.Phase != v1.PodFailed {
+		found := troublesOf(p, now)
+		if len(found) > 0 && p.Status.Phase != v1.PodFailed {
 			stuck++
 		}
-		list = append(list, t)
+		if !isEnding(p) {
+			for _, text := range ports[p.UID] {
+				found = append(found, api.Trouble{Reason: hostPortConflict, Message: text, Command: "islet doctor"})
+			}
+		}
+		for _, t := range found {
+			t.Namespace, t.Name = p.Namespace, p.Name
+			if t.Command == "" {
+				t.Command = "islet describe " + podArgument(p)
+			}
+			list = append(list, t)
+		}
 	}
 	// slices.SortFunc would add 20 KB to the binary for each type of element.
-	sort.Slice(list, func(i, j int) bool {
+	sort.SliceStable(list, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
-	return stuck, list[:min(len(list), maxTroubles)]
+	return stuck, list
 }
 
-func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {
-	t = api.Trouble{Namespace: p.Namespace, Name: p.Name}
+// hostPortConflict is the reason of a trouble with a host port. It is also the reason of the event at the start of the pod.
+const hostPortConflict = "HostPortConflict"
+
+func troublesOf(p *v1.Pod, now time.Time) (list []api.Trouble) {
 	switch phase := p.Status.Phase; {
 	case phase == v1.PodSucceeded:
-		return t, false
+		return nil
 	case p.DeletionTimestamp != nil:
 		since := p.DeletionTimestamp.Time
 		var grace time.Duration
 		if s := p.DeletionGracePeriodSeconds; s != nil {
 			grace = time.Duration(*s) * time.Second
 		}
-		t.Reason, t.Message = "Terminating", fmt.Sprintf("for %s", now.Sub(since).Round(time.Second))
-		return t, !since.IsZero() && now.Sub(since) > grace+stuckEnding
+		if !since.IsZero() && now.Sub(since) > grace+stuckEnding {
+			list = append(list, api.Trouble{Reason: "Terminating", Message: fmt.Sprintf("for %s", now.Sub(since).Round(time.Second))})
+		}
+		return list
 	case phase == v1.PodFailed:
-		t.Reason, t.Message = cmp.Or(p.Status.Reason, "Failed"), p.Status.Message
-		if t.Message == "" {
-			t.Message = exitText(p)
-		}
-		return t, true
+		return []api.Trouble{failureOf(p)}
 	}
+	waits := ""
 	for st := range podspec.Statuses(&p.Status) {
-		if w := st.State.Waiting; w != nil && cannotStart(w.Reason) {
-			t.Container, t.Reason, t.Message = st.Name, w.Reason, w.Message
-			return t, true
+		w := st.State.Waiting
+		switch {
+		case w == nil:
+		case cannotStart(w.Reason):
+			list = append(list, waitingTrouble(p, st))
+		case waits == "" && w.Message != "":
+			waits = fmt.Sprintf("; container %s: %s: %s", st.Name, w.Reason, w.Message)
 		}
 	}
-	if started := p.Status.StartTime; p.Status.Phase != v1.PodRunning && started != nil && now.Sub(started.Time) > stuckPending {
-		t.Reason, t.Message = "Pending", fmt.Sprintf("for %s", now.Sub(started.Time).Round(time.Second))
-		return t, true
+	if started := p.Status.StartTime; len(list) == 0 && p.Status.Phase != v1.PodRunning && started != nil &&
+		now.Sub(started.Time) > stuckPending {
+		long := now.Sub(started.Time).Round(time.Second)
+		list = append(list, api.Trouble{Reason: "Pending", Message: fmt.Sprintf("for %s", long) + waits})
 	}
-	return t, false
+	return list
+}
+
+// waitingTrouble returns the trouble of a container that cannot start. For a container that has run, it has the exit code and the
+// command that shows the log.
+func waitingTrouble(p *v1.Pod, st *v1.ContainerStatus) api.Trouble {
+	t := api.Trouble{Container: st.Name, Reason: st.State.Waiting.Reason, Message: st.State.Waiting.Message}
+	if last := st.LastTerminationState.Terminated; last != nil {
+		t.ExitCode, t.Command = &last.ExitCode, logCommand(p, st.Name)
+		if st.State.Waiting.Reason == "CrashLoopBackOff" {
+			t.Message = fmt.Sprintf("exit code %d (%s), %s, the next start is delayed", last.ExitCode,
+				cmp.Or(last.Reason, "Error"), restartsText(st.RestartCount))
+		}
+	}
+	return t
+}
+
+func restartsText(n int32) string {
+	if n == 1 {
+		return "1 restart"
+	}
+	return fmt.Sprintf("%d restarts", n)
+}
+
+// failureOf returns the trouble of a failed pod. It is about the first container with an exit code other than 0, unless the status of
+// the pod has a message.
+func failureOf(p *v1.Pod) api.Trouble {
+	t := api.Trouble{Reason: cmp.Or(p.Status.Reason, "Failed"), Message: p.Status.Message}
+	for st := range podspec.Statuses(&p.Status) {
+		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {
+			if t.Message == "" {
+				t.Message = fmt.Sprintf("container %s ended with exit code %d (%s)", st.Name, e.ExitCode, cmp.Or(e.Reason, "Error"))
+			}
+			if e.ContainerID != "" {
+				t.ExitCode, t.Command = &e.ExitCode, logCommand(p, st.Name)
+			}
+			break
+		}
+	}
+	return t
+}
+
+// podArgument returns a pod's name for the commands of islet.
+func podArgument(p *v1.Pod) string {
+	if p.Namespace == v1.NamespaceDefault {
+		return p.Name
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+// logCommand returns the command that shows the log of a container.
+func logCommand(p *v1.Pod, container string) string {
+	if len(p.Spec.Containers)+len(p.Spec.InitContainers)+len(p.Spec.EphemeralContainers) == 1 {
+		return "islet logs " + podArgument(p)
+	}
+	return "islet logs " + podArgument(p) + " " + container
 }
 
 // cannotStart reports whether a waiting container with the given reason counts as stuck.
@@ -82,14 +152,4 @@ func cannotStart(reason string) bool {
 		"InvalidImageName", "ImageInspectError",
 		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError",
 		"RunContainerError", "PostStartHookError"}, reason)
-}
-
-// exitText describes how a container of a failed pod ended. It returns the first container with an exit code other than 0.
-func exitText(p *v1.Pod) string {
-	for st := range podspec.Statuses(&p.Status) {
-		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {
-			return fmt.Sprintf("container %s ended with exit code %d (%s)", st.Name, e.ExitCode, cmp.Or(e.Reason, "Error"))
-		}
-	}
-	return ""
 }

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestTroubles(t *testing.T) {
@@ -35,7 +36,7 @@ func TestTroubles(t *testing.T) {
 		{"does not end", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ago(2 * time.Minute), DeletionGracePeriodSeconds: &grace}}, "Terminating", true},
 		{"ends, and has crashed", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ago(time.Second)}, Status: waiting("CrashLoopBackOff")}, "", false},
 	} {
-		stuck, list := findTroubles([]*v1.Pod{&c.pod}, now)
+		stuck, list := findTroubles([]*v1.Pod{&c.pod}, nil, now)
 		if len(list) != map[bool]int{true: 1}[c.reason != ""] || len(list) == 1 && list[0].Reason != c.reason || (stuck == 1) != c.stuck {
 			t.Errorf("%s: %d stuck, %+v", c.name, stuck, list)
 		}
@@ -44,7 +45,43 @@ func TestTroubles(t *testing.T) {
 	for i := range many {
 		many[i] = &v1.Pod{Status: waiting("CrashLoopBackOff")}
 	}
-	if stuck, list := findTroubles(many, now); stuck != len(many) || len(list) != maxTroubles {
+	if stuck, list := findTroubles(many, nil, now); stuck != len(many) || len(list) != len(many) {
 		t.Errorf("%d of %d stuck, %d named", stuck, len(many), len(list))
+	}
+}
+
+// TestTroubleOfEachContainer checks that every container of a pod that cannot start is a trouble with its exit code and the command that
+// shows more, and that a host port in use is a trouble of a pod that is not stuck.
+func TestTroubleOfEachContainer(t *testing.T) {
+	now := time.Now()
+	waiting := func(name, reason string, last *v1.ContainerStateTerminated) v1.ContainerStatus {
+		return v1.ContainerStatus{Name: name, RestartCount: 4, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: "why"}},
+			LastTerminationState: v1.ContainerState{Terminated: last}}
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "web", UID: "u"}}
+	p.Spec.Containers = []v1.Container{{Name: "app"}, {Name: "side"}, {Name: "well"}}
+	p.Status = v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
+		waiting("app", "CrashLoopBackOff", &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "c"}), waiting("side", "ErrImageNeverPull", nil),
+		{Name: "well", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+	}}
+	q := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "port", UID: "q"}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	stuck, list := findTroubles([]*v1.Pod{p, q}, map[types.UID][]string{"q": {"host port 80/TCP is taken"}}, now)
+	if stuck != 1 || len(list) != 3 {
+		t.Fatalf("%d stuck, %+v", stuck, list)
+	}
+	port, app, side := list[0], list[1], list[2]
+	if port.Name != "port" || port.Reason != "HostPortConflict" || port.Message != "host port 80/TCP is taken" || port.Command == "" {
+		t.Errorf("%+v", port)
+	}
+	if app.Container != "app" || app.ExitCode == nil || *app.ExitCode != 3 || app.Command != "islet logs lab/web app" ||
+		app.Message != "exit code 3 (Error), 4 restarts, the next start is delayed" {
+		t.Errorf("%+v", app)
+	}
+	if side.Container != "side" || side.Reason != "ErrImageNeverPull" || side.ExitCode != nil || side.Command != "islet describe lab/web" {
+		t.Errorf("%+v", side)
+	}
+	p.DeletionTimestamp, q.DeletionTimestamp = &metav1.Time{Time: now}, &metav1.Time{Time: now}
+	if _, list := findTroubles([]*v1.Pod{p, q}, map[types.UID][]string{"q": {"x"}}, now); len(list) != 0 {
+		t.Errorf("pods that end: %+v", list)
 	}
 }

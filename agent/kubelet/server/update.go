@@ -30,7 +30,10 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	out.Flush()
 	defer out.keepAlive()()
 	name := archiveName(q.Get("from"))
-	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")}
+	if q.Has("back") {
+		name = "previous version"
+	}
+	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"), Back: q.Has("back")}
 	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
 		out.sendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})

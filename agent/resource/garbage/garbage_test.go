@@ -330,6 +330,10 @@ func TestNeeds(t *testing.T) {
 	if who, err := g.ImageUser(t.Context(), id(8)); who != "" || err != nil {
 		t.Errorf("needed by %q, %v", who, err)
 	}
+	users, err := g.ImageUsers(t.Context())
+	if err != nil || !slices.Equal(users[id(1)], []string{"ns/later"}) || !slices.Equal(users[id(7)], []string{"container foreign"}) || len(users[id(8)]) > 0 {
+		t.Errorf("users %v, %v", users, err)
+	}
 	// A pod that is added during the removal of images keeps its image.
 	w.onRemove = func() { w.pods = append(w.pods, pod("new", v1.PodPending, "nobody:1")) }
 	out = g.Prune(t.Context(), false)

@@ -20,6 +20,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/agent/resource/garbage"
@@ -44,6 +45,9 @@ type Node struct {
 	Events   func() []api.Event
 	// Devices are the devices that containers can request. OtherDevices are the devices that belong to no resource.
 	Devices, OtherDevices []api.Device
+
+	// Root is the root directory of every container for copies without tar. Empty means that there is none.
+	Root string
 
 	// Time is the state of the clock.
 	Time api.Clock
@@ -73,6 +77,12 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 			if n.Restart != nil {
 				n.Restart(uid, container, id, grace)
 			}
+		},
+		ContainerRoot: func(context.Context, string) (*containerfiles.Root, error) {
+			if n.Root == "" {
+				return nil, containerfiles.ErrNoRoot
+			}
+			return containerfiles.At(n.Root)
 		},
 		Describe: func(_ context.Context, s *api.Status) {
 			if n.Describe != nil {
@@ -208,6 +218,29 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 		}
 	})
 	return nil
+}
+
+// AddEphemeral implements server.Local. The added container runs. With the command "exit", it has ended with the exit code 7.
+func (n *Node) AddEphemeral(_ context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) (err error) {
+	n.changePods(func() {
+		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid })
+		var pod *v1.Pod
+		if pod, err = add(n.pods[i]); err != nil {
+			return
+		}
+		c := pod.Spec.EphemeralContainers[len(pod.Spec.EphemeralContainers)-1]
+		id := pod.Name + "-" + c.Name
+		state := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+		n.Runtime.run(pod, id, c.Name, filepath.Join(n.Dir, id, "0.log"))
+		if slices.Equal(c.Command, []string{"exit"}) {
+			state = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 7, ContainerID: "islet://" + id}}
+			n.Runtime.Exit(id)
+		}
+		pod.Status.EphemeralContainerStatuses = append(pod.Status.EphemeralContainerStatuses,
+			v1.ContainerStatus{Name: c.Name, ContainerID: "islet://" + id, State: state})
+		n.pods = append(slices.Delete(slices.Clone(n.pods), i, i+1), pod)
+	})
+	return err
 }
 
 // ignoredFields returns the fields of a pod that have no effect on a node without storage limits.

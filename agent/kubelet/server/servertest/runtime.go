@@ -167,7 +167,7 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 //	hang             waits for the end of the session
 //	begin            writes "begun" and then waits for the end of the session
 //	sh               answers lines and sends the sizes of the terminal to Size
-//	tar, test        run on the host
+//	tar, test        run on the host; a container with the name bare has neither
 //
 // An attached container behaves like cat, or like give if there is no standard input. A container with the name flood
 // behaves like flood.
@@ -204,13 +204,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		}
 		return ctx.Err()
 	case "tar", "test":
-		cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
-		err := cmd.Run()
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			return cri.ExitError{Code: int32(exit.ExitCode())}
-		}
-		return err
+		return runOnHost(ctx, id, o)
 	case "give":
 		var n, code int
 		fmt.Sscan(o.Command[1], &n)
@@ -235,6 +229,20 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		return errors.New("executable file not found: " + o.Command[0])
 	}
 	return nil
+}
+
+// runOnHost runs a command on the host.
+func runOnHost(ctx context.Context, id string, o cri.ExecOptions) error {
+	if strings.HasSuffix(id, "-bare") {
+		return errors.New("executable file not found: " + o.Command[0])
+	}
+	cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return cri.ExitError{Code: int32(exit.ExitCode())}
+	}
+	return err
 }
 
 // shell answers each line of the standard input, and sends each terminal size to Size. The line "exit" ends it.

@@ -55,13 +55,13 @@ func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.
 // because each new pod is compared with all others.
 type Holder struct {
 	Pod      *v1.Pod
-	ports    []port
+	ports    []podspec.HostPort
 	requests v1.ResourceList
 }
 
 // NewHolder returns the Holder of a pod. The pod must not be changed afterwards.
 func NewHolder(pod *v1.Pod) *Holder {
-	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(withoutClaimed(pod))}
+	h := &Holder{Pod: pod, ports: podspec.HostPorts(&pod.Spec), requests: demand.Requests(withoutClaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
@@ -227,42 +227,12 @@ func checkDuplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	return nil
 }
 
-// A port is a host port, on one or all of the host's addresses.
-type port struct {
-	protocol v1.Protocol
-	number   int32
-	ip       string // empty: all
-}
-
-func (p port) conflictsWith(o port) bool {
-	return p.protocol == o.protocol && p.number == o.number && (p.ip == o.ip || p.ip == "" || o.ip == "")
-}
-
-func hostPorts(pod *v1.Pod) (out []port) {
-	for _, c := range podspec.Containers(&pod.Spec) {
-		for _, p := range c.Ports {
-			if p.HostPort == 0 {
-				continue
-			}
-			h := port{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
-			if h.protocol == "" {
-				h.protocol = v1.ProtocolTCP
-			}
-			if h.ip == "0.0.0.0" || h.ip == "::" {
-				h.ip = ""
-			}
-			out = append(out, h)
-		}
-	}
-	return out
-}
-
 func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
 		for _, taken := range o.ports {
-			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflictsWith) {
-				return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number,
-					taken.protocol,
+			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.Conflicts) {
+				return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.Number,
+					taken.Protocol,
 					o.Pod.Namespace, o.Pod.Name)
 			}
 		}

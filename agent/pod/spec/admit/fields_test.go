@@ -39,7 +39,7 @@ var fieldTypes = []fieldtest.Table{
 		{"serviceAccountName", works, "a projected volume provides its token"},
 		{"serviceAccount", works, "the old name of serviceAccountName"},
 		{"automountServiceAccountToken", actedElsewhere, "the API server adds the volume"},
-		{"nodeName", works, "a pod that names another node is rejected"},
+		{"nodeName", works, "a pod that names another node is rejected, also in a manifest"},
 		{"hostNetwork", works, ""},
 		{"hostPID", works, ""},
 		{"hostIPC", works, ""},

@@ -133,7 +133,7 @@ const Reason = "HostPortConflict"
 
 // A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The
 // pod is started nevertheless, as with a kubelet. A pod with hostNetwork is not checked, because its own
-// program listens at the port and fails if the port is in use.
+// program listens at the port and fails if the port is in use. islet status has the conflicts of running pods too.
 type Hook struct {
 	Host   fs.FS // root directory of the host
 	Events event.Sink
@@ -145,7 +145,7 @@ func (Hook) Name() string { return "hostport" }
 
 // Sandbox implements hook.SandboxHook.
 func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) error {
-	if pod.Spec.HostNetwork || !wantsHostPort(pod) {
+	if !IsChecked(pod) {
 		return nil
 	}
 	sockets, err := ListSockets(h.Host)
@@ -159,7 +159,11 @@ func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) e
 	return nil
 }
 
-func wantsHostPort(pod *v1.Pod) bool {
+// IsChecked reports whether conflicts of a pod are reported: it has host ports and its own network.
+func IsChecked(pod *v1.Pod) bool {
+	if pod.Spec.HostNetwork {
+		return false
+	}
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 }) {
 			return true

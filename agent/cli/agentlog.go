@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+const (
+	maxLogTail = 1 << 20              // bytes of the agent's log in a bundle
+	logFile    = "/var/log/islet.log" // of OpenRC
+	journal    = "journalctl"         // of systemd
+	logLines   = "--lines=5000"       // number of lines that are requested
+)
+
+// readAgentLog returns the end of the agent's log, from systemd's journal or from the file of OpenRC.
+func readAgentLog(ctx context.Context) ([]byte, error) {
+	text, err := readLogFile(logFile)
+	if err == nil {
+		return text, nil
+	}
+	program, missing := exec.LookPath(journal)
+	if missing != nil {
+		return nil, fmt.Errorf("there is neither %s nor %s", logFile, journal)
+	}
+	var out tailBuffer
+	c := exec.CommandContext(ctx, program, "--unit=islet", "--unit=kubelet", logLines, "--no-pager", "--output=short-iso", "--quiet")
+	c.Stdout = &out
+	if err := c.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w", journal, err)
+	}
+	if out.Len() == 0 {
+		return nil, errors.New("the journal has no lines of the units islet and kubelet")
+	}
+	return out.Bytes(), nil
+}
+
+// readLogFile returns the last maxLogTail bytes of a file.
+func readLogFile(path string) ([]byte, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	at := max(0, info.Size()-maxLogTail)
+	buf := make([]byte, info.Size()-at)
+	n, err := f.ReadAt(buf, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// A tailBuffer keeps at least the last maxLogTail bytes that are written to it.
+type tailBuffer struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (b *tailBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p)
+	if cut := b.Len() - 2*maxLogTail; cut > 0 {
+		b.Next(b.Len() - maxLogTail)
+	}
+	return len(p), nil
+}

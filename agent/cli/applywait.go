@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// applyWait contains the flags --wait and --timeout of islet apply, and the pods that it has applied.
+type applyWait struct {
+	wait    bool
+	timeout time.Duration
+	applied []api.Applied
+}
+
+func (a *applyWait) declareWait(flags *pflag.FlagSet) {
+	flags.BoolVar(&a.wait, "wait", false, "wait until the pods are ready or have completed")
+	flags.DurationVar(&a.timeout, "timeout", 5*time.Minute, "with --wait: maximum time to wait; 0 means without limit")
+}
+
+// add adds the pods of one manifest.
+func (a *applyWait) add(done []api.Applied) {
+	for _, d := range done {
+		if shortKind(d.Kind) == "pod" {
+			a.applied = append(a.applied, d)
+		}
+	}
+}
+
+// await waits until each applied pod is ready or has completed. It prints each result.
+func (a *applyWait) await(ctx context.Context, t *tool) error {
+	if !a.wait || len(a.applied) == 0 {
+		return nil
+	}
+	timeout := a.timeout
+	if timeout <= 0 {
+		timeout = maxWait
+	}
+	last := map[types.UID]string{}
+	left, failed := a.applied, []error(nil)
+	err := t.checkPods(ctx, timeout, func(pods []*v1.Pod) (bool, error) {
+		byUID := map[types.UID]*v1.Pod{}
+		for _, p := range pods {
+			byUID[p.UID] = p
+		}
+		var next []api.Applied
+		for _, d := range left {
+			pod := byUID[d.UID]
+			switch state, err := appliedState(pod, last[d.UID] != "", t.Now()); {
+			case err != nil:
+				failed = append(failed, fmt.Errorf("pod %s/%s %w", d.Namespace, d.Name, err))
+			case state != "":
+				fmt.Fprintf(t.out, "pod/%s %s\n", makePrintable(d.Name), state)
+			default:
+				next = append(next, d)
+			}
+			if pod != nil {
+				last[d.UID] = explainStatus(pod, t.Now())
+			}
+		}
+		left = next
+		return len(left) == 0, nil
+	})
+	if !errors.Is(err, errTimeout) {
+		return errors.Join(append(failed, err)...)
+	}
+	for _, d := range left {
+		failed = append(failed, fmt.Errorf("pod %s/%s is not ready after %s: it is %s; see islet describe %[1]s/%[2]s",
+			d.Namespace, d.Name, timeout, firstNonEmpty(last[d.UID], "not known to the agent yet")))
+	}
+	return errors.Join(failed...)
+}
+
+// appliedState returns "ready" or "completed", or "" while the pod is neither. The parameter seen reports whether the pod
+// existed before. The error describes a pod that cannot become ready.
+func appliedState(pod *v1.Pod, seen bool, now time.Time) (string, error) {
+	switch {
+	case pod == nil && seen, pod != nil && pod.DeletionTimestamp != nil:
+		return "", errors.New("was deleted or replaced")
+	case pod == nil:
+		return "", nil
+	case pod.Status.Phase == v1.PodFailed:
+		return "", fmt.Errorf("has failed: it is %s; see islet logs %s/%s", explainStatus(pod, now), pod.Namespace, pod.Name)
+	case pod.Status.Phase == v1.PodSucceeded:
+		return "completed", nil
+	case isReady(pod):
+		return "ready", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/finding"
+)
+
+const (
+	// maxChecked and maxCheckedSize are the maximum number of files of a check, and their maximum size together.
+	maxChecked     = 2000
+	maxCheckedSize = 64 << 20
+)
+
+func setupCheck(t *tool, flags *pflag.FlagSet) runner {
+	var m manifestFlag
+	m.declareFiles(flags)
+	output := flags.StringP("output", "o", "", "json or yaml")
+	strict := flags.Bool("strict", false, "exit with 1 also for warnings")
+	quiet := flags.BoolP("quiet", "q", false, "print no summary")
+	return func(ctx context.Context, args []string) error {
+		m.files = append(m.files, args...)
+		switch {
+		case len(m.files) == 0:
+			return usage("check needs a file, a directory or a URL: islet check FILE")
+		case t.Check == nil:
+			return errors.New("this program cannot check files")
+		}
+		files, err := t.readAll(ctx, m.files)
+		if err != nil {
+			return err
+		}
+		report := t.Check(files, nil)
+		if *output != "" {
+			err = t.printObject(*output, report)
+		} else {
+			t.printFindings(t.out, &report)
+			if !*quiet {
+				fmt.Fprintln(t.out, summarizeReport(&report))
+			}
+		}
+		if err == nil && (report.Errors > 0 || *strict && report.Warnings > 0) {
+			return exitError{ExitFailed, nil}
+		}
+		return err
+	}
+}
+
+// readAll reads files, the manifests of directories, URLs, and standard input for the name -. A file that occurs twice is read once.
+func (t *tool) readAll(ctx context.Context, names []string) (files []finding.File, err error) {
+	size, seen := 0, map[string]bool{}
+	add := func(name string, data []byte) error {
+		if seen[name] {
+			return nil
+		}
+		seen[name] = true
+		size += len(data)
+		if len(files) == maxChecked || size > maxCheckedSize {
+			return fmt.Errorf("too many files: at most %d with %d MiB are checked at once", maxChecked, maxCheckedSize>>20)
+		}
+		files = append(files, finding.File{Name: name, Data: data})
+		return nil
+	}
+	for _, name := range names {
+		if !isURL(name) {
+			m := manifestFlag{files: []string{name}}
+			if err := m.readFiles(t.Stdin, add); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		data, err := t.Fetch(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("fetch %s: %w", withoutPassword(name), withoutURL(err))
+		}
+		if err := add(withoutPassword(name), data); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func isURL(name string) bool {
+	return strings.HasPrefix(name, "https://") || strings.HasPrefix(name, "http://")
+}
+
+func withoutPassword(name string) string {
+	u, err := url.Parse(name)
+	if err != nil {
+		return "URL"
+	}
+	return u.Redacted()
+}
+
+// withoutURL removes the method and the URL from an error of a request.
+func withoutURL(err error) error {
+	var wrong *url.Error
+	if errors.As(err, &wrong) {
+		return wrong.Err
+	}
+	return err
+}
+
+// printFindings prints a line for each finding, in the format of compilers, which editors can read.
+func (t *tool) printFindings(w io.Writer, r *finding.Report) {
+	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
+	for _, f := range r.Findings {
+		at := makePrintable(f.File)
+		if f.Line > 0 {
+			at = fmt.Sprintf("%s:%d", at, f.Line)
+		}
+		text := at + ": " + string(f.Severity)
+		if t.inColour(w) {
+			text = at + ": " + string(colours[f.Severity]) + string(f.Severity) + endColour
+		}
+		for _, part := range []string{f.Object, f.Field, f.Message} {
+			if part != "" {
+				text += ": " + makePrintable(part)
+			}
+		}
+		fmt.Fprintln(w, text)
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(w, "and %d more\n", r.Omitted)
+	}
+}
+
+// summarizeReport returns a line such as "3 files with 2 pods and 1 object: 1 error, 2 warnings".
+func summarizeReport(r *finding.Report) string {
+	var content []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{r.Pods, "pod"}, {r.Objects, "object"}, {r.Configurations, "configuration"}} {
+		if part.n > 0 {
+			content = append(content, pluralize(part.n, part.what))
+		}
+	}
+	text := pluralize(r.Files, "file")
+	if len(content) > 0 {
+		text += " with " + strings.Join(content, " and ")
+	}
+	return fmt.Sprintf("%s: %s, %s", text, pluralize(r.Errors, "error"), pluralize(r.Warnings, "warning"))
+}
+
+// dryRun checks manifests with the rules of islet check and with what the node knows. If they have no errors, it prints the changes that
+// applying them would make.
+func (t *tool) dryRun(ctx context.Context, m *manifestFlag) error {
+	var files []finding.File
+	err := m.readFiles(t.Stdin, func(name string, data []byte) error {
+		files = append(files, finding.File{Name: name, Data: data})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if t.Check != nil {
+		if err := t.checkFirst(ctx, files); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, t.applyManifest(ctx, f.Name, f.Data, true, &applyWait{}))
+	}
+	return errors.Join(errs...)
+}
+
+// checkFirst prints the findings about the manifests of a dry run. It returns an error with the code ExitFailed if there is an error among
+// them.
+func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
+	node, err := t.askNode(ctx)
+	if err != nil {
+		return err
+	}
+	report := t.Check(files, node)
+	t.printFindings(t.Stderr, &report)
+	switch {
+	case report.Errors > 0:
+		return exitError{ExitFailed, nil}
+	case report.Configurations > 0:
+		return errors.New("apply takes manifests: try a configuration with 'islet config apply --dry-run FILE'")
+	}
+	return nil
+}
+
+// askNode returns what the node knows for a check.
+func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
+	var n finding.Node
+	pods, err := t.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.Pods = pods
+	for _, part := range []struct {
+		path string
+		into any
+	}{{api.PathObjects, &n.Objects}, {api.PathImages, &n.Images}} {
+		var exit exitError
+		err := t.get(ctx, part.path, part.into)
+		if errors.As(err, &exit) && exit.code == ExitNotFound { // a node that has no such objects
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	applied := n.Objects[:0]
+	for _, o := range n.Objects { // pods that are applied use only applied objects
+		if o.Source == "local" {
+			applied = append(applied, o)
+		}
+	}
+	n.Objects = applied
+	return &n, nil
+}

@@ -1,0 +1,11 @@
+package cli
+
+import "strings"
+
+// filesText describes the configuration files that an agent has read.
+func filesText(files []string) string {
+	if len(files) == 0 {
+		return "no files; /etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist"
+	}
+	return makePrintable(strings.Join(files, ", "))
+}

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// TestConfigurationFiles checks that islet status and islet config show name the configuration files that the agent has
+// read, that they say if there are none, and that they print nothing for an agent of a version that does not report them.
+func TestConfigurationFiles(t *testing.T) {
+	n, _ := node(t)
+	for _, c := range []struct {
+		files []string
+		want  string // "" if there is no line
+	}{
+		{nil, ""},
+		{[]string{}, "no files; /etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist\n"},
+		{[]string{"/etc/islet/kubelet.yaml", "/etc/islet/\x1b[2Jedge.yaml"}, "/etc/islet/kubelet.yaml, /etc/islet/?[2Jedge.yaml\n"},
+	} {
+		n.Describe = func(s *api.Status) { s.Files = c.files }
+		got := run(t, n, "", "status")
+		if _, line, _ := strings.Cut(got.out, "\nConfiguration:"); got.code != 1 || !strings.HasPrefix(strings.TrimLeft(line, " "), c.want) ||
+			strings.Contains(got.out, "\nConfiguration:") != (c.want != "") {
+			t.Errorf("status with %q: %+v", c.files, got)
+		}
+		var out strings.Builder
+		(&tool{out: &out}).printConfiguration(&api.Configuration{Active: api.ConfigurationRef{ID: "local", From: "x"}, Files: c.files})
+		if _, line, _ := strings.Cut(out.String(), "\nFiles: "); line != c.want {
+			t.Errorf("config show with %q: %s", c.files, out.String())
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// errNoTar means that a container has no tar. The agent then reads and writes the files.
+var errNoTar = errors.New("the container has no tar")
+
+func filesPath(pod *v1.Pod, container string) string {
+	return fmt.Sprintf("%s/%s/%s/%s", api.PathFiles, pod.Namespace, pod.Name, container)
+}
+
+// fetchFiles writes an archive of a path of the container, which the agent makes, to w.
+func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, from string, w io.Writer) error {
+	resp, err := c.request(ctx, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := c.copyAnswer(w, resp.Body); err != nil {
+		return err
+	}
+	if text := resp.Trailer.Get(api.TrailerError); text != "" {
+		return errors.New(makePrintable(text))
+	}
+	return nil
+}
+
+// sendFiles sends an archive of a local file or directory to the agent, which extracts it in the container.
+func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, from, to string) error {
+	base, err := baseName(from)
+	if err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w, from, base)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	resp, err := c.request(ctx, http.MethodPost, filesPath(pod, container), url.Values{"path": {to}, "name": {base}}, r)
+	r.Close() // unblocks pack
+	if failed := <-packed; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		return failed
+	}
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// baseName returns the name of a local file, also of "." and "..".
+func baseName(from string) (string, error) {
+	full, err := filepath.Abs(from)
+	if err != nil {
+		return "", err
+	}
+	if base := filepath.Base(full); base != "/" {
+		return base, nil
+	}
+	return "root", nil
+}

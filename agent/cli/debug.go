@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// debugCommand implements islet debug. Its flags are those of kubectl debug.
+type debugCommand struct {
+	execCommand
+	image, target, pull string
+	quiet               bool
+}
+
+func setupDebug(t *tool, flags *pflag.FlagSet) runner {
+	c := &debugCommand{execCommand: execCommand{tool: t, attach: true}}
+	c.declare(flags)
+	flags.StringVar(&c.image, "image", "", "the image of the new container")
+	flags.StringVarP(&c.name, "container", "c", "", "the name of the new container (default: debugger- and five letters)")
+	flags.StringVar(&c.target, "target", "", "a container of the pod whose processes the new one sees")
+	flags.StringVar(&c.pull, "image-pull-policy", "", "Always, IfNotPresent or Never")
+	flags.BoolVarP(&c.stdin, "stdin", "i", false, "pass standard input to the process; implies --attach")
+	flags.BoolVarP(&c.tty, "tty", "t", false, "use standard input as a terminal")
+	flags.BoolVar(&c.quiet, "quiet", false, "print no notes")
+	attach := flags.Bool("attach", false, "wait for the container and print its output (default: the value of --stdin)")
+	return func(ctx context.Context, args []string) error {
+		if !flags.Changed("attach") {
+			*attach = c.stdin
+		}
+		return c.debug(ctx, args, *attach)
+	}
+}
+
+// debug adds the container and, if attach is true, connects to it. If the container has already ended, debug prints its log.
+func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) error {
+	switch {
+	case len(args) == 0 || c.args == 0:
+		return usage("debug needs a pod: islet debug POD --image=IMAGE [-- COMMAND]")
+	case c.args < 0 && len(args) > 1, c.args > 1:
+		return usage("debug needs one pod; a command comes after --")
+	case c.image == "":
+		return usage("debug needs --image")
+	case c.stdin && !attach:
+		return usage("--stdin needs --attach")
+	}
+	pod, err := c.findPod(ctx, c.podFlag, args[0])
+	if err != nil {
+		return err
+	}
+	term := c.inputTerminal()
+	if c.tty && term == nil {
+		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
+		c.tty = false
+	}
+	var done api.Debugged
+	path := fmt.Sprintf("%s/%s/%s/debug", api.PathPods, pod.Namespace, pod.Name)
+	if err := c.call(ctx, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {
+		return err
+	}
+	if c.name == "" && !c.quiet {
+		fmt.Fprintf(c.Stderr, "Defaulting debug container name to %s.\n", done.Container)
+	}
+	if !attach {
+		return nil
+	}
+	return c.connectTo(ctx, pod, done.Container, term)
+}
+
+// connectTo waits for the container, and connects its streams until it ends. Without standard input it follows the log, which has all
+// output, also that of a command that ends at once. It returns the exit code of the container as an error.
+func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) error {
+	ended, err := c.waitFor(ctx, pod, name, false)
+	if err != nil {
+		return err
+	}
+	if ended == nil && (c.stdin || c.tty) {
+		conn, err := c.connect(ctx, fmt.Sprintf("/attach/%s/%s/%s", pod.Namespace, pod.Name, name), c.buildQuery(nil))
+		if err == nil {
+			defer conn.Close()
+			if c.tty && !c.quiet {
+				fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
+			}
+			if err := c.copyStreams(ctx, &socket{conn: conn}, term); err != nil {
+				return err
+			}
+			return c.exitCode(ctx, pod, name)
+		}
+		if !c.hasEnded(ctx, pod, name) { // otherwise it ended before the connection, and the log has its output
+			return err
+		}
+	}
+	logs := logsCommand{tool: c.tool}
+	if err := logs.copyLog(ctx, c.out, pod, name, url.Values{"follow": {"true"}}); err != nil {
+		return err
+	}
+	return c.exitCode(ctx, pod, name)
+}
+
+// endReported is the time within which the status of the pod has the end of a container.
+const endReported = 10 * time.Second
+
+// exitCode returns the exit code of a container that has ended as an error. It returns nil if the code is 0, or is not known in time.
+func (c *debugCommand) exitCode(ctx context.Context, pod *v1.Pod, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
+	defer cancel()
+	if ended, _ := c.waitFor(ctx, pod, name, true); ended != nil && ended.ExitCode != 0 {
+		return exitError{int(ended.ExitCode), nil}
+	}
+	return nil
+}
+
+// hasEnded reports whether the status of the pod has the end of the container in time.
+func (c *debugCommand) hasEnded(ctx context.Context, pod *v1.Pod, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
+	defer cancel()
+	ended, _ := c.waitFor(ctx, pod, name, true)
+	return ended != nil
+}
+
+// settings returns the query of the request.
+func (c *debugCommand) settings(command []string) url.Values {
+	q := url.Values{"image": {c.image}, "command": command}
+	for name, value := range map[string]string{"container": c.name, "target": c.target, "pullPolicy": c.pull} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if c.stdin {
+		q.Set("stdin", "")
+	}
+	if c.tty {
+		q.Set("tty", "")
+	}
+	return q
+}
+
+// waitFor waits until an ephemeral container runs, unless end is true, or has ended. In the second case it returns how it ended. It
+// prints why the container waits, such as for its image, and returns an error if it cannot start.
+func (c *debugCommand) waitFor(ctx context.Context, pod *v1.Pod, name string, end bool) (ended *v1.ContainerStateTerminated, err error) {
+	said := ""
+	err = stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+		if e.Pod == nil || e.Pod.UID != pod.UID {
+			return false, nil
+		}
+		if e.Type == "DELETED" || e.Pod.DeletionTimestamp != nil {
+			return true, fmt.Errorf("pod %s/%s is being deleted", pod.Namespace, pod.Name)
+		}
+		for _, st := range e.Pod.Status.EphemeralContainerStatuses {
+			switch w := st.State.Waiting; {
+			case st.Name != name:
+			case st.State.Running != nil:
+				return !end, nil
+			case st.State.Terminated != nil:
+				ended = st.State.Terminated
+				return true, nil
+			case w != nil && (w.Reason == "ErrImageNeverPull" || w.Reason == "InvalidImageName"):
+				return true, errors.New(makePrintable(w.Reason + ": " + w.Message))
+			case w != nil && w.Message != "" && w.Message != said && !c.quiet:
+				said = w.Message
+				fmt.Fprintf(c.Stderr, "%s\n", makePrintable(w.Reason+": "+w.Message))
+			}
+		}
+		return false, nil
+	})
+	return ended, err
+}

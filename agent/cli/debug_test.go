@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// TestDebug checks that islet debug adds an ephemeral container with the requested settings and connects to it, and that mistakes and
+// nodes of clusters are refused.
+func TestDebug(t *testing.T) {
+	n, _ := node(t)
+	var out, errw bytes.Buffer
+	e := env(n, strings.NewReader("typed\n"), &out, &errw)
+	e.ResponseTimeout = 2 * time.Second // the fake container never ends
+	args := strings.Fields("debug web --image=busybox:1 -i -c dbg --target=nginx --image-pull-policy=Never -- cat -u")
+	check(t, n, result{code: Main(t.Context(), args, e), out: out.String(), err: errw.String()}, 0, "typed\n", "")
+	c := n.List()[len(n.List())-1].Spec.EphemeralContainers
+	if len(c) != 1 || c[0].Name != "dbg" || c[0].Image != "busybox:1" || c[0].TargetContainerName != "nginx" || !c[0].Stdin || c[0].TTY ||
+		c[0].ImagePullPolicy != "Never" || strings.Join(c[0].Command, " ") != "cat -u" {
+		t.Errorf("%+v", c)
+	}
+	n.Log(t, "web-pi-brief", "said and gone")
+	check(t, n, run(t, n, "", "debug", "web", "--image=busybox:1", "--attach", "-c", "brief", "--", "exit"), 7, "said and gone\n", "")
+	got := run(t, n, "", "debug", "web", "--image=busybox:1")
+	if got.code != 0 || !strings.HasPrefix(got.err, "Defaulting debug container name to debugger-") {
+		t.Errorf("%+v", got)
+	}
+	check(t, n, run(t, n, "", "debug", "web", "--image=busybox:1", "-c", "quiet"), 0, "", "")
+	for _, bad := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"debug", ExitUsage, "debug needs a pod"}, {"debug web", ExitUsage, "debug needs --image"}, {"debug none --image=x", ExitNotFound, `pod "none" not found`},
+		{"debug web sh --image=x", ExitUsage, "a command comes after --"}, {"debug web --image=x -i --attach=false", ExitUsage, "--stdin needs --attach"},
+		{"debug web --image=x -c nginx", 1, "Duplicate"}, {"debug web --image=x -c A_B", 1, "name: Invalid"},
+		{"debug web --image=x --target=none", 1, "must be a container of the pod"}, {"debug web --image=x --image-pull-policy=Often", 1, "Unsupported value"},
+	} {
+		if got := run(t, n, "", strings.Fields(bad.args)...); got.code != bad.code || !strings.Contains(got.err, bad.want) {
+			t.Errorf("%s: %+v", bad.args, got)
+		}
+	}
+	n.Describe = func(s *api.Status) { s.Cluster = &api.Cluster{} }
+	if got := run(t, n, "", "debug", "web", "--image=x"); got.code != 1 || !strings.Contains(got.err, "use kubectl debug") {
+		t.Errorf("in a cluster: %+v", got)
+	}
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
+	noHeaders := flags.Bool("no-headers", false, "only the rows")
+	quiet := flags.BoolP("quiet", "q", false, "print only the names")
+	output := flags.StringP("output", "o", "", "wide (all users of an image), json or yaml")
+	return func(ctx context.Context, _ []string) error {
+		if !slices.Contains([]string{"", "wide", "json", "yaml"}, *output) {
+			return usage("output %q: must be wide, json or yaml", *output)
+		}
+		images, err := t.images(ctx, !*quiet)
+		if err != nil {
+			return err
+		}
+		if *output == "json" || *output == "yaml" {
+			return t.printObject(*output, images)
+		}
+		var out table
+		if !*noHeaders && !*quiet {
+			out.addRow("IMAGE", "ID", "SIZE", "AGE", "USED BY")
+		}
+		shown := maxImageUsers
+		if *output == "wide" {
+			shown = math.MaxInt
+		}
+		for _, i := range images {
+			for _, name := range imageNames(i) {
+				if *quiet {
+					out.addRow(name)
+				} else {
+					out.addRow(name, shortID(i.ID), size(i.Size), age(i.Added, t.Now()), usersText(i, shown))
+				}
+			}
+		}
+		out.print(t.out)
+		return nil
+	}
+}
+
+// images returns the images of the node. If details is true, they have an age and users.
+func (t *tool) images(ctx context.Context, details bool) (images []api.Image, err error) {
+	q := url.Values{}
+	if details {
+		q.Set("details", "1")
+	}
+	err = t.call(ctx, http.MethodGet, api.PathImages, q, nil, &images)
+	return images, err
+}
+
+// maxImageUsers is the maximum number of users of an image in its row.
+const maxImageUsers = 2
+
+// usersText returns the users of an image, at most n of them by name.
+func usersText(i api.Image, n int) string {
+	text := strings.Join(i.Users[:min(n, len(i.Users))], ", ")
+	switch more := len(i.Users) - n; {
+	case more > 0:
+		text += fmt.Sprintf(" and %d more", more)
+	case text == "" && i.Pinned:
+		return "<pinned>"
+	case text == "":
+		return "<none>"
+	}
+	return text
+}

@@ -1,0 +1,27 @@
+package cli
+
+import "k8s.io/apimachinery/pkg/types"
+
+// podOrigins looks up the file, URL, command or API server of pods. It asks the agent once for all pods.
+type podOrigins struct {
+	load  func() (map[types.UID]string, error)
+	known map[types.UID]string
+}
+
+// of returns the origin of a pod, or "" if it is unknown, as for an agent of an older version.
+func (o *podOrigins) of(uid types.UID) string {
+	if o.known == nil {
+		o.known = map[types.UID]string{}
+		if all, err := o.load(); err == nil && all != nil {
+			o.known = all
+		}
+	}
+	return o.known[uid]
+}
+
+// expect makes the next call of the method of ask the agent again if the pod was not in its last answer.
+func (o *podOrigins) expect(uid types.UID) {
+	if _, ok := o.known[uid]; !ok {
+		o.known = nil
+	}
+}

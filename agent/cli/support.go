@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/redaction"
+)
+
+// setupSupport sets up islet support.
+func setupSupport(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usage("islet support needs one file, such as islet-support.tar.gz, or - for standard output")
+		}
+		b := &bundle{tool: t, redactor: redaction.New()}
+		b.collect(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := b.writeTo(args[0]); err != nil {
+			return err
+		}
+		out := t.Stderr
+		if args[0] != "-" {
+			out = t.out
+			fmt.Fprintf(out, "wrote %s\n", makePrintable(args[0]))
+		}
+		fmt.Fprint(out, b.report())
+		return nil
+	}
+}
+
+// maxPart is the maximum size of a file of a bundle in bytes.
+const maxPart = 4 << 20
+
+// A bundle is the archive of islet support. Each of its files has passed the redactor.
+type bundle struct {
+	*tool
+	redactor *redaction.Redactor
+	files    []bundleFile
+	missing  []string // the parts that could not be read, with the reason
+}
+
+type bundleFile struct {
+	name    string
+	data    []byte
+	removed map[string]int // how many secrets of which kind
+}
+
+// collect reads all parts. A part that cannot be read is noted, and the others are collected nevertheless: the agent may not run.
+func (b *bundle) collect(ctx context.Context) {
+	b.addVersions(ctx)
+	b.addStatus(ctx)
+	b.addEvents(ctx)
+	for _, part := range []struct{ name, path string }{{"configuration.json", api.PathConfiguration}, {"settings.json", api.PathSettings}} {
+		var v any
+		if b.note(part.name, b.get(ctx, part.path, &v)) {
+			if c, ok := v.(map[string]any); ok && part.path == api.PathConfiguration {
+				b.dropDocuments(c)
+			}
+			b.addValue(part.name, v)
+		}
+	}
+	if b.Doctor != nil {
+		var out, errors bytes.Buffer
+		b.Doctor(ctx, []string{"--all", "--socket=" + b.socket}, &out, &errors)
+		b.addText("doctor.txt", out.String()+errors.String())
+	}
+	read := b.AgentLog
+	if read == nil {
+		read = readAgentLog
+	}
+	text, err := read(ctx)
+	if b.note("agent.log", err) {
+		b.addText("agent.log", b.withoutOutput(string(text)))
+	}
+}
+
+// note records why a part is missing. It returns true if err is nil.
+func (b *bundle) note(name string, err error) bool {
+	if err != nil {
+		b.missing = append(b.missing, name+": "+b.redactor.Text(makePrintable(err.Error())))
+	}
+	return err == nil
+}
+
+func (b *bundle) addVersions(ctx context.Context) {
+	text := "islet " + b.Version + "\n"
+	var st api.Status
+	if b.note("the version of the agent", b.get(ctx, api.PathStatus, &st)) {
+		text += fmt.Sprintf("agent %s\nruntime %s\n", st.Version, runtimeText(st.Runtime))
+	}
+	var host unix.Utsname
+	if unix.Uname(&host) == nil {
+		text += fmt.Sprintf("kernel %s %s %s\n", unix.ByteSliceToString(host.Release[:]), unix.ByteSliceToString(host.Machine[:]),
+			unix.ByteSliceToString(host.Version[:]))
+	}
+	b.addText("versions.txt", text+"time "+time.Now().UTC().Format(time.RFC3339)+"\n")
+}
+
+// outputOf is the kind of text that containers and their hooks and probes have written. It may contain any secret, so it is left out.
+const outputOf = "output of a container"
+
+func (b *bundle) addStatus(ctx context.Context) {
+	var st api.Status
+	if !b.note("status", b.get(ctx, api.PathStatus, &st)) {
+		return
+	}
+	for i := range st.Troubles {
+		t := &st.Troubles[i]
+		t.Message = b.redactor.Before(t.Message, "; ", outputOf)
+		if t.LastLine != "" {
+			b.redactor.Remove(outputOf)
+			t.LastLine = redaction.Mark
+		}
+	}
+	for i := range st.Events {
+		b.redactEvent(&st.Events[i])
+	}
+	st.Attention = api.FindAttention(&st)
+	b.addValue("status.json", decoded(st))
+	var text bytes.Buffer
+	for _, a := range st.Attention {
+		fmt.Fprintf(&text, "%s\n", makePrintable(a.String()))
+	}
+	b.addText("attention.txt", text.String())
+}
+
+func (b *bundle) addEvents(ctx context.Context) {
+	var events []api.Event
+	if !b.note("events", b.get(ctx, api.PathEvents, &events)) {
+		return
+	}
+	for i := range events {
+		b.redactEvent(&events[i])
+	}
+	b.addValue("events.json", decoded(events))
+}
+
+// redactEvent removes the output of probes from an event. Events of hooks have none.
+func (b *bundle) redactEvent(e *api.Event) {
+	if e.Reason == "Unhealthy" || e.Reason == "ProbeWarning" {
+		e.Message = b.redactor.Before(e.Message, ": ", outputOf)
+	}
+}
+
+// withoutOutput removes the output of hooks and probes from the lines of a log, whose format is text or JSON.
+func (b *bundle) withoutOutput(log string) string {
+	lines := strings.SplitAfter(log, "\n")
+	for i, line := range lines {
+		for _, known := range []struct {
+			message string
+			keys    []string
+		}{{"hook failed", []string{" error=", `"error":`}}, {"probe", []string{" result=", `"result":`}}} {
+			for _, key := range known.keys {
+				if strings.Contains(line, known.message) && strings.Contains(line, key) {
+					lines[i] = b.redactor.Before(strings.TrimSuffix(line, "\n"), key, outputOf) + "\n"
+				}
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// dropDocuments removes the documents of sent configurations: settings.json has the fields that are in force.
+func (b *bundle) dropDocuments(c map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		ref, ok := c[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		for _, document := range []string{"kubelet", "edge"} {
+			if _, ok := ref[document]; ok {
+				b.redactor.Remove("document of a configuration")
+				ref[document] = redaction.Mark
+			}
+		}
+	}
+}
+
+// decoded returns a value of the API as maps and lists.
+func decoded(v any) (out any) {
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+func (b *bundle) addValue(name string, v any) {
+	data, err := json.MarshalIndent(b.redactor.Value(v), "", "  ")
+	if b.note(name, err) {
+		b.add(name, append(data, '\n'))
+	}
+}
+
+func (b *bundle) addText(name, text string) { b.add(name, []byte(b.redactor.Text(text))) }
+
+func (b *bundle) add(name string, data []byte) {
+	if cut := len(data) - maxPart; cut > 0 {
+		data = append([]byte("(the beginning is left out)\n"), data[cut:]...)
+	}
+	b.files = append(b.files, bundleFile{name, data, b.redactor.Counts()})
+}
+
+// report lists the files with what was redacted in each of them, and the missing parts.
+func (b *bundle) report() string {
+	var out strings.Builder
+	for _, f := range b.files {
+		fmt.Fprintf(&out, "%s (%s)\n", f.name, size(int64(len(f.data))))
+		for _, kind := range slices.Sorted(maps.Keys(f.removed)) {
+			fmt.Fprintf(&out, "    redacted: %s, %d times\n", makePrintable(kind), f.removed[kind])
+		}
+	}
+	for _, text := range b.missing {
+		fmt.Fprintf(&out, "missing: %s\n", makePrintable(text))
+	}
+	out.WriteString("Names of pods, images, files and hosts, and addresses are not redacted. Read the files before you send them.\n")
+	return out.String()
+}
+
+// writeTo writes the archive to a new file, which only its owner can read, or to standard output for "-".
+func (b *bundle) writeTo(path string) error {
+	if path == "-" {
+		return b.write(b.out)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: choose another name", path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.write(f), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
+	}
+	return nil
+}
+
+func (b *bundle) write(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	archive := tar.NewWriter(z)
+	now := time.Now()
+	for _, f := range append(slices.Clone(b.files), bundleFile{name: "redacted.txt", data: []byte(b.report())}) {
+		head := &tar.Header{Name: "islet-support/" + f.name, Mode: 0o600, Size: int64(len(f.data)), ModTime: now, Typeflag: tar.TypeReg}
+		if err := archive.WriteHeader(head); err != nil {
+			return err
+		}
+		if _, err := archive.Write(f.data); err != nil {
+			return err
+		}
+	}
+	return errors.Join(archive.Close(), z.Close())
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/sorting"
+)
+
+// showProcesses prints the processes of a pod. Their CPU usage is that of sampleTime.
+func (c *topCommand) showProcesses(ctx context.Context, name string) error {
+	pod, err := c.findPod(ctx, c.podFlag, name)
+	if err != nil {
+		return err
+	}
+	if c.container != "" {
+		if _, err := c.tool.chooseContainer(pod, c.container); err != nil {
+			return err
+		}
+	}
+	out, err := c.processes(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if c.output == "json" || c.output == "yaml" {
+		return c.printObject(c.output, out)
+	}
+	if len(out) == 0 {
+		fmt.Fprintln(c.Stderr, "No running processes.")
+		return nil
+	}
+	c.printProcesses(out)
+	return nil
+}
+
+// processes returns the processes of a pod in which CPU is the usage in the last sampleTime, in nanoseconds per second.
+// With JSON and YAML, CPU is the CPU time since the start of the process.
+func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process, error) {
+	path := fmt.Sprintf("%s/%s/%s", api.PathProcesses, pod.Namespace, pod.Name)
+	var first, second api.Processes
+	if err := c.get(ctx, path, &first); err != nil {
+		return nil, err
+	}
+	total := first
+	if c.output != "json" && c.output != "yaml" {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(sampleTime):
+		}
+		if err := c.get(ctx, path, &second); err != nil {
+			return nil, err
+		}
+		total = second
+		before := map[int]time.Duration{}
+		for _, p := range first.List {
+			before[p.HostPID] = p.CPU
+		}
+		passed := max(second.At.Sub(first.At), time.Millisecond)
+		for i := range total.List {
+			p := &total.List[i]
+			used, known := before[p.HostPID]
+			if !known || p.CPU < used { // the process is new
+				used = 0
+			}
+			p.CPU = time.Duration(float64(p.CPU-used) / passed.Seconds())
+		}
+	}
+	if !total.Whole {
+		fmt.Fprintf(c.Stderr, "Only %d processes of pod %s/%s are shown.\n", len(total.List), makePrintable(pod.Namespace), makePrintable(pod.Name))
+	}
+	return slices.DeleteFunc(total.List, func(p api.Process) bool { return c.container != "" && p.Container != c.container }), nil
+}
+
+func (c *topCommand) printProcesses(list []api.Process) {
+	sorting.StableBy(list, func(a, b api.Process) int {
+		byPID := cmp.Or(strings.Compare(a.Container, b.Container), cmp.Compare(a.HostPID, b.HostPID))
+		switch c.sortBy {
+		case "cpu":
+			return cmp.Or(cmp.Compare(b.CPU, a.CPU), byPID)
+		case "memory":
+			return cmp.Or(cmp.Compare(b.Memory, a.Memory), byPID)
+		}
+		return byPID
+	})
+	var out table
+	if !c.noHeaders {
+		out.addRow("CONTAINER", "PID", "HOST PID", "UID", "STATE", "THREADS", "CPU(cores)", "MEMORY(bytes)", "AGE", "COMMAND")
+	}
+	width := maxCommandWidth
+	if screen := c.screen(c.out); screen != nil {
+		columns, _ := screen()
+		width = max(columns-otherColumns, minCommandWidth)
+	}
+	for _, p := range list {
+		out.addRow(p.Container, fmt.Sprint(p.PID), fmt.Sprint(p.HostPID), fmt.Sprint(p.User), p.State, fmt.Sprint(p.Threads),
+			fmt.Sprintf("%dm", p.CPU.Milliseconds()), fmt.Sprintf("%dMi", p.Memory>>20), age(c.Now().Add(-p.Age), c.Now()),
+			c.shortenCommand(makePrintable(p.Command), width))
+	}
+	out.print(c.out)
+}
+
+// Widths of the column COMMAND.
+const (
+	maxCommandWidth = 200
+	minCommandWidth = 20
+	otherColumns    = 95 // about the width of the columns before it
+)
+
+// shortenCommand shortens a command to a width. With -o wide it does not.
+func (c *topCommand) shortenCommand(text string, width int) string {
+	if c.output == "wide" || textWidth(text) <= width {
+		return text
+	}
+	return shortenEnd(text, width-3) + "..."
+}

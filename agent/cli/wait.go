@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// waitCommand implements islet wait.
+type waitCommand struct {
+	*tool
+	podFlag
+	selectorFlag
+	all, anywhere bool
+	goal          string
+	timeout       time.Duration
+	until         goal
+	targets       []target // the pods to wait for, once they are known
+	chosen        bool     // targets is complete
+	failed        []error  // of pods that cannot reach the state any more
+}
+
+// A target is a pod that islet wait has not yet seen in the requested state.
+type target struct {
+	types.NamespacedName
+	uid  types.UID // of the pod when the wait began
+	last string    // the status of the pod when it was last seen
+}
+
+// defaultWait is kubectl's default for --timeout. maxWait is the meaning of a negative timeout there.
+const (
+	defaultWait = 30 * time.Second
+	maxWait     = 7 * 24 * time.Hour
+)
+
+func setupWait(t *tool, flags *pflag.FlagSet) runner {
+	c := &waitCommand{tool: t}
+	flags.StringVar(&c.goal, "for", "Ready",
+		"Ready or another condition, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created, Deleted")
+	flags.DurationVar(&c.timeout, "timeout", defaultWait, "maximum time to wait; 0 checks once, a negative time is a week")
+	c.declare(flags)
+	c.declareSelector(flags)
+	flags.BoolVar(&c.all, "all", false, "all pods of the namespace")
+	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: in every namespace")
+	return c.run
+}
+
+func (c *waitCommand) run(ctx context.Context, args []string) error {
+	args = withoutKind(args)
+	many := c.all || c.text != ""
+	switch {
+	case len(args) == 0 && !many:
+		return usage("wait needs a pod: islet wait --for=Ready POD, -l LABELS or --all")
+	case len(args) > 0 && many:
+		return usage("--all and -l cannot be combined with names of pods")
+	}
+	var err error
+	if c.until, err = parseGoal(c.goal); err != nil {
+		return err
+	}
+	if _, err := c.parseSelector(); err != nil {
+		return err
+	}
+	if c.timeout < 0 {
+		c.timeout = maxWait
+	}
+	err = c.checkPods(ctx, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
+	if errors.Is(err, errTimeout) {
+		return c.timedOut(args)
+	}
+	return err
+}
+
+// timedOut returns the error for each pod that is not in the requested state.
+func (c *waitCommand) timedOut(args []string) error {
+	if !c.chosen {
+		return exitError{ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created", strings.Join(args, ", ")+c.text)}
+	}
+	errs := c.failed
+	for _, t := range c.targets {
+		errs = append(errs, fmt.Errorf("timed out waiting for the condition %s on pod %s: it is %s; see islet describe %s",
+			c.until.text, t.NamespacedName, firstNonEmpty(t.last, "unknown"), t.NamespacedName))
+	}
+	return errors.Join(errs...)
+}
+
+// check prints the targets that have reached the requested state, and reports whether all have.
+func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error) {
+	if !c.chosen {
+		if c.targets, err = c.choose(pods, args); err != nil {
+			return false, err
+		}
+		if c.chosen = len(c.targets) > 0 || c.until.kind != goalCreated; !c.chosen {
+			return false, nil
+		}
+	}
+	var left []target
+	for _, t := range c.targets {
+		pod := current(pods, t.NamespacedName)
+		if pod != nil {
+			t.last = explainStatus(pod, c.Now())
+		}
+		met, err := c.until.reached(pod, t.uid)
+		switch {
+		case err != nil:
+			c.failed = append(c.failed, err)
+		case pod == nil && !met:
+			c.failed = append(c.failed, exitError{ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)})
+		case met:
+			fmt.Fprintf(c.out, "pod/%s condition met\n", makePrintable(t.Name))
+		default:
+			left = append(left, t)
+		}
+	}
+	c.targets = left
+	if len(left) > 0 {
+		return false, nil
+	}
+	return true, errors.Join(c.failed...)
+}
+
+// choose returns the pods to wait for. Until the pods of --for=Created exist, it returns none.
+func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err error) {
+	var values []v1.Pod
+	for _, p := range pods {
+		values = append(values, *p)
+	}
+	var shown []v1.Pod
+	if len(args) == 0 {
+		if shown, err = c.ofSelector(values); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range args {
+		pod, err := choosePod(values, c.namespace, a)
+		exit := exitError{}
+		if missing := errors.As(err, &exit) && exit.code == ExitNotFound; missing && c.until.kind == goalDeleted {
+			continue
+		} else if missing && c.until.kind == goalCreated {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		shown = append(shown, *pod)
+	}
+	for _, p := range shown {
+		t := target{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, uid: p.UID}
+		if !slices.ContainsFunc(out, func(o target) bool { return o.NamespacedName == t.NamespacedName }) {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// ofSelector returns the pods of -l and --all.
+func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
+	pods, err := c.selectPods(pods)
+	if err != nil {
+		return nil, err
+	}
+	ns := firstNonEmpty(c.namespace, v1.NamespaceDefault)
+	found := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
+	if len(found) == 0 && c.until.kind != goalDeleted && c.until.kind != goalCreated {
+		return nil, exitError{ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods))}
+	}
+	return found, nil
+}
+
+// noPods is the error for a selector or a namespace without pods. The number elsewhere is that of matching pods in other
+// namespaces.
+func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
+	text := "no pods"
+	if selector != "" {
+		text += fmt.Sprintf(" match the labels %s", selector)
+	}
+	if !anywhere {
+		text += fmt.Sprintf(" in namespace %s", namespace)
+		if elsewhere > 0 {
+			text += fmt.Sprintf("; there are %d in others: use -A", elsewhere)
+		}
+	}
+	return errors.New(text)
+}
+
+// current returns the pod with a name, or nil. While a pod is being replaced, two pods have its name. In that case
+// current returns the pod that is not being deleted.
+func current(pods []*v1.Pod, name types.NamespacedName) (found *v1.Pod) {
+	for _, p := range pods {
+		if p.Namespace == name.Namespace && p.Name == name.Name && (found == nil || found.DeletionTimestamp != nil) {
+			found = p
+		}
+	}
+	return found
+}

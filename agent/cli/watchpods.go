@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// checkPods calls check with all pods of the node, and again after each change of a pod, until check returns true or an
+// error. After the timeout it returns errTimeout. With timeout 0 it calls check once.
+//
+// If the agent stops after the first call, as for an update, checkPods waits for the agent until the timeout.
+func (t *tool) checkPods(ctx context.Context, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := podWatch{check: check, once: timeout == 0, begin: func() {
+		if timeout > 0 { // a slow agent does not use up the time before the first call
+			timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
+			context.AfterFunc(ctx, func() { timer.Stop() })
+		}
+	}}
+	for {
+		w.known, w.order, w.synced = map[types.UID]*v1.Pod{}, nil, false
+		err := stream(ctx, t, http.MethodGet, api.PathPods, nil, nil, w.handle)
+		if errors.Is(context.Cause(ctx), errTimeout) {
+			return errTimeout
+		}
+		if !isLost(err) || !w.checked {
+			return err
+		}
+		if !w.lost {
+			w.lost = true
+			fmt.Fprintf(t.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", t.socket)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// A podWatch holds the pods that the agent has sent.
+type podWatch struct {
+	check   func([]*v1.Pod) (bool, error)
+	once    bool   // return errTimeout after the first check
+	begin   func() // is called before the first check
+	known   map[types.UID]*v1.Pod
+	order   []types.UID // in the order of the agent
+	synced  bool        // all pods have been received
+	checked bool        // check was called
+	lost    bool        // the message about a lost agent was printed
+}
+
+func (w *podWatch) handle(e api.PodEvent) (bool, error) {
+	switch {
+	case e.Type == "SYNCED":
+		w.synced = true
+	case e.Pod == nil:
+		return false, nil
+	case e.Type == "DELETED":
+		delete(w.known, e.Pod.UID)
+		w.order = slices.DeleteFunc(w.order, func(uid types.UID) bool { return uid == e.Pod.UID })
+	default:
+		if w.known[e.Pod.UID] == nil {
+			w.order = append(w.order, e.Pod.UID)
+		}
+		w.known[e.Pod.UID] = e.Pod
+	}
+	if !w.synced {
+		return false, nil
+	}
+	if !w.checked {
+		w.checked = true
+		w.begin()
+	}
+	done, err := w.check(w.pods())
+	if !done && err == nil && w.once {
+		err = errTimeout
+	}
+	return done, err
+}
+
+// pods returns the known pods in the order of the agent.
+func (w *podWatch) pods() (out []*v1.Pod) {
+	for _, uid := range w.order {
+		out = append(out, w.known[uid])
+	}
+	return out
+}
+
+// explainStatus returns the status of a pod as in islet pods, and the message of the container that causes it.
+func explainStatus(pod *v1.Pod, now time.Time) string {
+	status := summarize(pod, now).status
+	message := pod.Status.Message
+	for st := range podspec.Statuses(&pod.Status) {
+		switch {
+		case st.State.Waiting != nil && st.State.Waiting.Message != "":
+			message = st.State.Waiting.Message
+		case st.State.Terminated != nil && st.State.Terminated.ExitCode != 0:
+			message = firstNonEmpty(st.State.Terminated.Message, fmt.Sprintf("container %s ended with exit code %d",
+				st.Name, st.State.Terminated.ExitCode))
+		default:
+			continue
+		}
+		break
+	}
+	if message == "" {
+		return status
+	}
+	return makePrintable(shortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
+}
+
+// maxReason is the maximum width of a status with its message.
+const maxReason = 300

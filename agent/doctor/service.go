@@ -1,0 +1,278 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// A service is the service of this machine that starts an agent.
+type service struct {
+	name   string   // such as islet.service; without a suffix for OpenRC
+	openRC bool     // otherwise it is a unit of systemd
+	args   []string // flags of the agent
+}
+
+// short returns the name for systemctl, journalctl and rc-service.
+func (s *service) short() string { return strings.TrimSuffix(s.name, ".service") }
+
+// command returns the command that does something with the service.
+func (s *service) command(verb string) string {
+	if s.openRC {
+		return "rc-service " + s.short() + " " + verb
+	}
+	return "systemctl " + verb + " " + s.short()
+}
+
+// log returns the command that shows the log.
+func (s *service) log() string {
+	if s.openRC {
+		return openRCLog
+	}
+	return "journalctl -u " + s.short()
+}
+
+// openRCLog is the log file of the OpenRC service.
+const openRCLog = "/var/log/islet.log"
+
+// findService returns the service that starts an agent on the host, with the flags that it passes to the agent. It returns
+// nil if there is none. It reads only files. A file that cannot be read is treated as absent.
+func findService(host fs.FS) *service {
+	if _, err := fs.Stat(host, "run/systemd/system"); err != nil {
+		if text := readHost(host, "etc/init.d/islet"); text != "" {
+			return openRCService(host, text)
+		}
+	}
+	for _, name := range []string{"islet.service", "kubelet.service"} {
+		u := readUnit(host, name)
+		words := splitWords(u.command)
+		if len(words) == 0 || words[0] == "" || name == "kubelet.service" && !isIslet(host, words[0]) {
+			continue
+		}
+		return &service{name: name, args: agentFlags(expand(words, u.environment(host)))}
+	}
+	return nil
+}
+
+// openRCService returns the service of an OpenRC script. The script sets the flags in its line command_args, as
+// ${NAME:-DEFAULT}, and reads the same files as here.
+func openRCService(host fs.FS, script string) *service {
+	env := map[string]string{}
+	for _, file := range []string{"etc/conf.d/islet", "etc/default/islet"} {
+		parseEnvironment(readHost(host, file), env)
+	}
+	vars := map[string]string{}
+	parseEnvironment(script, vars)
+	args := vars["command_args"]
+	before, rest, ok := strings.Cut(args, "${ISLET_ARGS:-")
+	if fallback, after, closed := strings.Cut(rest, "}"); ok && closed {
+		if env["ISLET_ARGS"] != "" {
+			fallback = env["ISLET_ARGS"]
+		}
+		args = before + fallback + after
+	}
+	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, splitWords(args)...))}
+}
+
+// isIslet reports whether a program, such as /usr/local/bin/kubelet, is a link to islet.
+func isIslet(host fs.FS, program string) bool {
+	target, err := fs.ReadLink(host, inHost(program))
+	return err == nil && path.Base(target) == "islet"
+}
+
+// agentFlags returns the flags of an agent's command line, without the program and the command.
+func agentFlags(line []string) []string {
+	if len(line) > 1 && line[1] == "agent" {
+		line = line[1:]
+	}
+	return line[min(1, len(line)):]
+}
+
+// maxServiceFile is the maximum number of bytes that are read of a file.
+const maxServiceFile = 256 << 10
+
+func readHost(host fs.FS, name string) string {
+	f, err := host.Open(inHost(name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxServiceFile))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// checkConfiguration checks the configuration with which the service starts its agent. It returns the configuration, or an
+// error of the configuration. The result is nil if a node for kubeadm has not joined yet.
+func (s *service) checkConfiguration() (*config.Config, error) {
+	cfg, _, err := config.Load(s.args)
+	if err != nil && s.waitsForKubeadm(err) {
+		return nil, nil
+	}
+	return cfg, err
+}
+
+// waitsForKubeadm reports whether an error only means that kubeadm has not written its files yet.
+func (s *service) waitsForKubeadm(err error) bool {
+	return s.name == "kubelet.service" && errors.Is(err, fs.ErrNotExist)
+}
+
+// nextStart returns the finding about a configuration with which the service of a running agent would not start again. It
+// returns false if there is no such finding.
+func (s *service) nextStart() (Finding, bool) {
+	if s == nil {
+		return Finding{}, false
+	}
+	_, err := s.checkConfiguration()
+	if err == nil || errors.Is(err, fs.ErrPermission) {
+		return Finding{}, false
+	}
+	return Finding{ID: "configuration-next", Severity: Error,
+		What:   fmt.Sprintf("%s will not start again: its configuration was changed, and has a mistake: %s", s.name, oneLine(err.Error())),
+		Advice: "correct it before the next restart or reboot"}, true
+}
+
+// service reports a service that cannot start, that is stopped, or that does not start at boot.
+func (p *checkup) service(ctx context.Context) {
+	switch {
+	case p.Service == nil:
+	case p.Service.openRC:
+		p.openRCState()
+	case p.exists("run/systemd/system"):
+		p.unitState(ctx)
+	}
+}
+
+func (p *checkup) unitState(ctx context.Context) {
+	s := p.Service
+	systemctl, err := p.sys.Find("systemctl")
+	if err != nil {
+		return
+	}
+	out, err := p.sys.Output(ctx, systemctl, "show",
+		"--property=LoadState,ActiveState,SubState,UnitFileState,Result,ExecMainStatus,NRestarts", s.name)
+	if err != nil {
+		return
+	}
+	unit := map[string]string{}
+	for line := range strings.Lines(out) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			unit[key] = oneLine(value)
+		}
+	}
+	switch state, sub := unit["ActiveState"], unit["SubState"]; {
+	case unit["LoadState"] == "masked":
+		p.add("service", Warning, "systemctl unmask "+s.short(), "%s is masked, so it cannot start", s.name)
+	case state == "failed", state == "activating" && strings.HasPrefix(sub, "auto-restart"):
+		if _, _, err := config.Load(s.args); err != nil && s.waitsForKubeadm(err) {
+			p.add("service", Info, "kubeadm join, or kubeadm init", "%s waits for the configuration that kubeadm writes", s.name)
+			return
+		}
+		p.cannotStart(fmt.Sprintf("%s, exit status %s, started again %s times", unit["Result"], unit["ExecMainStatus"], unit["NRestarts"]),
+			p.journalError(ctx))
+	case state == "activating" || state == "reloading":
+		p.add("service", Info, "nothing, or see "+s.log(), "%s is starting", s.name)
+	case state == "active" && unit["UnitFileState"] == "disabled":
+		p.add("service", Info, "systemctl enable "+s.short(), "%s is running, but does not start at boot", s.name)
+	case state == "active":
+		p.add("service", OK, "", "%s is running", s.name)
+	default:
+		p.isStopped()
+	}
+}
+
+// openRCState reports the state that OpenRC keeps as links. A service that is started again and again counts as started.
+func (p *checkup) openRCState() {
+	s := p.Service
+	switch started := p.exists("run/openrc/started/islet"); {
+	case started && p.agentRuns:
+		p.add("service", OK, "", "the service %s is running", s.name)
+	case started, p.exists("run/openrc/failed/islet"):
+		p.cannotStart("no agent is running", lastError(p.tail(openRCLog)))
+	case p.exists("run/openrc"):
+		p.isStopped()
+	}
+}
+
+func (p *checkup) cannotStart(state, last string) {
+	s := p.Service
+	if last == "" {
+		last = "its log does not show an error to this user"
+	}
+	p.add("service", Error, fmt.Sprintf("correct the cause; %s shows more; then: %s", s.log(), s.command("restart")),
+		"%s cannot start (%s): %s", s.name, state, last)
+}
+
+func (p *checkup) isStopped() {
+	if p.agentRuns {
+		p.add("service", Info, "nothing, if that is intended", "an agent is running, but %s is stopped", p.Service.name)
+		return
+	}
+	p.add("service", Warning, p.Service.command("start"), "%s is stopped, so no pods start", p.Service.name)
+}
+
+// journalError returns the last error that the unit has logged, or "".
+func (p *checkup) journalError(ctx context.Context) string {
+	journalctl, err := p.sys.Find("journalctl")
+	if err != nil {
+		return ""
+	}
+	out, err := p.sys.Output(ctx, journalctl, "--unit="+p.Service.name, "--lines=200", "--output=cat", "--no-pager", "--quiet")
+	if err != nil {
+		return ""
+	}
+	return lastError(out)
+}
+
+// lastError returns the last line of a log that is an error of an agent.
+func lastError(log string) (last string) {
+	for line := range strings.Lines(log) {
+		if strings.HasPrefix(line, "islet: ") || strings.Contains(line, "level=ERROR") {
+			last = line
+		}
+	}
+	return oneLine(last)
+}
+
+// tail returns the end of a log file of the host.
+func (p *checkup) tail(name string) string {
+	f, err := p.Host.Open(inHost(name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > maxServiceFile {
+		if s, ok := f.(io.Seeker); ok {
+			s.Seek(-maxServiceFile, io.SeekEnd)
+		}
+	}
+	data, _ := io.ReadAll(io.LimitReader(f, maxServiceFile))
+	return string(data)
+}
+
+// maxOneLine is the maximum number of bytes of a text of another program in a finding.
+const maxOneLine = 600
+
+// oneLine makes a text of another program safe for a terminal, and limits it.
+func oneLine(text string) string {
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return '?'
+		}
+		return r
+	}, text)
+	if len(text) > maxOneLine {
+		text = strings.ToValidUTF8(text[:maxOneLine], "") + " ..."
+	}
+	return text
+}

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// debugPod adds an ephemeral container to a pod, for islet debug. The query has its settings. In a cluster the API server adds ephemeral
+// containers, so debugPod refuses it there.
+func (s *Server) debugPod(r *http.Request) (*api.Debugged, error) {
+	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
+	if err != nil {
+		return nil, err
+	}
+	name := pod.Namespace + "/" + pod.Name
+	switch {
+	case pod.Annotations[keys.ConfigSource] == keys.SourceAPI || s.hasCluster(r):
+		return nil, refusalError(http.StatusConflict, "pod %s is on a node of a cluster: use kubectl debug", name)
+	case isEnding(pod):
+		return nil, refusalError(http.StatusConflict, "pod %s has ended or is being deleted", name)
+	}
+	q := r.URL.Query()
+	c := v1.EphemeralContainer{TargetContainerName: q.Get("target"), EphemeralContainerCommon: v1.EphemeralContainerCommon{
+		Name: cmp.Or(q.Get("container"), "debugger-"+rand.String(5)), Image: q.Get("image"), Command: q["command"],
+		ImagePullPolicy: v1.PullPolicy(q.Get("pullPolicy")), Stdin: q.Has("stdin"), TTY: q.Has("tty"),
+	}}
+	err = s.Local.AddEphemeral(r.Context(), pod.UID, func(p *v1.Pod) (*v1.Pod, error) { return manifest.AddEphemeral(p, c) })
+	switch {
+	case errors.Is(err, desired.ErrNotFound), errors.Is(err, desired.ErrEnding), errors.Is(err, desired.ErrForeign):
+		return nil, refusalError(http.StatusConflict, "debug pod %s: %v", name, err)
+	case err != nil:
+		return nil, refusalError(http.StatusUnprocessableEntity, "debug pod %s: %v", name, err)
+	}
+	return &api.Debugged{Container: c.Name}, nil
+}
+
+// hasCluster reports whether the node belongs to a cluster.
+func (s *Server) hasCluster(r *http.Request) bool {
+	var st api.Status
+	if s.Describe != nil {
+		s.Describe(r.Context(), &st)
+	}
+	return st.Cluster != nil
+}

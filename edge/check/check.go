@@ -1,0 +1,252 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+const (
+	// maxFindings is the maximum number of findings in a report. The others are only counted.
+	maxFindings = 1000
+	// maxText is the maximum length of a message, in bytes. A message may quote the file.
+	maxText = 1000
+)
+
+// An Unsupported is a field of a pod that this version of islet does not support.
+type Unsupported struct {
+	Field   string // as in spec.volumes[0].emptyDir.mode; empty if it is the whole pod
+	Message string
+	Rejects bool // the pod is rejected; otherwise the field has no effect
+}
+
+// Rules are the rules that other packages provide.
+type Rules struct {
+	// Unsupported returns the fields that this version of islet does not support on any node. It may be nil.
+	Unsupported func(*v1.Pod) []Unsupported
+}
+
+// Check checks files that are meant for one node. The parameter node is nil if nothing is known about that node.
+func (r Rules) Check(files []finding.File, node *finding.Node) finding.Report {
+	c := &checkup{node: node, defined: map[reference]*definition{}}
+	c.report.Findings = []finding.Finding{}
+	var pods []*pod
+	for _, f := range files {
+		pods = append(pods, c.read(f)...)
+	}
+	for _, p := range pods {
+		p.images()
+		p.quantities()
+		p.templates()
+		p.missingObjects()
+		p.volumeTypes()
+		if r.Unsupported != nil {
+			p.unsupported(r.Unsupported(p.Pod))
+		}
+	}
+	c.collidingPorts(pods)
+	c.report.Files = len(files)
+	slices.SortStableFunc(c.report.Findings, func(a, b finding.Finding) int {
+		return cmp.Or(cmp.Compare(c.position(files, a.File), c.position(files, b.File)), cmp.Compare(a.Line, b.Line))
+	})
+	return c.report
+}
+
+// position returns the position of a file among the files of the user.
+func (c *checkup) position(files []finding.File, name string) int {
+	return slices.IndexFunc(files, func(f finding.File) bool { return f.Name == name })
+}
+
+// A checkup is one call of Check.
+type checkup struct {
+	node    *finding.Node
+	defined map[reference]*definition
+	report  finding.Report
+}
+
+// A reference identifies an object.
+type reference struct{ kind, namespace, name string }
+
+// A definition is an object in one of the files.
+type definition struct {
+	file string
+	line int
+	keys []string // keys of a ConfigMap or Secret; nil if they are unknown
+}
+
+// A pod is a valid pod in one of the files.
+type pod struct {
+	*v1.Pod
+	*checkup
+	file  string
+	place *manifest.Place
+}
+
+// full reports whether further findings are only counted.
+func (c *checkup) full() bool { return len(c.report.Findings) >= maxFindings }
+
+func (c *checkup) add(f finding.Finding) {
+	if f.Severity == finding.Error {
+		c.report.Errors++
+	} else {
+		c.report.Warnings++
+	}
+	if c.full() {
+		c.report.Omitted++
+		return
+	}
+	f.Object, f.Field, f.Message = sanitize(f.Object), sanitize(f.Field), sanitize(f.Message)
+	c.report.Findings = append(c.report.Findings, f)
+}
+
+// sanitize makes text from a file safe for terminals, and limits its length.
+func sanitize(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
+// errorf and warnf add a finding about a field of the pod.
+func (p *pod) errorf(field, format string, args ...any) {
+	p.addAt(finding.Error, field, fmt.Sprintf(format, args...))
+}
+
+func (p *pod) warnf(field, format string, args ...any) {
+	p.addAt(finding.Warning, field, fmt.Sprintf(format, args...))
+}
+
+func (p *pod) addAt(s finding.Severity, field, message string) {
+	line := 0
+	if p.place != nil && !p.full() {
+		line = p.place.Find(field)
+	}
+	p.add(finding.Finding{File: p.file, Line: line, Severity: s, Object: fmt.Sprintf("pod %q", p.Name), Field: field, Message: message})
+}
+
+// read checks whether a file is valid, and returns its pods.
+func (c *checkup) read(f finding.File) (pods []*pod) {
+	places := manifest.Places(f.Data)
+	if slices.ContainsFunc(places, func(p *manifest.Place) bool { return isConfiguration(p.Kind) }) {
+		c.configuration(f)
+		return nil
+	}
+	c.define(f.Name, places)
+	set, err := manifest.Decode(f.Data, manifest.Options{Origin: f.Name, Source: keys.SourceLocal, Lists: true, Partial: true})
+	for _, e := range manifest.ErrorsIn(err) {
+		c.add(finding.Finding{File: f.Name, Line: e.Line, Severity: finding.Error, Object: e.Pod, Field: e.Field, Message: e.Detail})
+	}
+	if err == nil && set.IsEmpty() {
+		c.add(finding.Finding{File: f.Name, Severity: finding.Warning, Message: "contains no pod and no object that pods use"})
+	}
+	find := func(kind, namespace, name string) *manifest.Place {
+		i := slices.IndexFunc(places, func(p *manifest.Place) bool {
+			return p.Kind == kind && p.Namespace == namespace && p.Name == name
+		})
+		if i < 0 {
+			return nil
+		}
+		return places[i]
+	}
+	for _, p := range set.Pods {
+		pods = append(pods, &pod{Pod: p, checkup: c, file: f.Name, place: find("Pod", p.Namespace, p.Name)})
+	}
+	for _, o := range set.Objects {
+		c.object(f.Name, o, find(manifest.KindOf(o), o.GetNamespace(), o.GetName()))
+	}
+	c.report.Pods += len(set.Pods)
+	c.report.Objects += len(set.Objects)
+	return pods
+}
+
+// define records the objects of a file, also of one that is not valid. An object may be in one file only.
+func (c *checkup) define(file string, places []*manifest.Place) {
+	for _, p := range places {
+		if p.Name == "" {
+			continue
+		}
+		ref := reference{p.Kind, p.Namespace, p.Name}
+		before := c.defined[ref]
+		if before == nil {
+			c.defined[ref] = &definition{file: file, line: p.Line}
+			continue
+		}
+		if before.file != file { // package manifest reports the others
+			c.add(finding.Finding{File: file, Line: p.Line, Severity: finding.Error, Object: fmt.Sprintf("%s %q", p.Kind, p.Name),
+				Message: fmt.Sprintf("is also in %s:%d, and only one of them can be used", before.file, before.line)})
+		}
+	}
+}
+
+// object checks a valid object, and records its keys.
+func (c *checkup) object(file string, o manifest.Object, place *manifest.Place) {
+	d := c.defined[reference{manifest.KindOf(o), o.GetNamespace(), o.GetName()}]
+	if d == nil || d.file != file {
+		return
+	}
+	d.keys = []string{}
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		for k := range o.Data {
+			d.keys = append(d.keys, k)
+		}
+		for k := range o.BinaryData {
+			d.keys = append(d.keys, k)
+		}
+	case *v1.Secret:
+		for k := range o.Data {
+			d.keys = append(d.keys, k)
+		}
+	case *v1.PersistentVolumeClaim:
+		const at = "spec.resources.requests[storage]"
+		if severity, message := checkSize(o.Spec.Resources.Requests[v1.ResourceStorage]); message != "" {
+			line := 0
+			if place != nil {
+				line = place.Find(at)
+			}
+			c.add(finding.Finding{File: file, Line: line, Severity: severity, Object: fmt.Sprintf("PersistentVolumeClaim %q", o.Name),
+				Field: at, Message: message})
+		}
+	}
+	slices.Sort(d.keys)
+}
+
+func isConfiguration(kind string) bool {
+	return kind == "KubeletConfiguration" || kind == config.EdgeKind
+}
+
+// configuration checks a file with configurations of the node.
+func (c *checkup) configuration(f finding.File) {
+	c.report.Configurations++
+	mistakes, notices := config.Check(f.Name, f.Data)
+	for _, m := range mistakes {
+		c.add(finding.Finding{File: f.Name, Line: m.Line, Severity: finding.Error, Field: m.Field, Message: m.Detail})
+	}
+	for _, n := range notices {
+		c.add(finding.Finding{File: f.Name, Line: n.Line, Severity: finding.Warning, Field: n.Field, Message: n.Detail})
+	}
+}
+
+func (p *pod) unsupported(list []Unsupported) {
+	for _, u := range list {
+		if u.Rejects {
+			p.errorf(u.Field, "%s", u.Message)
+		} else {
+			p.warnf(u.Field, "%s", u.Message)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// DefaultDir is the directory of the configuration files that are read if the command line names none.
+const DefaultDir = "/etc/islet"
+
+// Names of the files in DefaultDir.
+const (
+	defaultKubeletFile = "kubelet.yaml"
+	defaultEdgeFile    = "edge.yaml"
+)
+
+// useDefaultFiles sets --config and --edge-config to the files in dir that exist. A flag on the command line overrides
+// its file, also if the flag is empty. A file whose existence cannot be determined, as on a damaged disk, counts as
+// existing, so that reading it returns the error or its copy. If dir is empty, there are no default files.
+func (fs flagSet) useDefaultFiles(dir string, o *options) {
+	if dir == "" {
+		return
+	}
+	for _, d := range []struct {
+		flag, file string
+		value      *string
+	}{{"config", defaultKubeletFile, &o.Config}, {"edge-config", defaultEdgeFile, &o.EdgeConfig}} {
+		if path := filepath.Join(dir, d.file); !fs.Changed(d.flag) && exists(path) {
+			*d.value = path
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Files returns the node's own configuration files that were read, as absolute paths in the order of reading: the
+// KubeletConfiguration, its drop-in files, and the EdgeConfiguration. If a configuration was sent to the node, it replaces
+// the values of the first and the last.
+func (c *Config) Files() []string {
+	names := []string{}
+	if c.files == nil {
+		return names
+	}
+	for _, f := range c.files.current {
+		names = append(names, f.Name)
+	}
+	return names
+}

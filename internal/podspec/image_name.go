@@ -1,0 +1,42 @@
+package podspec
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/distribution/reference"
+)
+
+// CheckImage returns an error if an image reference is not valid. A container with such an image cannot start (InvalidImageName).
+func CheckImage(ref string) error {
+	_, err := reference.ParseNormalizedNamed(ref)
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(ref, "://"):
+		return errors.New("has a scheme: leave out everything up to ://")
+	case errors.Is(err, reference.ErrNameContainsUppercase), ref != strings.ToLower(ref) && validLower(ref):
+		return errors.New("has upper case letters: a repository has only lower case letters")
+	case strings.ContainsAny(ref, " \t\n"):
+		return errors.New("contains white space")
+	}
+	return err
+}
+
+func validLower(ref string) bool {
+	_, err := reference.ParseNormalizedNamed(strings.ToLower(ref))
+	return err == nil
+}
+
+// IsLatest reports whether an image reference has the tag latest, or neither a tag nor a digest, which means the same.
+func IsLatest(ref string) bool {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return false
+	}
+	if _, ok := named.(reference.Digested); ok {
+		return false
+	}
+	tagged, ok := reference.TagNameOnly(named).(reference.Tagged)
+	return ok && tagged.Tag() == "latest"
+}

@@ -1,0 +1,130 @@
+package redaction
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Mark is written in place of a secret.
+const Mark = "REDACTED"
+
+// secretName matches the names of fields, variables and flags whose values are secrets.
+const secretName = `(?:pass(?:word|wd|phrase|code)|secret|token|credential|authorization|cookie|api[-_]?key|access[-_]?key|` +
+	`private[-_]?key|client[-_]?key|key[-_]?data|\bpwd\b|\bauth\b|\bpsk\b)`
+
+// A rule finds secrets of one kind. The replacement keeps what is needed to understand the text.
+type rule struct {
+	kind, with string
+	find       *regexp.Regexp
+}
+
+// rules returns the rules for texts. The first ones match several words, so they come before the rules for one word.
+func rules() []rule {
+	one := func(kind, with, expr string) rule { return rule{kind, with, regexp.MustCompile(expr)} }
+	return []rule{
+		one("PEM block", Mark, `(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|$)`),
+		one("authorization", "${1} "+Mark, `(?i)\b(bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=-]{6,}`),
+		one("password in a URL", "${1}"+Mark+"@", `([A-Za-z][A-Za-z0-9+.-]*://)[^\s/"'<>]*@`),
+		one("query of a URL", "${1}?"+Mark, `([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'<>\\]+)\?[^\s"'<>\\]+`),
+		one("value of a secret's name", "${1}"+Mark, `(?i)([\w.\-]*`+secretName+`[\w.\-]*\\*["']?\s*[:=]+\s*)`+
+			`(?:\\+"[^"\\]*\\*"|"(?:[^"\\]|\\.)*"|'[^']*'|\[[^\]]*\]|[^\s,;}\]]+)`),
+		one("value of a secret's flag", "${1}"+Mark, `(?i)(--?[\w\-]*`+secretName+`[\w\-]*\s+)(?:"[^"]*"|'[^']*'|[^\s-]\S*)`),
+		one("token", Mark, `\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`),
+		one("token", Mark, `\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{15,}|A[KS]IA[A-Z0-9]{16}|`+
+			`xox[abeprs]-[\w-]{10,}|sk-[\w-]{20,}|AIza[\w-]{30,})`),
+		one("bootstrap token", Mark, `\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
+		one("password hash", Mark, `\$(?:1|2[abxy]|5|6|7|y|argon2id?)\$[^\s"'\\]+`),
+	}
+}
+
+// A Redactor removes secrets and counts them. It is not safe for concurrent use.
+type Redactor struct {
+	rules  []rule
+	name   *regexp.Regexp // of a field whose value is a secret
+	plain  *regexp.Regexp // of a field with such a name whose value is none
+	counts map[string]int
+}
+
+// New returns a Redactor.
+func New() *Redactor {
+	return &Redactor{
+		rules: rules(), counts: map[string]int{}, name: regexp.MustCompile(`(?i)` + secretName + `|header`),
+		plain: regexp.MustCompile(`(?:Policy|Strategy|Period|Frequency|Dir|File|Path|Detection|Timeout)$`),
+	}
+}
+
+// Text returns a text without secrets.
+func (r *Redactor) Text(s string) string {
+	for _, rule := range r.rules {
+		s = rule.find.ReplaceAllStringFunc(s, func(found string) string {
+			out := rule.find.ReplaceAllString(found, rule.with)
+			if out != found {
+				r.counts[rule.kind]++
+			}
+			return out
+		})
+	}
+	return s
+}
+
+// Value returns a decoded JSON value without secrets. It changes maps and lists in place. The values of fields with a secret's name are
+// removed, except numbers and booleans. All other strings, and the names of fields, are redacted as texts.
+func (r *Redactor) Value(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.Text(v)
+	case []any:
+		for i := range v {
+			v[i] = r.Value(v[i])
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			value := v[name]
+			if r.name.MatchString(name) && !r.plain.MatchString(name) && isFilled(value) {
+				r.Remove("field " + r.Text(name))
+				value = Mark
+			}
+			if clean := r.Text(name); clean != name {
+				delete(v, name)
+				name = clean
+			}
+			v[name] = r.Value(value)
+		}
+	}
+	return v
+}
+
+// isFilled reports whether a value may contain a secret.
+func isFilled(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return v != ""
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	}
+	return false
+}
+
+// Remove counts a secret that the caller has left out.
+func (r *Redactor) Remove(kind string) { r.counts[kind]++ }
+
+// Counts returns how many secrets of each kind were removed since the last call.
+func (r *Redactor) Counts() map[string]int {
+	counts := r.counts
+	r.counts = map[string]int{}
+	return counts
+}
+
+// Before returns the part of a text before a separator, and counts the rest as a secret of a kind.
+func (r *Redactor) Before(s, separator, kind string) string {
+	before, rest, found := strings.Cut(s, separator)
+	if !found || rest == "" {
+		return s
+	}
+	r.Remove(kind)
+	return before + separator + Mark
+}

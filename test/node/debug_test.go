@@ -1,0 +1,51 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestDebug checks that islet debug runs a command of another image in a pod of a standalone node, that it sees the pod's network and the
+// processes of the target, and that the container survives a restart of the agent but not the pod.
+func TestDebug(t *testing.T) {
+	t.Parallel()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	debug := func(name string, args ...string) (string, int) {
+		return m.Try(append([]string{"debug", "one-edge", "--image=" + machine.Image, "--image-pull-policy=Never", "--attach", "-c", name}, args...)...)
+	}
+	if out, code := debug("host", "--", "/podtool", "cat", "/etc/hostname"); code != 0 || !strings.HasSuffix(out, "one-edge\n") {
+		t.Errorf("code %d: %s", code, out)
+	}
+	out, code := debug("processes", "--target=c", "--", "/podtool", "cat", "/proc/1/cmdline")
+	if code != 0 || !strings.Contains(out, "/podtool\x00sleep") {
+		t.Errorf("code %d: %q", code, out)
+	}
+	if out, code := debug("fails", "--", "/podtool", "exit", "3"); code != 3 {
+		t.Errorf("code %d: %s", code, out)
+	}
+	if out, code := m.Try("debug", "one-edge", "--image=localhost/none:1", "--image-pull-policy=Never", "--attach"); code != 1 ||
+		!strings.Contains(out, "ErrImageNeverPull") {
+		t.Errorf("code %d: %s", code, out)
+	}
+	m.Islet("debug", "one-edge", "--image="+machine.Image, "--image-pull-policy=Never", "-c", "stays", "--", "/podtool", "sleep")
+	runs := func() bool {
+		_, code := m.Try("exec", "one-edge", "-c", "stays", "--", "/podtool", "cat", "/etc/hostname")
+		return code == 0
+	}
+	m.Await("the container to run", runs)
+	m.Kill()
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	if !runs() {
+		t.Error("after a restart of the agent the container does not run")
+	}
+	m.Remove("manifests/one.yaml")
+	m.WaitReady()
+}
