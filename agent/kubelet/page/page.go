@@ -28,6 +28,7 @@ type Config struct {
 	Port    int                 // TCP port on 127.0.0.1; 0 disables the page
 	API     func() http.Handler // returns the handler of the agent's local socket
 	Machine Machine
+	History string              // path of the file that keeps the readings while the agent restarts; empty for none
 	Log     *slog.Logger
 }
 
@@ -42,7 +43,7 @@ func New(c Config) *Page {
 	if c.Port == 0 {
 		return nil
 	}
-	return &Page{c: c}
+	return &Page{c: c, history: history{file: historyFile{path: c.History, log: c.Log}}}
 }
 
 // maxConnections is the maximum number of connections to the port on localhost.
