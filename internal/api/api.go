@@ -113,6 +113,7 @@ type Event struct {
 
 // Details are facts about a pod that its API object does not contain.
 type Details struct {
+	Origin   string   `json:"origin,omitempty"`   // the file or URL that the pod comes from
 	Problems []string `json:"problems,omitempty"` // objects and tokens that are missing or outdated
 	// Hooks are the last postStart hooks that failed. A hook's output may contain secrets, so it is
 	// shown only at the local socket and never in an event.

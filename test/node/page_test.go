@@ -46,7 +46,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 			conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		c := http.Client{Transport: &http.Transport{DialContext: m.Dial, TLSClientConfig: conf, DisableKeepAlives: true}}
-		for path, text := range map[string]string{"": `<script src="page.js"`, "page.js": "fetch(", "page.css": "{", "data": `"name":"plain-edge"`, "log?namespace=default&pod=plain-edge&container=c": "0\n"} {
+		for path, text := range map[string]string{"": `<script src="page.js"`, "network": "plain-edge", "pod?namespace=default&pod=plain-edge": "/manifests/plain.yaml", "page.js": "fetch(", "page.css": "{", "data": `"name":"plain-edge"`, "log?namespace=default&pod=plain-edge&container=c": "0\n"} {
 			r, err := c.Get("https://127.0.0.1:10250/page/" + path)
 			if err != nil {
 				t.Fatal(err)
@@ -83,6 +83,17 @@ func TestStatusPage(t *testing.T) {
 	if page := get("/", "localhost:10247"); !strings.HasPrefix(page, "HTTP/1.1 200") || !strings.Contains(page, "page.js") ||
 		!strings.Contains(page, "Content-Security-Policy: default-src 'none'") {
 		t.Errorf("the page:\n%s", page)
+	}
+	for path, wanted := range map[string][]string{
+		"/": {"plain-edge", "from file", "1 of 1 ready", "Addresses", "the node stands alone", "Started", ">CPU<"}, "/network": {"The pod network", "built in", "Addresses of pods"},
+		"/pod?namespace=default&pod=plain-edge": {"/manifests/plain.yaml", "Log of c", "Started", "registry.example/"},
+	} {
+		page := get(path, "localhost:10247")
+		for _, want := range wanted {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s has no %q:\n%s", path, want, page)
+			}
+		}
 	}
 	data := get("/data", "localhost:10247")
 	for _, want := range []string{`"name":"plain-edge"`, `"ready":true`, `"node":"edge"`, `"history":[{`, `"counts":"1 of 1 ready"`, `"reason":"Started"`} {

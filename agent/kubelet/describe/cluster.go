@@ -72,6 +72,9 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 			d.Problems = append(d.Problems, text)
 		}
 	}
+	if wanted, ok := a.c.Desired.Get(uid); ok {
+		d.Origin = wanted.Origin
+	}
 	d.Problems = append(d.Problems, a.c.SlowVolumes(uid)...)
 	d.Hooks = failedHooks(a.c.Input(uid).Failed)
 	d.Events = eventsOf(a.c.Events.Recent(uid))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
 )
 
 // The history has a point for each Interval, and covers one hour.
@@ -24,9 +26,14 @@ type Reading struct {
 	SentBy     float64   `json:"out"`
 }
 
-// Machine returns the present resource use of the machine.
+// Machine reads the machine.
 type Machine interface {
+	// Read returns the present resource use.
 	Read(ctx context.Context) (Reading, error)
+	// Links returns the state of network interfaces.
+	Links(names []string) []host.NetworkLink
+	// ClockSync returns the state of the machine's clock.
+	ClockSync() host.ClockSync
 }
 
 // history keeps the last readings.
