@@ -86,7 +86,7 @@ func TestStatusPage(t *testing.T) {
 	}
 	for path, wanted := range map[string][]string{
 		"/": {"plain-edge", "from file", "1 of 1 ready", "Addresses", "the node stands alone", "Started", ">CPU<"}, "/network": {"The pod network", "built in", "Addresses of pods"},
-		"/pod?namespace=default&pod=plain-edge": {"/manifests/plain.yaml", "Log of c", "Started", "registry.example/"},
+		"/pod?namespace=default&pod=plain-edge": {"/manifests/plain.yaml", "Log of c", "Started", "localhost/podtool:test"},
 	} {
 		page := get(path, "localhost:10247")
 		for _, want := range wanted {

@@ -6,6 +6,7 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -94,8 +95,14 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// TestBrowserRefresh checks that a page in a real browser follows the node, keeps the elements of rows, and says visibly how old its
-// contents are when the agent has stopped.
+// focusScript moves the keyboard's focus to a pod, and records where the focus is after the page was renewed.
+const focusScript = `
+document.querySelector("tr[data-key=u0] a").focus();
+setTimeout(() => { document.documentElement.dataset.focus = document.activeElement.textContent; }, 15000);
+`
+
+// TestBrowserRefresh checks that a page in a real browser follows the node, that the keyboard's focus stays on a pod whose row moves, and
+// that the page says visibly how old its contents are when the agent has stopped.
 func TestBrowserRefresh(t *testing.T) {
 	browse := testBrowser(t)
 	var asked atomic.Int32
@@ -103,7 +110,10 @@ func TestBrowserRefresh(t *testing.T) {
 	other := browsedPage(t, nodetest{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path != "/": // page.js and page.css
+		case r.URL.Path == "/page.js":
+			p.localOnly().ServeHTTP(w, r)
+			io.WriteString(w, focusScript)
+		case r.URL.Path != "/": // page.css
 			p.localOnly().ServeHTTP(w, r)
 		case asked.Add(1) == 1:
 			p.localOnly().ServeHTTP(w, r)
@@ -115,7 +125,7 @@ func TestBrowserRefresh(t *testing.T) {
 	}))
 	defer s.Close()
 	dom := browse(s.URL+"/", "--dump-dom", "--virtual-time-budget=75000")
-	for _, want := range []string{"&lt;img src=x onerror=", "sensor-reader", `class="old"`, "The agent does not answer", " s ago"} {
+	for _, want := range []string{"&lt;img src=x onerror=", "sensor-reader", `class="old"`, `data-focus="camera"`, "The agent does not answer", " s ago"} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("the page has no %s:\n%s", want, dom)
 		}
@@ -139,10 +149,15 @@ func TestBrowserPictures(t *testing.T) {
 	}
 	s := httptest.NewServer(browsedPage(t, nodetest{kind: true}).localOnly())
 	defer s.Close()
+	file := filepath.Join(dir, "without-javascript.png")
+	browse(s.URL+"/", "--screenshot="+file, "--window-size=1400,1000", "--blink-settings=scriptEnabled=false")
+	if n := shrink(t, file); n < 30<<10 { // an empty page has 5 KiB
+		t.Errorf("%s has %d bytes", file, n)
+	}
 	for page, path := range map[string]string{"overview": "/", "network": "/network", "pod": "/pod?namespace=default&pod=sensor-reader&container=main"} {
 		for screen, size := range map[string]string{"360": "360,1900", "1400": "1400,1000"} {
 			for theme, flag := range map[string]string{"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"} {
-				file := filepath.Join(dir, strings.Join([]string{page, screen, theme}, "-")+".png")
+				file = filepath.Join(dir, strings.Join([]string{page, screen, theme}, "-")+".png")
 				browse(s.URL+path, "--screenshot="+file, "--window-size="+size, "--virtual-time-budget=4000", flag)
 				if n := shrink(t, file); n < 5<<10 || n > 150<<10 {
 					t.Errorf("%s has %d bytes", file, n)

@@ -32,19 +32,20 @@ func (v *view) charts() {
 	}
 	last := &d.History[len(d.History)-1]
 	v.raw("<section id=\"charts\" aria-label=\"The last hour\">\n")
-	v.chart(share("CPU", last.Cores, float64(d.Cores), coresText(last.Cores), coresOf(d.Cores), func(r *Reading) float64 { return r.Cores }))
-	v.chart(nearlyFull(share("Memory", float64(last.Memory), float64(d.Memory), bytesText(float64(last.Memory)), bytesText(float64(d.Memory)),
-		func(r *Reading) float64 { return float64(r.Memory) }), float64(last.Memory)))
+	cores := func(r *Reading) float64 { return r.Cores }
+	v.chart(share("CPU", last.Cores, float64(d.Cores), coresText(last.Cores), coresOf(d.Cores), cores))
+	v.chart(spaceChart("Memory", last.Memory, d.Memory, func(r *Reading) float64 { return float64(r.Memory) }))
 	if d.Disk != nil {
-		v.chart(nearlyFull(share("Disk", float64(last.Disk), float64(d.Disk.Total), bytesText(float64(last.Disk)), bytesText(float64(d.Disk.Total)),
-			func(r *Reading) float64 { return float64(r.Disk) }), float64(last.Disk)))
+		v.chart(spaceChart("Disk", last.Disk, d.Disk.Total, func(r *Reading) float64 { return float64(r.Disk) }))
 	}
 	most := 1024.0
 	for i := range d.History {
 		most = max(most, d.History[i].ReceivedBy, d.History[i].SentBy)
 	}
-	v.chart(chart{title: "Network", whole: bytesText(most) + "/s", small: []string{"in " + bytesText(last.ReceivedBy) + "/s", "out " + bytesText(last.SentBy) + "/s"},
-		most: most, series: []func(*Reading) float64{func(r *Reading) float64 { return r.ReceivedBy }, func(r *Reading) float64 { return r.SentBy }}})
+	received := func(r *Reading) float64 { return r.ReceivedBy }
+	sent := func(r *Reading) float64 { return r.SentBy }
+	v.chart(chart{title: "Network", whole: bytesText(most) + "/s", most: most, series: []func(*Reading) float64{received, sent},
+		small: []string{"in " + bytesText(last.ReceivedBy) + "/s", "out " + bytesText(last.SentBy) + "/s"}})
 	v.raw("</section>\n")
 }
 
@@ -63,8 +64,10 @@ func share(title string, n, of float64, amount, whole string, value func(*Readin
 	return c
 }
 
-func nearlyFull(c chart, n float64) chart {
-	c.bad = c.most > 0 && n >= full*c.most
+// spaceChart returns the chart of memory or a disk. It is marked if little is left.
+func spaceChart(title string, used, of uint64, value func(*Reading) float64) chart {
+	c := share(title, float64(used), float64(of), bytesText(float64(used)), bytesText(float64(of)), value)
+	c.bad = of > 0 && float64(used) >= full*c.most
 	return c
 }
 
@@ -114,7 +117,8 @@ func (v *view) curve(value func(*Reading) float64, most float64, area bool, kind
 		path += " L" + x(&h[i]) + " " + strconv.FormatFloat(y, 'f', 1, 64)
 	}
 	if area {
-		v.element("path", "", class("area"), attribute{"d", "M" + x(&h[0]) + " " + count(chartHeight) + path + " L" + count(chartWidth) + " " + count(chartHeight) + " Z"})
+		bottom := " " + count(chartHeight)
+		v.element("path", "", class("area"), attribute{"d", "M" + x(&h[0]) + bottom + path + " L" + count(chartWidth) + bottom + " Z"})
 	}
 	v.element("path", "", class(kind), attribute{"d", "M" + path[2:]})
 }

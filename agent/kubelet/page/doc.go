@@ -15,5 +15,6 @@
 // If the page is disabled, nothing runs. If it is enabled, the machine (but not its pods) is measured every Interval, and
 // the readings of the last hour are kept in memory and in a file in the run directory. Everything else is read for a request.
 //
-// Text from pods, events and logs is not trusted. A markup escapes it, and replaces control characters. The page may load and run only its own files.
+// Text from pods, events and logs is not trusted. A markup escapes it, and replaces control characters. The page may
+// load and run only its own files.
 package page

@@ -72,7 +72,8 @@ func (v *view) podNetwork() {
 	}
 	list := []fact{state, {name: "Configuration", text: n.Config}, {name: "Address ranges", text: strings.Join(n.PodCIDRs, ", ")}}
 	if r := n.Repairs; r != nil {
-		list = append(list, fact{name: "Repaired", text: count(r.Count) + " times, the last time " + ageText(r.Last, v.d.Now) + " ago: " + r.What})
+		text := count(r.Count) + " times, the last time " + ageText(r.Last, v.d.Now) + " ago: " + r.What
+		list = append(list, fact{name: "Repaired", text: text})
 	}
 	v.facts(list)
 	v.raw("</section>\n")
@@ -129,7 +130,10 @@ func (v *view) podAddresses() {
 			continue
 		}
 		if !any {
-			v.raw("<div class=\"wide\"><table class=\"cards\">\n<thead><tr><th scope=\"col\">Address</th><th scope=\"col\">Pod</th></tr></thead>\n<tbody>\n")
+			v.raw(`<div class="wide"><table class="cards">
+<thead><tr><th scope="col">Address</th><th scope="col">Pod</th></tr></thead>
+<tbody>
+`)
 		}
 		any = true
 		v.open("tr", attribute{"data-key", p.UID})

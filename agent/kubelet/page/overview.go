@@ -119,8 +119,8 @@ func (v *view) pods() {
 		return
 	}
 	v.raw(`<div class="wide"><table class="cards">
-<thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col" class="n">CPU</th><th scope="col" class="n">Memory</th>` +
-		`<th scope="col" class="n">Age</th><th scope="col" class="n">Restarts</th><th scope="col">Address</th><th scope="col">Image</th></tr></thead>
+<thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col" class="n">CPU</th><th scope="col" class="n">Memory</th>
+<th scope="col" class="n">Age</th><th scope="col" class="n">Restarts</th><th scope="col">Address</th><th scope="col">Image</th></tr></thead>
 <tbody>
 `)
 	for i := range v.d.Pods {

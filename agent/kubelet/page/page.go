@@ -216,7 +216,8 @@ func validNames(w http.ResponseWriter, r *http.Request, names ...string) bool {
 
 // readLog returns the end of a container's log. If previous is true, it is the log of the container before its last restart.
 func (p *Page) readLog(ctx context.Context, namespace, pod, container string, previous bool) ([]byte, error) {
-	path := fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", url.PathEscape(namespace), url.PathEscape(pod), url.PathEscape(container), logLines)
+	path := fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", url.PathEscape(namespace), url.PathEscape(pod), url.PathEscape(container),
+		logLines)
 	if previous {
 		path += "&previous=true"
 	}

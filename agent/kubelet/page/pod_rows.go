@@ -106,7 +106,8 @@ func (d *document) pods(all []v1.Pod, measured []stats.PodStats, troubles []api.
 
 func podOf(p *v1.Pod) pod {
 	out := pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), State: string(p.Status.Phase), Containers: []container{},
-		Addresses: []string{}, Ports: []hostPort{}, Created: p.CreationTimestamp.Time, Source: cmp.Or(p.Annotations[keys.ConfigSource], keys.SourceAPI)}
+		Addresses: []string{}, Ports: []hostPort{}, Created: p.CreationTimestamp.Time,
+		Source: cmp.Or(p.Annotations[keys.ConfigSource], keys.SourceAPI)}
 	if out.Created.IsZero() && p.Status.StartTime != nil {
 		out.Created = p.Status.StartTime.Time
 	}

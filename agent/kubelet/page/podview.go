@@ -72,7 +72,8 @@ func (v *view) podFacts(p *pod, origin string) {
 		list = append(list, fact{name: "CPU", text: percent(float64(*n)/1e9, float64(v.d.Cores)) + ", " + coresText(float64(*n)/1e9)})
 	}
 	if n := p.Memory; n != nil {
-		list = append(list, fact{name: "Memory", text: strings.TrimPrefix(percent(float64(*n), float64(v.d.Memory))+", "+bytesText(float64(*n)), ", ")})
+		text := percent(float64(*n), float64(v.d.Memory)) + ", " + bytesText(float64(*n))
+		list = append(list, fact{name: "Memory", text: strings.TrimPrefix(text, ", ")}) // the machine's memory may be unknown
 	}
 	v.facts(list)
 	if len(p.Ports) > 0 {

@@ -90,7 +90,9 @@ func (v *view) finish() { v.raw("</main>\n</body>\n</html>\n") }
 // failure writes a page that contains only a message.
 func (v *view) failure(message string) {
 	v.head("not available", true)
-	v.raw("<header><h1 id=\"node\"><a href=\"./\">Overview</a></h1></header>\n<main id=\"main\" tabindex=\"-1\">\n<p id=\"failure\" class=\"alarm\">")
+	v.raw(`<header><h1 id="node"><a href="./">Overview</a></h1></header>
+<main id="main" tabindex="-1">
+<p id="failure" class="alarm">`)
 	v.text(cut(message, maxText))
 	v.raw("</p>\n")
 	v.finish()
@@ -100,7 +102,8 @@ func (v *view) failure(message string) {
 const maxText = 1000
 
 func (v *view) time(at time.Time, text string) {
-	v.element("time", text, attribute{"datetime", at.UTC().Format(time.RFC3339)}, attribute{"title", at.UTC().Format("2006-01-02 15:04:05 UTC")})
+	at = at.UTC()
+	v.element("time", text, attribute{"datetime", at.Format(time.RFC3339)}, attribute{"title", at.Format("2006-01-02 15:04:05 UTC")})
 }
 
 // section starts a section with a heading.

@@ -210,6 +210,32 @@ func TestNetworkPage(t *testing.T) {
 	}
 }
 
+// TestKeyboard checks that everything that can be operated is a link, that the first one leads to the contents, that a log can be
+// scrolled with the keyboard, that the order of the elements is the order of the focus, and that the focus is visible.
+func TestKeyboard(t *testing.T) {
+	for _, path := range views {
+		root, _ := parse(t, nodetest{kind: true}, path)
+		first := find(root, func(n *html.Node) bool { return n.Data == "a" })
+		if target := byID(root, strings.TrimPrefix(attr(first, "href"), "#")); target == nil || target.Data != "main" {
+			t.Errorf("%s: the first link leads to %s", path, attr(first, "href"))
+		}
+		for n := range root.Descendants() {
+			if n.Type != html.ElementNode {
+				continue
+			}
+			order := attr(n, "tabindex")
+			if n.Data == "a" && attr(n, "href") == "" || n.Data == "pre" && order != "0" || order != "" && order != "0" && order != "-1" {
+				t.Errorf("%s has a %s that a keyboard does not reach in order: %v", path, n.Data, n.Attr)
+			}
+		}
+	}
+	script, _ := assets.ReadFile("assets/page.js")
+	style, _ := assets.ReadFile("assets/page.css")
+	if strings.Contains(string(script), `"click"`) || strings.Contains(string(script), "mouse") || !strings.Contains(string(style), "a:focus-visible, pre:focus-visible { outline: 3px") {
+		t.Error("the page needs a mouse, or hides the focus")
+	}
+}
+
 // TestPortAddresses checks the addresses of host ports as links.
 func TestPortAddresses(t *testing.T) {
 	node := []string{"192.168.1.7", "fd00::7"}

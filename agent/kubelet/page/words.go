@@ -36,7 +36,7 @@ func percent(part, whole float64) string {
 		return ""
 	}
 	p := part / whole * 100
-	if p > 0 && p < 0.95 {
+	if p >= 0.05 && p < 0.95 {
 		return fmt.Sprintf("%.1f %%", p)
 	}
 	return fmt.Sprintf("%.0f %%", p)
