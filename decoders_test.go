@@ -17,19 +17,21 @@ import (
 	"testing"
 )
 
-// decodersFile is a file with a row for every function of the shipped programs that decodes, unpacks or reads a whole input. A row
-// contains the calls, the sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
+// decodersFile is the path of a list of the decoders in the shipped programs. Every function that decodes, unpacks or reads a whole input
+// has a row. A row contains the function's calls of decoders, the sender of the input, and the test that sends a bomb. The top of the file
+// describes the format of a row.
 const decodersFile = "decoders.txt"
 
-// The variable foreign contains the senders whose rows need a bomb. The rows of the other senders need a reason.
+// This variable contains the senders of untrusted input. A row with such a sender must name a test that sends a bomb. A row with another
+// sender must give a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release"}
 
-// The variable trusted contains the senders that have full control of the node anyway: islet itself in files that only root can write, the
-// kernel, root, embedded files, and the user who runs a command, which then uses memory of the user's own process.
+// This variable contains the senders that have full control of the node anyway. The sender own is islet itself, in files that only root
+// can write. The sender caller is the user who runs a command. The command then uses memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
-// The variable decoders contains the decoding functions of packages, by import path. A name that ends with * matches all names with that
-// prefix. A name that begins with & matches a literal of that type.
+// This variable contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A
+// name that begins with & matches a literal of that type.
 var decoders = map[string][]string{
 	"archive/tar":       {"NewReader"},
 	"archive/zip":       {"*"},
@@ -104,8 +106,8 @@ var decodingMethods = []string{
 	"ReadFile", "ReadFrame", "ReadJSON", "ReadLine", "ReadMessage", "ReadSlice", "ReadString", "Unmarshal", "UnmarshalStrict",
 }
 
-// TestDecoders compares the calls of decoders in the shipped programs with decodersFile. It fails for a call that is not listed, a row
-// without a call, and a row whose bomb is not a test.
+// TestDecoders compares the calls of decoders in the shipped programs with decodersFile. It fails for a call that is not listed, for a row
+// without a call, and for a row that names a missing test.
 func TestDecoders(t *testing.T) {
 	found := map[string]string{} // the calls of each function, by its folder and name
 	for folder := range shippedFolders(t) {
@@ -143,7 +145,7 @@ type decoderRow struct {
 	calls, sender, answer string
 }
 
-// check returns an error for a row without a sender, or without an existing test or a reason.
+// check returns an error for a row without a known sender. The row must also name an existing test, or give a reason.
 func (r decoderRow) check(tests testNames) error {
 	for sender := range strings.SplitSeq(r.sender, ",") {
 		if !slices.Contains(foreign, sender) && !slices.Contains(trusted, sender) {
@@ -267,7 +269,7 @@ func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	return calls
 }
 
-// The function named reports whether a name matches one of the patterns.
+// This function reports whether a name matches one of the patterns.
 func named(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -305,7 +307,7 @@ func declName(decl ast.Decl) string {
 // testNames contains the names of the tests, by folder.
 type testNames map[string]map[string]bool
 
-// The method in returns the names of the tests in a folder. It parses each folder once.
+// This method returns the names of the tests in a folder. It parses each folder once.
 func (all testNames) in(folder string) map[string]bool {
 	if all[folder] != nil {
 		return all[folder]

@@ -16,8 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "write dependencies.txt")
 
-// dependenciesFile is a file with every module that is linked into islet and its shim. It lists the packages of islet that import the
-// module, or, if there are none, the modules that import it. A change of the file is reviewed like code.
+// dependenciesFile is the path of the list of modules that are linked into islet and its shim. A row names the packages of islet that
+// import the module. If no package of islet imports the module, the row names the modules that import it. A change of the file is reviewed
+// like code.
 const dependenciesFile = "dependencies.txt"
 
 // A goPackage has the fields of go list for a package.
@@ -30,7 +31,7 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// The function linked returns all packages that are linked into a program for Linux, by import path.
+// This function returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module", program)
@@ -72,7 +73,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// The function importers returns the path and the importers of each external module among packages, one line per module.
+// This function returns one line for each external module of the given packages. The line contains the module's path and its importers.
 func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range packages {
@@ -112,8 +113,8 @@ func union(a, b map[string]map[string]bool) map[string]bool {
 	return out
 }
 
-// TestHomes finds heavy dependencies that a package imports through another module. A dependency of another islet package counts only for
-// that package.
+// TestHomes checks that no package links a heavy dependency through another module, except for packages in the home folders of the
+// dependency. A dependency of another islet package counts only for that package.
 func TestHomes(t *testing.T) {
 	all := linked(t, ".")
 	for path, p := range all {

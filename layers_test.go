@@ -97,7 +97,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// homes lists, for each heavy dependency, the folders that may import it.
+// This variable lists the heavy dependencies, with the folders that may import each of them.
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
 	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},
@@ -149,8 +149,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// wiringLines is the maximum number of lines of package agent, which only builds, connects, runs and closes other parts. No line is wider
-// than 140 columns. Code with a state or a loop belongs in a separate package.
+// wiringLines is the maximum number of lines of package agent. This package only builds, connects, runs and closes other parts. No line is
+// wider than 140 columns. Code with a state or a loop belongs in a separate package.
 const wiringLines = 1400
 
 func TestWiringIsNoPlaceToLive(t *testing.T) {

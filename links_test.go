@@ -24,7 +24,7 @@ var (
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// parsePage reads a document. The anchors are those of GitHub: a second heading with the same words gets "-1".
+// parsePage reads a document. The anchors are those of GitHub. If a heading occurs twice, the second anchor ends with "-1".
 func parsePage(text string) page {
 	text = codeBlock.ReplaceAllString(text, "")
 	var p page
@@ -81,7 +81,8 @@ func brokenLinks(dir string, pages map[string]page) []string {
 	return broken
 }
 
-// The function unreachable returns the documents below the index's directory to which no chain of links from the index leads.
+// This function returns the documents that no chain of links from the index reaches. It considers only documents below the index's
+// directory.
 func unreachable(pages map[string]page, index string) []string {
 	seen := map[string]bool{index: true}
 	for queue := []string{index}; len(queue) > 0; queue = queue[1:] {
@@ -103,9 +104,9 @@ func unreachable(pages map[string]page, index string) []string {
 	return missing
 }
 
-// TestLinks checks the relative links of all documents in the repository. Every page below docs/ must be reachable from its index. That
-// does not apply to the other documents: GitHub shows its templates itself, and README.md and the READMEs of folders are the first pages
-// that a reader sees there.
+// TestLinks checks the relative links of all documents in the repository. Every page below docs/ must be reachable from its index. Other
+// documents need no link. GitHub shows its templates itself, and README.md and the READMEs of folders are the first pages that a reader
+// sees.
 func TestLinks(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "*.md").Output()
 	if err != nil {
@@ -143,7 +144,7 @@ func TestLinksOfArchive(t *testing.T) {
 	}
 }
 
-// TestBrokenLinks plants faults that the functions above must find.
+// TestBrokenLinks checks that the functions above find planted faults.
 func TestBrokenLinks(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{

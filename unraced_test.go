@@ -15,9 +15,9 @@ import (
 // unracedLine is the line of the Makefile with the packages that the race detector does not instrument.
 var unracedLine = regexp.MustCompile(`(?m)^UNRACED := (.+)$`)
 
-// TestUnraced checks that no package without the race detector's instrumentation makes a copy of generic code that
-// uses atomics and that other packages use too. Go compiles such code once for each package, and the linker keeps one
-// copy. If it keeps one without instrumentation, the detector reports races that do not exist in the other packages.
+// TestUnraced checks the packages that the race detector does not instrument. They must not use generic code with atomics that other
+// packages use too. Go compiles such code once for each package, and the linker keeps one copy. If the linker keeps a copy without
+// instrumentation, the detector reports races in the other packages that do not exist.
 func TestUnraced(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -76,7 +76,7 @@ var (
 	}
 }
 
-// The function matches reports whether a pattern of go list, of the forms path and path/..., matches an import path.
+// This function reports whether a pattern of go list, of the forms path and path/..., matches an import path.
 func matches(pattern, path string) bool {
 	if parent, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == parent || strings.HasPrefix(path, parent+"/")
@@ -84,8 +84,8 @@ func matches(pattern, path string) bool {
 	return path == pattern
 }
 
-// The function sharedAtomics returns the positions in a file that use generic code of the standard library with atomics,
-// except atomic.Pointer of a type of the file's package, of which other packages have no copy.
+// This function returns the positions in a file that use generic code of the standard library with atomics. It omits atomic.Pointer of a
+// type of the file's package, because other packages have no copy of that code.
 func sharedAtomics(t *testing.T, file string) []string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -117,6 +117,6 @@ func sharedAtomics(t *testing.T, file string) []string {
 	return uses
 }
 
-// predeclared has the types of Go without a package that a pointer usually refers to.
+// predeclared contains types of Go that belong to no package. A pointer usually refers to one of these types.
 var predeclared = map[string]bool{"any": true, "bool": true, "error": true, "int": true, "int32": true, "int64": true,
 	"string": true, "uint": true, "uint32": true, "uint64": true}

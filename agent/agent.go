@@ -19,17 +19,17 @@ import (
 
 // A base contains the process-wide values that every part of the agent can use.
 type base struct {
-	cfg     *config.Config
-	started *configure.Start
-	again   context.CancelCauseFunc // ends the agent, so that the process is replaced by another program or configuration
-	version string
-	log     *slog.Logger
-	manager process.ServiceManager
-	late    late
-	closers []func() error // called in reverse order
+	cfg          *config.Config
+	configStart  *configure.Start
+	restartAgent context.CancelCauseFunc // ends the agent, so that it restarts with another program or configuration
+	version      string
+	log          *slog.Logger
+	manager      process.ServiceManager
+	laterParts   laterParts
+	closers      []func() error // called in reverse order
 }
 
-func (b *base) closing(f func() error) { b.closers = append(b.closers, f) }
+func (b *base) addCloser(f func() error) { b.closers = append(b.closers, f) }
 
 func (b *base) close() error {
 	var errs []error
@@ -44,12 +44,12 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and all parts
-// have stopped. The pods keep running. The function again cancels ctx, with a cause that says why the agent must start again.
+// Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and all parts have
+// stopped. The pods keep running. A part that requires a restart calls the parameter again, which ends ctx with the reason.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {
-	b := &base{cfg: cfg, started: start, again: again, version: version, log: log, manager: process.TakeServiceManager()}
+	b := &base{cfg: cfg, configStart: start, restartAgent: again, version: version, log: log, manager: process.TakeServiceManager()}
 	defer func() { err = errors.Join(err, b.close()) }()
 	a, err := open(ctx, b)
 	if err != nil {
@@ -71,7 +71,7 @@ func Run(
 }
 
 // run starts the loop of every part. The first error ends all of them.
-func (a *serving) run(ctx context.Context, g *errgroup.Group) {
+func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 	run := func(what string, r runner) {
 		g.Go(func() error {
 			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
@@ -93,13 +93,13 @@ func (a *serving) run(ctx context.Context, g *errgroup.Group) {
 	run("sockets", a.sockets)
 	run("plugins", a.plugins)
 	run("claims", a.claims)
-	run("workers", a.rt.ObserveLoop(a.observeAndLoadProbes, a.begin, a.workers))
+	run("workers", a.rt.ObserveLoop(a.observeAndLoadProbes, a.prepareWorkers, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
 	run("eviction", a.eviction)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}))
 	run("devices", a.devices)
-	run("pods API", a.local)
+	run("pods API", a.podsServer)
 	run("configuration", a.keeper)
 	run("updates", a.updater)
 	run("events", a.events)
@@ -112,8 +112,8 @@ func (a *serving) run(ctx context.Context, g *errgroup.Group) {
 		run("cluster", a.cluster)
 		run("source of configurations", a.follower)
 	}
-	if a.tools != nil {
-		run("CRI socket", a.tools)
+	if a.criSocket != nil {
+		run("CRI socket", a.criSocket)
 	}
 	if a.page != nil {
 		run("status page", a.page)

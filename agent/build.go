@@ -3,8 +3,8 @@ package agent
 import "context"
 
 // open opens every part of the agent, in the order of their dependencies. Each part embeds the parts that were opened
-// before it. It calls parts that are opened later through base.late.
-func open(ctx context.Context, b *base) (*serving, error) {
+// before it. It reaches the parts that are opened after it through laterParts.
+func open(ctx context.Context, b *base) (*serverParts, error) {
 	e, err := openFeatures(ctx, b)
 	if err != nil {
 		return nil, err
@@ -16,7 +16,7 @@ func open(ctx context.Context, b *base) (*serving, error) {
 		return nil, err
 	}
 	// All parts are connected. From now on pods may start, if the runtime already responds.
-	if err := w.lookOnce(ctx); err != nil {
+	if err := w.observeOnce(ctx); err != nil {
 		return nil, err
 	}
 	// The servers are opened last, so that no request reaches a part that does not exist yet.
@@ -24,7 +24,7 @@ func open(ctx context.Context, b *base) (*serving, error) {
 }
 
 // openFeatures opens the parts that are needed to remove a pod completely. A cleanup needs no other parts.
-func openFeatures(ctx context.Context, b *base) (*featured, error) {
+func openFeatures(ctx context.Context, b *base) (*featureParts, error) {
 	// The directories come first, because no other part may read or write files before this process has locked them.
 	d, err := openDisk(ctx, b)
 	if err != nil {

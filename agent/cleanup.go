@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
-// Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes the
-// run directory, and the drop-in that makes logind wait for the pods. The state directory is kept. The parameter args
-// contains the arguments of the agent. Cleanup returns the exit code.
+// Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes
+// the run directory, and the drop-in that makes logind wait for the pods. It keeps the state directory. The arguments
+// are those of the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	start := configure.Begin(guard.Role{}, args)
 	cfg, _, err := start.Load()
@@ -36,8 +36,8 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
 		return 0
 	}
-	b := &base{cfg: cfg, started: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	if err = errors.Join(b.clean(ctx), b.close()); err == nil {
+	b := &base{cfg: cfg, configStart: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	if err = errors.Join(b.removePods(ctx), b.close()); err == nil {
 		err = volatile.UnmountLayers(writtenDirs(cfg)...)
 	}
 	if err == nil {
@@ -50,9 +50,9 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	return 0
 }
 
-// clean removes every pod of this node from the runtime, together with its files, mounts, cgroups and network. It opens the
+// removePods removes every pod of this node from the runtime, together with its files, mounts, cgroups and network. It opens the
 // features and the parts that they need, but no worker and no server. It does not connect to any other host.
-func (b *base) clean(ctx context.Context) error {
+func (b *base) removePods(ctx context.Context) error {
 	f, err := openFeatures(ctx, b)
 	if err != nil {
 		return err
@@ -76,5 +76,5 @@ func (b *base) clean(ctx context.Context) error {
 		errs = append(errs, f.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
 	}
 	none := func(types.UID) bool { return false }
-	return errors.Join(append(errs, f.sweepBut(ctx, none), f.cgroups.Clean(), f.rt.Network.Clean(ctx))...)
+	return errors.Join(append(errs, f.sweepExcept(ctx, none), f.cgroups.Clean(), f.rt.Network.Clean(ctx))...)
 }

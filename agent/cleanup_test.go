@@ -11,11 +11,11 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestCleanupRefuses checks that cleanup rejects a state or run directory that is not islet's, and leaves its files
+// TestCleanupRefuses checks that cleanup rejects a state or run directory that does not belong to islet, and leaves the files in it
 // unchanged.
 func TestCleanupRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
-		files []string // text after "="
+		files []string // a file's text follows "="
 		want  string   // "" if cleanup accepts the directories
 		used  bool
 	}{

@@ -9,44 +9,44 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 )
 
-// A joined contains the parts that connect the pods to the API server. Its fields are nil if the node has no API server.
-type joined struct {
-	*podset
+// clusterParts contains the parts that connect the pods to the API server. They are nil if the node has no API server.
+type clusterParts struct {
+	*podParts
 	follower *configure.Follower
 	cluster  *cluster.Cluster
 }
 
-func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
-	c = &joined{podset: p}
+func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) {
+	c = &clusterParts{podParts: p}
 	if c.cfg.Standalone() {
 		return c, nil
 	}
 	if c.follower, err = configure.NewFollower(c.keeper, c.link.Client(), c.link.Changed(), c.log); err != nil {
 		return nil, err
 	}
-	set(&c.late, &c.late.objects, c.objects)
+	set(&c.laterParts, &c.laterParts.objects, c.objects)
 	if c.cluster, err = cluster.Open(ctx, cluster.Config{
-		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.late.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
+		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.laterParts.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
-		Annotations: c.keeper.Annotations, Addresses: c.addresses, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
-		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.heldChanged, Log: c.log,
+		Annotations: c.keeper.Annotations, Addresses: c.nodeAddresses, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
+		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.recordNodeEvent, Log: c.log,
 	}); err != nil {
 		return nil, err
 	}
-	set(&c.late, &c.late.cluster, c.cluster)
+	set(&c.laterParts, &c.laterParts.cluster, c.cluster)
 	c.pods.Connect(c.cluster.Outbox)
 	return c, nil
 }
 
-// addresses returns the node's IP addresses.
-func (n *node) addresses() []string { return n.machine.Now().IPs }
+// nodeAddresses returns the node's IP addresses.
+func (n *node) nodeAddresses() []string { return n.machine.Now().IPs }
 
 // nodeChanged applies the labels, taints and extended resources of the Node object that the API server has sent.
-func (c *joined) nodeChanged(n *v1.Node) {
+func (c *clusterParts) nodeChanged(n *v1.Node) {
 	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		c.pods.NodeChanged()
 	}
-	get(&c.late, &c.late.claims).NodeChanged()
+	get(&c.laterParts, &c.laterParts.claims).NodeChanged()
 	c.follower.Node(n)
 	c.reporter.Schedulable(!n.Spec.Unschedulable)
 }

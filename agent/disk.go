@@ -28,7 +28,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.closing(locks.Close)
+	d.addCloser(locks.Close)
 	d.sockets = socket.New(socket.Config{
 		OnLost: func() error { return locks.Relock(d.cfg.Dirs.Run) },
 		Dirs:   []string{d.cfg.Dirs.Run, d.cfg.Dirs.Root},
@@ -51,7 +51,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.Dirs.State, process.Database), d.log); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
-	d.closing(d.store.Close)
+	d.addCloser(d.store.Close)
 	return d, nil
 }
 

@@ -1,10 +1,10 @@
 // Package agent connects all parts of the node. It builds every part from one Config, connects the parts, runs them,
 // and stops them in reverse order. The parts themselves are in other packages.
 //
-//	base <- disk <- node <- containers <- podset <- joined <- featured <- working <- serving
+//	base <- disk <- node <- runtimeParts <- podParts <- clusterParts <- featureParts <- workerParts <- serverParts
 //
 // Each struct embeds the one before it, so a part can only use parts that were built before it. It calls a later part
-// through a cell of the type late.
+// through a cell of laterParts.
 //
 //	source --> desired --uid--> worker.Set <--uid-- observe <-- ctrd
 //	             |                |   ^

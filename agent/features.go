@@ -35,10 +35,10 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A featured contains the parts that prepare the environment of a pod on this machine, such as cgroups and volumes.
+// featureParts contains the parts that prepare the environment of a pod on this machine, such as cgroups and volumes.
 // Most of them are hooks. They are called when a pod is prepared and when it is released.
-type featured struct {
-	*joined
+type featureParts struct {
+	*clusterParts
 	cgroups  *cgroup.Pods
 	keys     *credentials.Credentials
 	guard    *pulls.Verifier // nil if every pod may use every image
@@ -52,14 +52,14 @@ type featured struct {
 	hooks    hook.Chain
 }
 
-func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
-	f = &featured{joined: c}
+func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err error) {
+	f = &featureParts{clusterParts: c}
 	if err := f.startDevices(ctx); err != nil {
 		return nil, err
 	}
 	if f.cgroups, err = f.rt.OpenCgroups(engine.Share{
 		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, ObserveDuration: f.figures.Cgroup,
-		Protected: f.figures.Protected, RecordEvent: f.heldChanged, Log: f.log,
+		Protected: f.figures.Protected, RecordEvent: f.recordNodeEvent, Log: f.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -77,14 +77,14 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	f.logs = collect.Logs{Dir: f.cfg.Kubelet.PodLogsDir}
 	f.links = &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
 	f.devices.Pinning.Connect(f.rt.Runtime)
-	f.hooks = f.chain()
-	set(&f.late, &f.late.sweep, f.sweep)
+	f.hooks = f.hookChain()
+	set(&f.laterParts, &f.laterParts.sweepLeftovers, f.sweepLeftovers)
 	return f, nil
 }
 
 // startDevices finds the devices of the host that the configuration provides to containers, and starts the
 // preparation of ResourceClaims by the DRA drivers.
-func (f *featured) startDevices(ctx context.Context) error {
+func (f *featureParts) startDevices(ctx context.Context) error {
 	var cluster *device.Cluster
 	if api := f.objects.API; api != nil {
 		cluster = &device.Cluster{Objects: api, Client: f.link.Client(), Node: f.cfg.Node.Name, Up: f.link.Changed()}
@@ -93,14 +93,14 @@ func (f *featured) startDevices(ctx context.Context) error {
 		Classes: f.cfg.Edge.Devices, Meta: f.store, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Devices), Log: f.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
 			if last, ok := f.observer.Pod(uid).Newest(container); ok {
-				f.late.restart(uid, container, last.ID, grace)
+				f.laterParts.restartContainer(uid, container, last.ID, grace)
 			}
 		},
 	})
 }
 
 // openImageKeys opens the registry credentials, and the records of which pods may use an image without credentials.
-func (f *featured) openImageKeys() (err error) {
+func (f *featureParts) openImageKeys() (err error) {
 	c := credentials.Config{
 		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
 		Down: f.link.IsDown, Secrets: f.objects, Log: f.log,
@@ -111,53 +111,52 @@ func (f *featured) openImageKeys() (err error) {
 	if f.keys, err = credentials.Open(c); err != nil {
 		return err
 	}
-	f.closing(f.keys.Close)
+	f.addCloser(f.keys.Close)
 	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
-		set(&f.late, &f.late.verifier, f.guard)
+		set(&f.laterParts, &f.laterParts.verifier, f.guard)
 	}
 	return err
 }
 
 // openVolumes opens the volumes of pods, including those of PersistentVolumeClaims, and the registry of CSI and DRA plugins.
-func (f *featured) openVolumes(ctx context.Context) (err error) {
+func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	var api *volume.Cluster
 	if o := f.objects.API; o != nil {
 		api = &volume.Cluster{Client: f.link.Client(), Objects: o, Node: f.cluster.Node, Up: f.link.Changed()}
 	}
 	if f.claims, err = volume.Open(ctx, volume.Config{
 		Config: f.cfg, Store: f.store, Labels: f.machine.Labels, Objects: f.objects.Claims, Cluster: api, Events: f.events,
-		Retry: f.late.retryPod, Label: selinux.New().Files(), Log: f.log,
+		Retry: f.laterParts.retryPod, Label: selinux.New().Files(), Log: f.log,
 		Reject: func(p *v1.Pod, reason, message string) bool {
 			return f.pods.Evict(ctx, p.UID, plan.End{Reason: reason, Message: "Pod was rejected: " + message})
 		},
 	}); err != nil {
 		return err
 	}
-	set(&f.late, &f.late.claims, f.claims)
+	set(&f.laterParts, &f.laterParts.claims, f.claims)
 	if f.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
-		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
+		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.handlerFeatures.ReadOnlyTrees,
 		Kinds: []podvolumes.Kind{f.claims.Mounter}, Log: f.log,
 		Modes: f.cfg.GateEnabled(config.GateEmptyDirMode), Owners: f.cfg.GateEnabled(config.GateFileOwners),
 	}); err != nil {
 		return err
 	}
-	set(&f.late, &f.late.volumes, f.volumes)
+	set(&f.laterParts, &f.laterParts.volumes, f.volumes)
 	f.plugins, err = plugins.New(plugins.Config{
 		Root: f.cfg.Dirs.Root, Handlers: f.devices.Handle(f.claims.Handle(map[string]plugins.Handler{})), Log: f.log,
 	})
 	return err
 }
 
-// chain returns the hooks in the order in which they prepare a pod. They release it in reverse order.
-func (f *featured) chain() hook.Chain {
+// hookChain returns the hooks in the order in which they prepare a pod. They release it in reverse order.
+func (f *featureParts) hookChain() hook.Chain {
 	return hook.Chain{
 		twin.Hold{Twin: f.twin, IsRunning: func(uid types.UID) bool {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the
-		// pod's cgroup.
+		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,
@@ -166,13 +165,13 @@ func (f *featured) chain() hook.Chain {
 		// The user namespaces come last, because they map the mounts of all other hooks.
 		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {
 			return userns.HostSpace(f.cfg.IDsPerPod(), int(f.cfg.Kubelet.MaxPods))
-		}, Handlers: f.can, Log: f.log}),
+		}, Handlers: f.handlerFeatures, Log: f.log}),
 	}
 }
 
 // observeRuntime lists the sandboxes and containers in the runtime, and updates all records to match them. Before that, no pod
 // is started, ended or removed.
-func (f *featured) observeRuntime(ctx context.Context) error {
+func (f *featureParts) observeRuntime(ctx context.Context) error {
 	if err := f.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("list the containers: %w", err)
 	}
@@ -195,9 +194,9 @@ func (f *featured) observeRuntime(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes the directories, mounts and logs of pods that no source wants and that have no container in the
+// sweepLeftovers removes the directories, mounts and logs of pods that no source wants and that have no container in the
 // runtime. It does nothing before all sources have listed their pods.
-func (f *featured) sweep(ctx context.Context) {
+func (f *featureParts) sweepLeftovers(ctx context.Context) {
 	if !f.pods.HasReported("") || f.rt.CheckPodsKnown() != nil {
 		return
 	}
@@ -206,11 +205,11 @@ func (f *featured) sweep(ctx context.Context) {
 		_, wanted := f.desired.Get(uid)
 		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
 	}
-	if err := f.sweepBut(ctx, keep); err != nil {
+	if err := f.sweepExcept(ctx, keep); err != nil {
 		f.log.Warn("some leftovers of removed pods could not be removed", "error", err)
 	}
 }
 
-func (f *featured) sweepBut(ctx context.Context, keep func(types.UID) bool) error {
+func (f *featureParts) sweepExcept(ctx context.Context, keep func(types.UID) bool) error {
 	return errors.Join(f.volumes.Sweep(ctx, keep), f.logs.Sweep(ctx, keep), f.links.Sweep(ctx, keep))
 }

@@ -20,78 +20,78 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// late contains the parts that others may call before these parts are built, also on other goroutines. Each
-// field is a cell: it is nil until the part is built, and is set only once. The comment of each method says what
-// a call does before the cell is set.
-type late struct {
-	mu       sync.RWMutex
-	workers  *worker.Set
-	executor *worker.Executor
-	pods     *pods.Pods
-	cluster  *cluster.Cluster // stays nil if the node stands alone
-	objects  *objects.Objects // stays nil if the node stands alone
-	verifier *pulls.Verifier  // stays nil if every pod may use every image
-	claims   *volume.Claims
-	volumes  *podvolumes.Volumes
-	upkeep   *resource.Upkeep
-	eviction *eviction.Eviction
-	sweep    func(context.Context)
+// laterParts contains parts that other parts may call at any time, even before they are built. The calls may come from any
+// goroutine. Each field is a cell: it is nil until the part is built, and is set only once. The comment of each
+// method says what a call does before the cell is set.
+type laterParts struct {
+	mu             sync.RWMutex
+	workers        *worker.Set
+	executor       *worker.Executor
+	pods           *pods.Pods
+	cluster        *cluster.Cluster // stays nil if the node stands alone
+	objects        *objects.Objects // stays nil if the node stands alone
+	verifier       *pulls.Verifier  // stays nil if every pod may use every image
+	claims         *volume.Claims
+	volumes        *podvolumes.Volumes
+	upkeep         *resource.Upkeep
+	eviction       *eviction.Eviction
+	sweepLeftovers func(context.Context)
 }
 
 // get returns the part in a cell of l.
-func get[T any](l *late, part *T) T {
+func get[T any](l *laterParts, part *T) T {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return *part
 }
 
 // set sets a cell of l.
-func set[T any](l *late, part *T, to T) {
+func set[T any](l *laterParts, part *T, to T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*part = to
 }
 
-// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart have no
-// effect. Such calls are not needed, because a worker starts with the desired pod and the running containers at that time.
-func (l *late) pokePod(uid types.UID) {
+// pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restartContainer
+// have no effect. They are not needed then, because a worker starts with the desired pod and the running containers.
+func (l *laterParts) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
 	}
 }
 
 // retryPod makes a pod's worker retry failed actions now.
-func (l *late) retryPod(uid types.UID) {
+func (l *laterParts) retryPod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.RetryPod(uid)
 	}
 }
 
-func (l *late) retryPods() {
+func (l *laterParts) retryPods() {
 	if w := get(l, &l.workers); w != nil {
 		w.Retry()
 	}
 }
 
-func (l *late) restart(uid types.UID, container, id string, grace time.Duration) {
+func (l *laterParts) restartContainer(uid types.UID, container, id string, grace time.Duration) {
 	if w := get(l, &l.workers); w != nil {
 		w.Restart(uid, container, plan.Restart{ID: id, Grace: grace})
 	}
 }
 
 // Poke calls pokePod. pods.Workers requires this method.
-func (l *late) Poke(uid types.UID) { l.pokePod(uid) }
+func (l *laterParts) Poke(uid types.UID) { l.pokePod(uid) }
 
 // Input calls worker.Set.Input. pods.Workers requires this method.
-func (l *late) Input(uid types.UID) plan.Input {
+func (l *laterParts) Input(uid types.UID) plan.Input {
 	if w := get(l, &l.workers); w != nil {
 		return w.Input(uid)
 	}
 	return plan.Input{UID: uid}
 }
 
-// startDelay calls worker.Set.Overdue.
-func (l *late) startDelay() time.Duration {
+// startDelay returns how long a pod has been waiting for its worker. It is 0 before there are workers.
+func (l *laterParts) startDelay() time.Duration {
 	if w := get(l, &l.workers); w != nil {
 		return w.StartDelay()
 	}
@@ -99,25 +99,25 @@ func (l *late) startDelay() time.Duration {
 }
 
 // pokePods pokes every worker.
-func (l *late) pokePods() {
+func (l *laterParts) pokePods() {
 	if w := get(l, &l.workers); w != nil {
 		w.PokeAll()
 	}
 }
 
 // podsChanged returns the result of pods.Pods.Changed. Only Run calls it, after the cell was set.
-func (l *late) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
+func (l *laterParts) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
 
 // imagesChanged retries failed image pulls.
-func (l *late) imagesChanged() {
+func (l *laterParts) imagesChanged() {
 	if e := get(l, &l.executor); e != nil {
 		e.ImagesChanged()
 	}
 	l.retryPods()
 }
 
-// list returns the pods of this node with their statuses. It returns nil before the pods are opened.
-func (l *late) list() []*v1.Pod {
+// listPods returns the pods of this node with their statuses. It returns nil before the pods are opened.
+func (l *laterParts) listPods() []*v1.Pod {
 	if p := get(l, &l.pods); p != nil {
 		return p.List()
 	}
@@ -125,57 +125,56 @@ func (l *late) list() []*v1.Pod {
 }
 
 // nodeChanged evaluates rejected pods again, because the node has changed. Before the pods are opened, no pod is rejected.
-func (l *late) nodeChanged() {
+func (l *laterParts) nodeChanged() {
 	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()
 	}
 }
 
 // statusChanged recomputes the status of a pod.
-func (l *late) statusChanged(uid types.UID) {
+func (l *laterParts) statusChanged(uid types.UID) {
 	if p := get(l, &l.pods); p != nil {
 		p.StatusChanged(uid)
 	}
 }
 
-// pokeNode sends the Node object to the API server at once. Before the cluster is opened it has no effect, because
-// the first Node is sent in any case.
-func (l *late) pokeNode() {
+// pokeNode sends the Node object to the API server at once. A call before the cluster part exists has no
+// effect: that part sends the Node when it starts.
+func (l *laterParts) pokeNode() {
 	if c := get(l, &l.cluster); c != nil {
 		c.Node.Poke()
 	}
 }
 
 // nodeUID returns the UID of the Node object. It is empty if the UID is not known.
-func (l *late) nodeUID() types.UID {
+func (l *laterParts) nodeUID() types.UID {
 	if c := get(l, &l.cluster); c != nil {
 		return c.NodeUID()
 	}
 	return ""
 }
 
-// pressures returns the node's pressure conditions, such as MemoryPressure. There are none before the first measurement.
-func (l *late) pressures() []v1.NodeConditionType {
+// pressureConditions returns the node's pressure conditions, such as MemoryPressure. There are none before the first measurement.
+func (l *laterParts) pressureConditions() []v1.NodeConditionType {
 	if e := get(l, &l.eviction); e != nil {
 		return e.Conditions()
 	}
 	return nil
 }
 
-func (l *late) isBarred(uid types.UID) bool {
+func (l *laterParts) isBarred(uid types.UID) bool {
 	e := get(l, &l.eviction)
 	return e != nil && e.IsBarred(uid)
 }
 
-func (l *late) outOfMemory(ago time.Duration) {
+func (l *laterParts) reportOutOfMemory(ago time.Duration) {
 	if e := get(l, &l.eviction); e != nil {
 		e.OutOfMemory(ago)
 	}
 }
 
-// flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first
-// measurement.
-func (l *late) flashExceeded() bool {
+// flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first measurement.
+func (l *laterParts) flashExceeded() bool {
 	u := get(l, &l.upkeep)
 	return u != nil && u.Flash.BudgetExceeded()
 }

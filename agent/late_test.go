@@ -7,16 +7,15 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/worker"
 )
 
-// TestLate checks that the parts of the agent may call each other before they are built, and while another goroutine
-// sets them.
+// TestLate checks that a part of the agent may be called before it is built. Another goroutine may set the part during the call.
 func TestLate(t *testing.T) {
-	var l late
+	var l laterParts
 	l.pokePod("a")
 	l.retryPods()
 	l.pokeNode()
 	l.nodeChanged()
 	in := l.Input("a")
-	if in.UID != "a" || in.Want != nil || l.startDelay() != 0 || l.flashExceeded() || l.isBarred("a") || len(l.list()) > 0 {
+	if in.UID != "a" || in.Want != nil || l.startDelay() != 0 || l.flashExceeded() || l.isBarred("a") || len(l.listPods()) > 0 {
 		t.Errorf("before anything is set: %+v", in)
 	}
 	workers := worker.New(worker.Config{})

@@ -24,8 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A node contains the node's facts, its desired pods, its link to the API server, and the parts that update its
-// configuration and program.
+// A node contains the node's facts, its desired pods, its link to the API server, and the parts that update its configuration and program.
 type node struct {
 	*disk
 	machine *machine.Machine
@@ -44,9 +43,9 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	if n.machine, err = machine.New(ctx, n.cfg, apparmor.New(n.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return nil, err
 	}
-	n.machine.SetPressures(n.late.pressures)
+	n.machine.SetPressures(n.laterParts.pressureConditions)
 	if n.desired, err = desired.New(desired.Config{
-		Store: n.store, Poke: n.wantedChanged, Hold: n.started.HoldsPods(n.cfg), Log: n.log,
+		Store: n.store, Poke: n.desiredPodChanged, Hold: n.configStart.HoldsPods(n.cfg), Log: n.log,
 	}); err != nil {
 		return nil, fmt.Errorf("load the desired pods: %w", err)
 	}
@@ -60,25 +59,25 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 		return nil, err
 	}
 	if n.keeper, err = configure.Open(configure.Config{
-		Config: n.cfg, Start: n.started, Version: n.version, IsNewer: update.IsNewer, Events: n.events, Changed: n.late.pokeNode,
-		End: n.again, Now: n.link.Now, Log: n.log,
+		Config: n.cfg, Start: n.configStart, Version: n.version, IsNewer: update.IsNewer, Events: n.events, Changed: n.laterParts.pokeNode,
+		End: n.restartAgent, Now: n.link.Now, Log: n.log,
 	}); err != nil {
 		return nil, err
 	}
-	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.late.flashExceeded, n.log)
+	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.laterParts.flashExceeded, n.log)
 	return n, err
 }
 
 // openDevices opens the device managers with the allocations that were stored.
 func (n *node) openDevices(ctx context.Context) (err error) {
 	n.devices, err = device.Open(ctx, device.Config{
-		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.list, Pod: n.wanted,
+		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.laterParts.listPods, Pod: n.desiredPod,
 		Config: devicemanager.Config{Changed: n.devicesChanged, PodChanged: n.podDevicesChanged, Log: n.log},
 		Pinning: pinning.Config{
-			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), OnRelease: n.late.nodeChanged,
+			Config: n.cfg, Share: n.machine.Share(), Host: os.DirFS("/"), OnRelease: n.laterParts.nodeChanged,
 		},
 	})
-	n.closing(n.devices.Close)
+	n.addCloser(n.devices.Close)
 	n.machine.SetDevices(n.devices)
 	n.machine.SetExclusive(n.devices.Pinning.Exclusive)
 	return err
@@ -88,9 +87,9 @@ func (n *node) openDevices(ctx context.Context) (err error) {
 func (n *node) newEvents() (*outbox.Events, error) {
 	k := &n.cfg.Kubelet
 	c := outbox.EventsConfig{
-		Node: n.cfg.Node.Name, NodeUID: n.late.nodeUID,
+		Node: n.cfg.Node.Name, NodeUID: n.laterParts.nodeUID,
 		QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
-		SaveWrites: n.late.flashExceeded, Log: n.log,
+		SaveWrites: n.laterParts.flashExceeded, Log: n.log,
 	}
 	if !n.cfg.Standalone() {
 		c.Client, c.Retry = n.link.Client(), n.link.Changed()
@@ -98,36 +97,36 @@ func (n *node) newEvents() (*outbox.Events, error) {
 	return outbox.NewEvents(c)
 }
 
-// wanted returns a desired pod. It is nil if no source wants the pod any more.
-func (n *node) wanted(uid types.UID) *v1.Pod {
+// desiredPod returns a desired pod. It is nil if no source wants the pod any more.
+func (n *node) desiredPod(uid types.UID) *v1.Pod {
 	d, _ := n.desired.Get(uid)
 	return d.Pod
 }
 
-// wantedChanged is called when a desired pod has changed. The pod's volumes are updated as well, because downwardAPI
-// volumes may contain its labels and annotations.
-func (n *node) wantedChanged(uid types.UID) {
-	n.late.pokePod(uid)
-	if o := get(&n.late, &n.late.objects); o != nil {
+// desiredPodChanged is called when a desired pod has changed. It also marks the pod's volumes as outdated, because
+// downwardAPI volumes may contain the labels and annotations of the pod.
+func (n *node) desiredPodChanged(uid types.UID) {
+	n.laterParts.pokePod(uid)
+	if o := get(&n.laterParts, &n.laterParts.objects); o != nil {
 		o.MarkOutdated(uid)
 	}
 }
 
 // devicesChanged evaluates pods again that were rejected for lack of devices, and updates the Node's resources.
 func (n *node) devicesChanged() {
-	n.late.nodeChanged()
-	n.late.pokeNode()
+	n.laterParts.nodeChanged()
+	n.laterParts.pokeNode()
 }
 
-// podDevicesChanged updates the status of a pod and retries to start its containers, because they may have been
-// waiting for devices.
+// podDevicesChanged updates the status of a pod. It also retries to start the pod's containers, because they may have
+// been waiting for devices.
 func (n *node) podDevicesChanged(uid types.UID) {
-	n.late.statusChanged(uid)
-	n.late.retryPod(uid)
+	n.laterParts.statusChanged(uid)
+	n.laterParts.retryPod(uid)
 }
 
-// heldChanged records an event when the node starts or stops running pods that the control plane has lost.
-func (n *node) heldChanged(warning bool, reason, message string) {
+// recordNodeEvent records an event on the Node, either a warning or a normal event.
+func (n *node) recordNodeEvent(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal
 	if warning {
 		kind = v1.EventTypeWarning

@@ -22,23 +22,23 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 )
 
-// A podset contains the parts for the pods of the node: the objects that pods read, the sources of pods, the
-// decisions about them, and the shutdown that ends them all.
-type podset struct {
-	*containers
-	settler  *settle.Settler
-	quotas   quota.Projects
-	objects  *objects.Objects
-	can      features.Handlers // the features of the runtime's handlers
-	sources  *sources.Sources
-	shutdown *shutdown.Shutdown
-	pods     *pods.Pods
-	health   health.Health
-	reporter *machine.Reporter
+// podParts contains the parts for the pods of the node: the objects that pods read, the sources of pods, the decisions
+// about them, and the shutdown that ends them all.
+type podParts struct {
+	*runtimeParts
+	settler         *settle.Settler
+	quotas          quota.Projects
+	objects         *objects.Objects
+	handlerFeatures features.Handlers // the features of the runtime's handlers
+	sources         *sources.Sources
+	shutdown        *shutdown.Shutdown
+	pods            *pods.Pods
+	health          health.Health
+	reporter        *machine.Reporter
 }
 
-func openPods(ctx context.Context, r *containers) (p *podset, err error) {
-	p = &podset{containers: r, settler: settle.New(settle.Config{Changed: r.late.podsChanged, Log: r.log})}
+func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
+	p = &podParts{runtimeParts: r, settler: settle.New(settle.Config{Changed: r.laterParts.podsChanged, Log: r.log})}
 	if err := p.openObjects(ctx); err != nil {
 		return nil, err
 	}
@@ -48,73 +48,73 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
-		File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown), Pods: p.late.list,
-		AtRest: func(uid types.UID) bool { return plan.AtRest(p.late.Input(uid)) },
-		Poke:   p.late.pokePod, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
+		File: filepath.Join(p.cfg.Dirs.Run, process.Shutdown), Pods: p.laterParts.listPods,
+		AtRest: func(uid types.UID) bool { return plan.AtRest(p.laterParts.Input(uid)) },
+		Poke:   p.laterParts.pokePod, Changed: p.shutdownChanged, Extend: p.manager.Extend, Events: p.events, Log: p.log,
 	}); err != nil {
 		return nil, err
 	}
 	p.pods = pods.New(pods.Config{
-		Desired: p.desired, Store: p.store, Workers: &p.late, HasReported: p.sources.HasReported, Sources: sources.Names,
-		Node: p.machine.Admit, Host: p.host, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.late.isBarred,
+		Desired: p.desired, Store: p.store, Workers: &p.laterParts, HasReported: p.sources.HasReported, Sources: sources.Names,
+		Node: p.machine.Admit, Host: p.hostFacts, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.laterParts.isBarred,
 		SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
 		ShuttingDown:   p.shutdown.InProgress, Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events,
 		Log: p.log,
 	})
-	set(&p.late, &p.late.pods, p.pods)
+	set(&p.laterParts, &p.laterParts.pods, p.pods)
 	p.health = health.New(health.Config{
-		StartDelay: p.late.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
+		StartDelay: p.laterParts.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
 	})
 	p.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: p.machine, Runtime: p.rt.Runtime, Images: p.rt.Images, NotReady: p.health.NotReady, Addresses: p.link.SetAddresses,
 		Conditions: p.keeper.Conditions, Events: p.events, Meta: p.store, Log: p.log,
-		InUse: func() []v1.UniqueVolumeName { return get(&p.late, &p.late.claims).VolumesInUse() },
+		InUse: func() []v1.UniqueVolumeName { return get(&p.laterParts, &p.laterParts.claims).VolumesInUse() },
 	})
 	return p, nil
 }
 
 // openObjects opens the ConfigMaps, Secrets and claims that pods read.
-func (p *podset) openObjects(ctx context.Context) (err error) {
+func (p *podParts) openObjects(ctx context.Context) (err error) {
 	p.objects, err = objects.Open(ctx, objects.Config{
 		Client: p.link.Client(), Standalone: p.cfg.Standalone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
 		Quota: &p.quotas, Node: p.cfg.Node.Name,
 		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.PollPeriod(),
-		OnPeriodicTask: p.settler.TaskRan, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.nodeUID, Log: p.log,
-		Refresh: p.refreshVolumes, Retry: p.late.retryPod,
+		OnPeriodicTask: p.settler.TaskRan, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.laterParts.nodeUID, Log: p.log,
+		Refresh: p.refreshVolumes, Retry: p.laterParts.retryPod,
 	})
 	if err != nil {
 		return err
 	}
-	p.can = features.Handlers{Runtime: p.rt.Runtime, Classes: features.ClassIsHandler{}}
+	p.handlerFeatures = features.Handlers{Runtime: p.rt.Runtime, Classes: features.ClassIsHandler{}}
 	if p.objects.API != nil {
-		p.can.Classes = p.objects.API
+		p.handlerFeatures.Classes = p.objects.API
 	}
 	return nil
 }
 
 // refreshVolumes writes changed objects into the volumes of a pod.
-func (p *podset) refreshVolumes(pod *v1.Pod) error {
-	return get(&p.late, &p.late.volumes).Refresh(p.pods.Allocated(pod))
+func (p *podParts) refreshVolumes(pod *v1.Pod) error {
+	return get(&p.laterParts, &p.laterParts.volumes).Refresh(p.pods.Allocated(pod))
 }
 
 // sourceReported is called when a source has listed its pods for the first time. From now on, running pods that no source
 // wants may end, and leftovers of removed pods may be deleted.
-func (p *podset) sourceReported(ctx context.Context) {
-	p.late.pokePods()
-	if sweep := get(&p.late, &p.late.sweep); sweep != nil {
+func (p *podParts) sourceReported(ctx context.Context) {
+	p.laterParts.pokePods()
+	if sweep := get(&p.laterParts, &p.laterParts.sweepLeftovers); sweep != nil {
 		sweep(ctx)
 	}
 }
 
 // shutdownChanged is called when the machine is about to shut down, and when the shutdown is cancelled.
-func (p *podset) shutdownChanged() {
-	p.late.pokeNode()
+func (p *podParts) shutdownChanged() {
+	p.laterParts.pokeNode()
 	p.pods.NodeChanged()
 }
 
-// host returns the facts about the node that the statuses of pods contain.
-func (p *podset) host() status.Host {
+// hostFacts returns the facts about the node that the statuses of pods contain.
+func (p *podParts) hostFacts() status.Host {
 	h := p.machine.Host()
-	h.ReadOnlyTrees, h.Devices, h.MissingDevices = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.MissingDevices
+	h.ReadOnlyTrees, h.Devices, h.MissingDevices = p.handlerFeatures.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.MissingDevices
 	return h
 }

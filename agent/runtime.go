@@ -13,29 +13,29 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A containers contains the container runtime and its observer.
-type containers struct {
+// runtimeParts contains the container runtime and its observer.
+type runtimeParts struct {
 	*node
 	rt       *engine.Containers
 	figures  *figures.Figures
 	observer *observe.Observer
 }
 
-func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
-	r = &containers{node: n}
+func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
+	r = &runtimeParts{node: n}
 	if r.rt, err = engine.Open(ctx, engine.Config{
-		Config: r.cfg, Store: r.store, ImagesChanged: r.late.imagesChanged,
-		ImagesRemoved:  func() { get(&r.late, &r.late.verifier).PruneRecords(ctx) },
-		NetworkChanged: r.networkChanged, OnLeave: r.keepEnds, RecordEvent: r.heldChanged,
-		Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
+		Config: r.cfg, Store: r.store, ImagesChanged: r.laterParts.imagesChanged,
+		ImagesRemoved:  func() { get(&r.laterParts, &r.laterParts.verifier).PruneRecords(ctx) },
+		NetworkChanged: r.networkChanged, OnLeave: r.storeEndedPods, RecordEvent: r.recordNodeEvent,
+		Hold: r.configStart.OnTrial(), Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
 	}
-	r.closing(r.rt.Close)
-	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified(), r.started.Began)
+	r.addCloser(r.rt.Close)
+	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified(), r.configStart.Began)
 	r.cfg.VisitFeatures(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
-		Runtime: r.rt.Runtime, Changed: r.late.pokePod, OnRelist: r.figures.ObserveRelist,
+		Runtime: r.rt.Runtime, Changed: r.laterParts.pokePod, OnRelist: r.figures.ObserveRelist,
 		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
 	return r, nil
@@ -44,12 +44,12 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 // networkChanged recreates the pods that use the previous network, and starts the pods that waited for a network. It
 // updates the Node object at the API server at once.
 func (n *node) networkChanged() {
-	n.late.retryPods()
-	n.late.pokeNode()
+	n.laterParts.retryPods()
+	n.laterParts.pokeNode()
 }
 
-// keepEnds stores the results of pods that have ended in a runtime that the node no longer uses.
-func (n *node) keepEnds(ctx context.Context, rt cri.Runtime) error {
+// storeEndedPods stores the results of pods that have ended in a runtime that the node no longer uses.
+func (n *node) storeEndedPods(ctx context.Context, rt cri.Runtime) error {
 	view := observe.New(observe.Config{Runtime: rt, Changed: func(types.UID) {}, Log: n.log})
 	if err := view.Relist(ctx); err != nil {
 		return err

@@ -22,54 +22,54 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// A serving contains the whole agent, including its servers and sockets.
-type serving struct {
-	*working
-	ports  *ports.Ports
-	page   *page.Page      // nil if it is not configured
-	local  *podsapi.Server // nil without the feature gate
-	server *server.Server
-	tools  *engine.Socket // the CRI socket; nil if it is not configured
-	socket net.Listener
+// serverParts contains the whole agent, including its servers and sockets.
+type serverParts struct {
+	*workerParts
+	ports      *ports.Ports
+	page       *page.Page      // nil if it is not configured
+	podsServer *podsapi.Server // nil without the feature gate
+	server     *server.Server
+	criSocket  *engine.Socket // the CRI socket; nil if it is not configured
+	socket     net.Listener
 }
 
-func openServers(ctx context.Context, w *working) (s *serving, err error) {
-	s = &serving{working: w}
+func openServers(ctx context.Context, w *workerParts) (s *serverParts, err error) {
+	s = &serverParts{workerParts: w}
 	s.ports, err = ports.Open(ctx, ports.Config{Config: s.cfg, Link: s.link, Cluster: s.cluster != nil, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
-	s.closing(s.ports.Close)
+	s.addCloser(s.ports.Close)
 	s.keeper.Connect(s.trialFacts(func(ctx context.Context) error {
 		return s.ports.CheckReachable(ctx, s.machine.IPs(), s.link.ClientCertificate())
 	}))
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
-	if s.local, err = podsapi.Open(podsapi.Config{Config: s.cfg, Sockets: s.sockets, Pods: s.pods}); err != nil {
+	if s.podsServer, err = podsapi.Open(podsapi.Config{Config: s.cfg, Sockets: s.sockets, Pods: s.pods}); err != nil {
 		return nil, err
 	}
-	s.closing(s.local.Close)
+	s.addCloser(s.podsServer.Close)
 	s.page = page.New(page.Config{ // API is called only while the page is served; s.server is set by then
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		History: filepath.Join(s.cfg.Dirs.Run, process.PageHistory), Log: s.log,
 	})
-	if s.server, err = server.New(s.config()); err != nil {
+	if s.server, err = server.New(s.serverConfig()); err != nil {
 		return nil, err
 	}
-	if s.tools, err = engine.OpenSocket(s.cfg.Edge.CRISocket, s.rt.Streams, s.rt.Images, s.server.PodNeeding, s.sockets); err != nil {
+	if s.criSocket, err = engine.OpenSocket(s.cfg.Edge.CRISocket, s.rt.Streams, s.rt.Images, s.server.PodNeeding, s.sockets); err != nil {
 		return nil, err
 	}
 	s.socket, err = s.sockets.ListenLocal(filepath.Join(s.cfg.Dirs.Run, "islet.sock"), server.MaxLocal)
 	return s, err
 }
 
-func (s *serving) config() server.Config {
+func (s *serverParts) serverConfig() server.Config {
 	d := describe.Config{
 		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady,
 		HasReported: s.sources.HasReported, Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network,
 		Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers, Database: filepath.Join(s.cfg.Dirs.State, process.Database),
-		Volatile: s.volatile.String(), Addresses: s.addresses, SlowVolumes: s.claims.SlowCalls,
+		Volatile: s.volatile.String(), Addresses: s.nodeAddresses, SlowVolumes: s.claims.SlowCalls,
 		Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
@@ -88,13 +88,13 @@ func (s *serving) config() server.Config {
 		Pods: s.pods, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
 		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
 		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
-		Restart: s.late.restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
+		Restart: s.laterParts.restartContainer, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
 		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(),
 			s.upkeep.Collectors(), s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(),
-			s.claims.Collectors(s.pods.List), s.local.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(),
+			s.claims.Collectors(s.pods.List), s.podsServer.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(),
 			s.plugins.Collectors(), s.volumes.Collectors(s.pods.List)),
 		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}

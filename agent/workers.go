@@ -24,9 +24,9 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A working contains the active parts: a worker for each pod, and the managers of the machine's resources.
-type working struct {
-	*featured
+// workerParts contains the active parts: a worker for each pod, and the managers of the machine's resources.
+type workerParts struct {
+	*featureParts
 	executor  *worker.Executor
 	probes    *probe.Probes
 	upkeep    *resource.Upkeep
@@ -36,11 +36,11 @@ type working struct {
 	manifests []sources.Runner
 }
 
-func openWorkers(f *featured) (w *working, err error) {
-	w = &working{featured: f}
+func openWorkers(f *featureParts) (w *workerParts, err error) {
+	w = &workerParts{featureParts: f}
 	executor := worker.ExecutorConfig{
 		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.CheckPodNetwork,
-		Standalone: w.cluster == nil, Classes: w.can.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
+		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
 		Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
 	}
 	if w.guard != nil {
@@ -48,8 +48,8 @@ func openWorkers(f *featured) (w *working, err error) {
 	}
 	w.executor = worker.NewExecutor(executor)
 	w.probes = probe.New(probe.Config{
-		Caller: w.calls, Input: w.late.Input, Node: w.addresses, Events: w.events, Hold: w.started.OnTrial(),
-		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.late.pokePod, Log: w.log,
+		Caller: w.calls, Input: w.laterParts.Input, Node: w.nodeAddresses, Events: w.events, Hold: w.configStart.OnTrial(),
+		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.laterParts.pokePod, Log: w.log,
 	})
 	w.upkeep = w.newUpkeep()
 	if err := w.openEviction(); err != nil {
@@ -62,57 +62,56 @@ func openWorkers(f *featured) (w *working, err error) {
 		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
 		Log:       w.log,
 	})
-	set(&w.late, &w.late.upkeep, w.upkeep)
-	set(&w.late, &w.late.eviction, w.eviction)
-	set(&w.late, &w.late.executor, w.executor)
-	set(&w.late, &w.late.workers, w.workers)
+	set(&w.laterParts, &w.laterParts.upkeep, w.upkeep)
+	set(&w.laterParts, &w.laterParts.eviction, w.eviction)
+	set(&w.laterParts, &w.laterParts.executor, w.executor)
+	set(&w.laterParts, &w.laterParts.workers, w.workers)
 	return w, nil
 }
 
-// newUpkeep returns the Upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk
-// pressure.
-func (w *working) newUpkeep() *resource.Upkeep {
+// newUpkeep returns the Upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk pressure.
+func (w *workerParts) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
 		Config: w.cfg, Images: w.rt.Images, Shims: engine.Programs(w.cfg.Dirs.State), Store: w.store,
 		Cgroup: cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot), Kernel: filepath.Join(w.cfg.Dirs.Run, process.OOM),
-		OOM: w.late.outOfMemory, Garbage: garbage.Config{
+		OOM: w.laterParts.reportOutOfMemory, Garbage: garbage.Config{
 			Runtime: w.rt.Runtime, CheckPodsKnown: w.rt.CheckPodsKnown, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
 			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
-			Dead:    garbage.DeadContainers{View: w.observer, Sweep: w.sweep, Remove: w.removeContainer},
+			Dead:    garbage.DeadContainers{View: w.observer, Sweep: w.sweepLeftovers, Remove: w.removeContainer},
 		},
 	})
 }
 
 // removeContainer removes a container that has ended. It needs only the pod's state in the runtime.
-func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
+func (w *workerParts) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
 	seen := plan.Input{UID: uid, Observed: w.observer.Pod(uid)}
 	return w.executor.Do(ctx, seen, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
 }
 
 // openEviction opens the usage statistics of pods, and the eviction manager.
-func (w *working) openEviction() (err error) {
+func (w *workerParts) openEviction() (err error) {
 	pods := cgroup.Path(w.rt.CgroupDriver, w.cfg.Kubelet.CgroupRoot)
 	w.usage = usage.NewForMachine(usage.Config{
 		NodeName: w.cfg.Node.Name, Runtime: w.rt.Runtime, Images: w.rt.Images, Pods: w.pods.ForEach, Volumes: w.claims.Stats,
 		Root: w.cfg.Dirs.Root, LogsDir: w.cfg.Kubelet.PodLogsDir, Started: time.Now(),
 	}, w.rt.Cgroups, pods, w.cfg.Kubelet.SystemCgroups, w.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
 	w.eviction, err = eviction.NewForMachine(eviction.Config{
-		Kubelet: &w.cfg.Kubelet, Hold: w.started.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
-		Counter: w.figures, Changed: w.late.pokeNode, Log: w.log,
+		Kubelet: &w.cfg.Kubelet, Hold: w.configStart.OnTrial(), Figures: w.usage, Pods: w.pods, Reclaim: w.upkeep, Events: w.events,
+		Counter: w.figures, Changed: w.laterParts.pokeNode, Log: w.log,
 	}, eviction.Machine{Cgroups: w.rt.Cgroups.Reader, Pods: pods, Root: w.cfg.Dirs.Root, Images: w.rt.Images})
 	return err
 }
 
 // podChanged is called after each round of a pod's worker, when the worker has published its input.
-func (w *working) podChanged(uid types.UID) {
+func (w *workerParts) podChanged(uid types.UID) {
 	w.probes.Poke(uid)
 	w.pods.StatusChanged(uid)
 	w.shutdown.WorkerProgressed()
 	w.eviction.NotifyPodChange()
 }
 
-// lookOnce lists the pods in the runtime if the runtime already responds. It also opens the readers of the pod sources.
-func (w *working) lookOnce(ctx context.Context) (err error) {
+// observeOnce lists the pods in the runtime if the runtime already responds. It also creates the readers of the pod sources.
+func (w *workerParts) observeOnce(ctx context.Context) (err error) {
 	if err := w.rt.ObserveOrLoad(ctx, w.observeAndLoadProbes, w.pods.Load); err != nil {
 		return err
 	}
@@ -120,18 +119,17 @@ func (w *working) lookOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// observeAndLoadProbes calls featured.observeRuntime, and then loads the last probe results, which the workers need.
-func (w *working) observeAndLoadProbes(ctx context.Context) error {
-	if err := w.featured.observeRuntime(ctx); err != nil {
+// observeAndLoadProbes calls observeRuntime, and then loads the last probe results, which the workers need.
+func (w *workerParts) observeAndLoadProbes(ctx context.Context) error {
+	if err := w.featureParts.observeRuntime(ctx); err != nil {
 		return err
 	}
 	w.pods.ForEach(w.probes.Restore)
 	return nil
 }
 
-// begin is called after observeRuntime, before the workers start. It pokes the workers of all pods that are
-// desired or running.
-func (w *working) begin(ctx context.Context) {
+// prepareWorkers is called after observeRuntime, before the workers start. It pokes the workers of all pods that are desired or running.
+func (w *workerParts) prepareWorkers(ctx context.Context) {
 	for _, p := range w.desired.List() {
 		w.workers.Poke(p.Pod.UID)
 	}
@@ -140,11 +138,11 @@ func (w *working) begin(ctx context.Context) {
 	}
 	w.claims.Adopt(w.pods.List())
 	w.devices.Hardware.Poke() // containers may have devices from an earlier run of the agent
-	w.sweep(ctx)              // the sources may have listed their pods before the runtime responded
+	w.sweepLeftovers(ctx)     // the sources may have listed their pods before the runtime responded
 }
 
 // trialFacts returns the facts from which a trial decides whether a configuration or program works.
-func (w *working) trialFacts(reach func(context.Context) error) configure.Node {
+func (w *workerParts) trialFacts(reach func(context.Context) error) configure.Node {
 	return configure.Node{
 		Link: w.link.State, Ready: w.health.NotReady, CheckPodsKnown: w.rt.CheckPodsKnown, PressuresMeasured: w.eviction.HasMeasured,
 		Pressures: w.machine.Pressures, SourcesReported: func() bool { return w.pods.HasReported("") }, Pods: w.pods.List,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The function packed creates an archive of a directory, as make dist does. It returns the path of the archive.
+// This function creates an archive of a directory, as make dist does. It returns the path of the archive.
 func packed(t *testing.T, from string, tar ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "islet-9.0.0+x-linux-amd64.tar.gz")
@@ -19,8 +19,8 @@ func packed(t *testing.T, from string, tar ...string) string {
 	return file
 }
 
-// TestInstallArchive checks that an archive or a directory on the command line is installed by its own script, and that no unpacked file
-// is left.
+// TestInstallArchive checks the installation of an archive or a directory that is given on the command line. The installation script of
+// this archive is used. No unpacked file is left.
 func TestInstallArchive(t *testing.T) {
 	want := t.TempDir()
 	run(t, unpacked(t, "two"), want, "--kubeadm")
@@ -40,7 +40,7 @@ func TestInstallArchive(t *testing.T) {
 			t.Errorf("%s: left over: %v, %v", from, left, err)
 		}
 	}
-	// The script searches an archive that is given only by its name in its own directory.
+	// If only the name of an archive is given, the script searches its own directory.
 	root := t.TempDir()
 	cmd := exec.Command("sh", "../"+filepath.Base(script)+"/install.sh", ".")
 	cmd.Dir = two
@@ -49,8 +49,8 @@ func TestInstallArchive(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRefuses checks that nothing changes if an archive is incomplete or does not belong to islet. The message contains the
-// name of the archive and the reason.
+// TestInstallArchiveRefuses checks that nothing changes if an archive is incomplete or does not belong to islet. The message must contain
+// the name of the archive and the reason.
 func TestInstallArchiveRefuses(t *testing.T) {
 	script, whole := unpacked(t, "one"), packed(t, unpacked(t, "two"))
 	data, err := os.ReadFile(whole)
@@ -115,8 +115,8 @@ func TestInstallArchiveRefuses(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRoom checks that an archive is rejected before it is unpacked if there is not enough disk space for it. The message
-// contains the needed size, also if gzip does not know the size.
+// TestInstallArchiveRoom checks that an archive is rejected before it is unpacked if the disk has too little space. The message contains
+// the needed size, even if gzip does not know the size.
 func TestInstallArchiveRoom(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

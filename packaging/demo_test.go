@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestDemoStops checks that make stop ends although the agent hangs, and that it reports the objects that it could not remove. The agent
-// in this test is a sleeping program that was stopped.
+// TestDemoStops checks that make stop ends although the agent hangs. It must report the objects that it could not remove. The agent in
+// this test is a sleeping program that was stopped.
 func TestDemoStops(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -67,7 +67,7 @@ func TestDemoStops(t *testing.T) {
 	}
 }
 
-// TestMakeWithoutGo checks that make prints advice if sudo runs it and the PATH of sudo does not contain Go.
+// TestMakeWithoutGo checks that make prints advice if sudo runs make and Go is not in the PATH of sudo.
 func TestMakeWithoutGo(t *testing.T) {
 	make, err := exec.LookPath("make")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The function unpacked creates a directory with the files of an archive and a program that prints its version.
+// This function creates a directory with the files of an archive and a program that prints its version.
 func unpacked(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func run(t *testing.T, archive, root string, args ...string) string {
 	return out
 }
 
-// The function tree returns the mode, the target and the content of all files below a directory.
+// This function returns the mode, the target and the content of all files below a directory.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -141,8 +141,7 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
-// TestInstallAsKubeletStays checks that an upgrade of an installation for kubeadm is again an installation for kubeadm, also without the
-// option.
+// TestInstallAsKubeletStays checks that an installation for kubeadm stays one after an upgrade without the option --kubeadm.
 func TestInstallAsKubeletStays(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root, "--kubeadm")
@@ -159,8 +158,8 @@ func TestInstallAsKubeletStays(t *testing.T) {
 	}
 }
 
-// TestInstallFails checks that the installation ends with a message if a file cannot be written. The previous files are kept, and no
-// incomplete file is left.
+// TestInstallFails checks that the installation ends with a message if a file cannot be written. The previous files must be kept, and no
+// incomplete file may be left.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root)
@@ -183,8 +182,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestInstallModes checks that the installed files have the modes of the CIS benchmark with any umask. Only root can write them, and only
-// root can read files that may contain a secret.
+// TestInstallModes checks that the installed files have the modes of the CIS benchmark with any umask. Only root may write them, and only
+// root may read files that may contain a secret.
 func TestInstallModes(t *testing.T) {
 	for _, mask := range []string{"000", "022", "077"} {
 		for _, args := range []string{"", "--kubeadm"} {
@@ -233,7 +232,7 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// The function alone runs install.sh on this machine with empty installation directories and without an init system. Programs in bin take
+// This function runs install.sh on this machine with empty installation directories and without an init system. Programs in bin take
 // precedence over others.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
@@ -275,8 +274,8 @@ func TestInstallElsewhere(t *testing.T) {
 	}
 }
 
-// TestInstallClock checks that a time before the build time of islet counts as incorrect. The program contains its build time, which
-// islet doctor uses as well.
+// TestInstallClock checks that the installer reports a clock that is earlier than the build time of islet. The program contains its build
+// time, which islet doctor uses as well.
 func TestInstallClock(t *testing.T) {
 	from, bin := unpacked(t, "one"), t.TempDir()
 	write(t, filepath.Join(from, "built"), "1800000000\n", 0o600)
@@ -298,7 +297,7 @@ func TestInstallClock(t *testing.T) {
 
 // TestEmpty checks that nothing is removed from a directory if a file system is mounted below it. This applies to any name, also if the
 // directory is a symlink to another disk. If a file system is mounted on the directory itself, the files in it are removed. The installer
-// and the packages each have this function.
+// and the packages each contain the tested function.
 func TestEmpty(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

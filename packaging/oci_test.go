@@ -99,8 +99,8 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 }
 
-// TestRunInstallsNothing checks that make run uses the built OCI runtime, or builds it, or uses the OCI runtime of the host and reports
-// this. It installs nothing.
+// TestRunInstallsNothing checks that make run installs nothing. It uses the built OCI runtime or builds one. Otherwise it uses the OCI
+// runtime of the host and reports this.
 func TestRunInstallsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, build, host, want string

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// The function signer writes a key of packaging/sign to a file.
+// This function writes a key of packaging/sign to a file.
 func signer(t *testing.T, file string) release.Key {
 	t.Helper()
 	t.Setenv("CGO_ENABLED", "0") // like all built programs, so Go's cache contains them; these tests need cgo
@@ -41,7 +41,7 @@ func TestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The check of advisories has its own test. This test needs only its output.
+	// The check of advisories has its own test. This test needs only the output of the check.
 	write(t, filepath.Join(top, "bin/go"),
 		"#!/bin/sh\n[ \"$2\" != ./packaging/advisories ] || { echo \"asked: $*\"; exit ${ISLET_TEST_ADVISORIES:-0}; }\ncd "+root+" && exec "+
 			tool+" \"$@\"\n", 0o755)

@@ -10,24 +10,24 @@ import (
 
 // againFlags are the flags of commands that can print their output repeatedly.
 type againFlags struct {
-	watch bool
-	every time.Duration
+	watch    bool
+	interval time.Duration
 }
 
 func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.BoolVarP(&a.watch, "watch", "w", false, "repeat the output until interrupted")
-	flags.DurationVar(&a.every, "interval", 2*time.Second, "time between two outputs of -w")
+	flags.DurationVar(&a.interval, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
 // runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends, and clears a terminal before each
-// call. It stops at an error. Only if the agent becomes unreachable after the first call, it prints the error and
-// continues.
+// call. It stops at an error, with one exception: if the agent becomes unreachable after the first call, it prints
+// the error and continues.
 func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)
 	}
-	if a.every <= 0 {
-		return usage("interval %s: must be positive", a.every)
+	if a.interval <= 0 {
+		return usage("interval %s: must be positive", a.interval)
 	}
 	for first := true; ; first = false {
 		switch clear := isTerminal(t.out); {
@@ -45,7 +45,7 @@ func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx co
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(a.every):
+		case <-time.After(a.interval):
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 // maxManifest is larger than the agent's limit, so that the agent reports the error.
 const maxManifest = 16 << 20
 
-// readFiles calls do for each manifest of the flag.
+// readFiles passes each manifest of the flag to the function do.
 func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []byte) error) error {
 	var errs []error
 	for _, name := range m.files {
@@ -40,7 +40,7 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 			errs = append(errs, err)
 			continue
 		}
-		files, err := manifests(name)
+		files, err := listManifests(name)
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,9 @@ func readManifest(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxManifest))
 }
 
-// manifests returns the manifests of a directory, sorted by name. If name is a file, it returns name.
-func manifests(name string) ([]string, error) {
+// listManifests returns the paths of the files of a directory that contain manifests, sorted by name. If name is a file,
+// it returns only name.
+func listManifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, exitError{ExitNotFound, fmt.Errorf("no file %s", name)}
@@ -99,11 +100,11 @@ func setupApply(t *tool, flags *pflag.FlagSet) runner {
 		if len(m.files) == 0 {
 			return usage("apply needs a file: islet apply -f FILE")
 		}
-		return m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data, *dry) })
+		return m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.applyManifest(ctx, origin, data, *dry) })
 	}
 }
 
-func (t *tool) apply(ctx context.Context, origin string, data []byte, dry bool) error {
+func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dry bool) error {
 	var done []api.Applied
 	q, note := url.Values{"origin": {origin}}, ""
 	if dry {
@@ -115,7 +116,7 @@ func (t *tool) apply(ctx context.Context, origin string, data []byte, dry bool) 
 	}
 	for _, a := range done {
 		for _, w := range a.Warnings {
-			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", shortKind(a.Kind), a.Name, printable(w))
+			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", shortKind(a.Kind), a.Name, makePrintable(w))
 		}
 		fmt.Fprintf(t.out, "%s/%s %s%s\n", shortKind(a.Kind), a.Name, a.Action, note)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The time of the commands under test.
+// now is the time of the commands under test.
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // result contains the output and the exit code of a command.
@@ -47,7 +47,7 @@ func env(n *servertest.Node, stdin io.Reader, out, errw io.Writer) Env {
 		}}
 }
 
-// check compares the output and the exit code of a command. In the output, DIR replaces the directory of the node.
+// check compares the output and the exit code of a command with the expected ones. In the output, DIR stands for the node's directory.
 func check(t *testing.T, n *servertest.Node, got result, code int, out, errText string) {
 	t.Helper()
 	if n != nil {
@@ -142,7 +142,7 @@ func TestApplyDelete(t *testing.T) {
 	watching := n.Changed()
 	done := make(chan result, 1)
 	go func() { done <- run(t, n, "", "delete", "web") }()
-	<-watching // Terminating
+	<-watching // the pod is Terminating
 	n.Remove("uid-web-pi")
 	check(t, n, <-done, 0, "pod/web-pi deleted\n", "")
 	check(t, n, run(t, n, "", "delete", "crash", "--timeout=50ms"), 1, "pod/crash-pi deleted\n", "islet: 1 pod still not gone after 50ms\n")
@@ -270,7 +270,7 @@ func TestUsage(t *testing.T) {
 		{"islet", "--v=2", true, false},
 		{"islet", "--socket-x=1", true, false},
 		{"islet", "", true, true},
-		{"islet", "", false, false}, // started as a service without flags
+		{"islet", "", false, false}, // the service manager starts islet without flags
 		{"/usr/local/bin/kubelet", "", true, false},
 		{"islet", "--help", false, true},
 		{"islet", "-h", true, true},

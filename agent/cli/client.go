@@ -41,28 +41,28 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 		DisableCompression: true, ResponseHeaderTimeout: t.responseTimeout(method)}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, t.gaveUp(ctx, err)
+		return nil, t.cancelledError(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, refused(resp)
+	return nil, refusalError(resp)
 }
 
-// refused returns the error that a response describes. It preserves the lines of the message, for example one line for
-// each invalid field.
-func refused(resp *http.Response) error {
+// refusalError returns the error that an unsuccessful response contains. It preserves the lines of the message, for
+// example one line for each invalid field.
+func refusalError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
-	err := errors.New(lines(string(text)))
+	err := errors.New(indentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
 		return exitError{ExitNotFound, err}
 	}
 	return err
 }
 
-// unreachable adds advice to the error about an agent that did not respond.
-func (t *tool) unreachable(err error) error {
+// unreachableError returns the error for an agent that did not respond, with advice.
+func (t *tool) unreachableError(err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
 	switch {
@@ -75,21 +75,21 @@ func (t *tool) unreachable(err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("the agent at %s does not answer: it hangs, or is very busy; see its log (journalctl -u islet)", t.socket)
 	default:
-		err = t.connectionLost(err)
+		err = t.connectionLostError(err)
 	}
 	return exitError{ExitUnreachable, err}
 }
 
-// gaveUp does the same as unreachable, for a request that a watchdog may have cancelled.
-func (t *tool) gaveUp(ctx context.Context, err error) error {
+// cancelledError returns the error of a request that a watchdog may have cancelled, with the same advice as unreachableError.
+func (t *tool) cancelledError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
 	}
-	return t.unreachable(err)
+	return t.unreachableError(err)
 }
 
-// connectionLost is the error for an incomplete response.
-func (t *tool) connectionLost(err error) error {
+// connectionLostError returns the error for an incomplete response.
+func (t *tool) connectionLostError(err error) error {
 	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
 }
 
@@ -108,16 +108,17 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return t.unreachable(err)
+		return t.unreachableError(err)
 	}
 	return nil
 }
 
 // stream sends a request whose response has one JSON value per line. It calls handle for each value, until handle
-// returns true or an error. It times out if, for too long, the agent neither sends data nor reads the request's body.
+// returns true or an error. It times out if the agent neither sends data nor reads the body of the request for too
+// long.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
-	ctx, dog, cancel := t.watch(ctx)
+	ctx, dog, cancel := t.newWatchdog(ctx)
 	defer cancel()
 	if body != nil {
 		body = io.NopCloser(upload{body, dog})
@@ -127,9 +128,9 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 		return err
 	}
 	defer resp.Body.Close()
-	err = readValues(t, answer{resp.Body, dog}, handle)
+	err = readValues(t, responseBody{resp.Body, dog}, handle)
 	if errors.Is(context.Cause(ctx), errSilent) {
-		return t.unreachable(context.DeadlineExceeded)
+		return t.unreachableError(context.DeadlineExceeded)
 	}
 	return err
 }
@@ -147,7 +148,7 @@ func readValues[T any](t *tool, body io.Reader, handle func(T) (stop bool, err e
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return t.unreachable(err)
+			return t.unreachableError(err)
 		}
 		if stop, err := handle(v); stop || err != nil {
 			return err

@@ -37,7 +37,7 @@ func (t *tool) printClock(c *api.Clock) {
 	out := &table{}
 	row := func(name string, at time.Time, what string) {
 		if !at.IsZero() {
-			out.row(name, at.UTC().Format(time.RFC3339), what)
+			out.addRow(name, at.UTC().Format(time.RFC3339), what)
 		}
 	}
 	row("Now:", c.Now, "the time by which certificates are verified")
@@ -47,7 +47,7 @@ func (t *tool) printClock(c *api.Clock) {
 	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
 	out.print(t.out)
 	if c.Refused != "" {
-		fmt.Fprintf(t.out, "Not trusted: %s\n", printable(c.Refused))
+		fmt.Fprintf(t.out, "Not trusted: %s\n", makePrintable(c.Refused))
 	}
 	if ahead := c.Now.Sub(c.Machine); ahead > time.Minute {
 		fmt.Fprintf(t.out,

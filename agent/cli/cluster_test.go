@@ -95,8 +95,7 @@ Events:
 	}
 }
 
-// TestClock checks that islet clock shows the node's clock and its floor, and that islet clock reset deletes the
-// floor.
+// TestClock checks that islet clock shows the node's clock and its floor. The command islet clock reset deletes the floor.
 func TestClock(t *testing.T) {
 	n, stop := node(t)
 	defer stop()

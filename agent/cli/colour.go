@@ -80,21 +80,21 @@ func alarmColour(text string) colour {
 	return plain
 }
 
-// A severities writer colours the first word of each line of doctor's output.
-type severities struct {
-	w    io.Writer
-	held []byte
+// A severityWriter colours the first word of each line of doctor's output, which is the severity.
+type severityWriter struct {
+	w              io.Writer
+	unfinishedLine []byte
 }
 
-func (s *severities) Write(b []byte) (int, error) {
-	s.held = append(s.held, b...)
+func (s *severityWriter) Write(b []byte) (int, error) {
+	s.unfinishedLine = append(s.unfinishedLine, b...)
 	var out []byte
 	for {
-		line, rest, whole := bytes.Cut(s.held, []byte("\n"))
+		line, rest, whole := bytes.Cut(s.unfinishedLine, []byte("\n"))
 		if !whole {
 			break
 		}
-		s.held = rest
+		s.unfinishedLine = rest
 		word, text, _ := strings.Cut(string(line), " ")
 		if c := map[string]colour{"error": red, "warning": yellow, "ok": green}[word]; c != plain {
 			word = string(c) + word + endColour

@@ -11,17 +11,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A command is one row of the table.
+// A command is one row of the table of commands.
 type command struct {
-	name    string
-	aliases []string
-	args    string // for the usage line
-	summary string
-	detail  string // further help
-	takes   argKind
-	sub     []command
-	hidden  bool
-	agent   bool // its flags are those of the agent and are not parsed here
+	name     string
+	aliases  []string
+	args     string // for the usage line
+	summary  string
+	detail   string // further help
+	argsKind argKind
+	sub      []command
+	hidden   bool
+	isAgent  bool // its flags are those of the agent and are not parsed here
 	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }
@@ -46,36 +46,36 @@ func commands() []command {
 			detail: "Exits with 1 if something needs attention. Notes that need no action do not count."},
 		{
 			name: "pods", aliases: []string{"pod", "po", "ps", "ls", "list"}, args: "[POD...]",
-			summary: "list pods", takes: takesPods, setup: setupPods,
+			summary: "list pods", argsKind: takesPods, setup: setupPods,
 		},
-		{name: "describe", args: "[pod] POD...", summary: "show a pod in detail", takes: takesPods, setup: setupDescribe},
-		{name: "logs", args: "POD [CONTAINER]", summary: "print the log of a container", takes: takesPods, setup: setupLogs},
-		{name: "exec", args: "POD -- COMMAND [ARG...]", summary: "run a command in a container", takes: takesPods, setup: setupExec,
+		{name: "describe", args: "[pod] POD...", summary: "show a pod in detail", argsKind: takesPods, setup: setupDescribe},
+		{name: "logs", args: "POD [CONTAINER]", summary: "print the log of a container", argsKind: takesPods, setup: setupLogs},
+		{name: "exec", args: "POD -- COMMAND [ARG...]", summary: "run a command in a container", argsKind: takesPods, setup: setupExec,
 			detail: "Returns the exit code of the command."},
-		{name: "attach", args: "POD", summary: "connect to the process of a container", takes: takesPods, setup: setupAttach},
+		{name: "attach", args: "POD", summary: "connect to the process of a container", argsKind: takesPods, setup: setupAttach},
 		{
 			name: "port-forward", aliases: []string{"forward"}, args: "POD [LOCAL:]REMOTE...",
-			summary: "forward local ports to ports of a pod", takes: takesPods, setup: setupPortForward,
+			summary: "forward local ports to ports of a pod", argsKind: takesPods, setup: setupPortForward,
 		},
 		{name: "cp", args: "POD:PATH FILE | FILE POD:PATH", summary: "copy files from or to a container",
-			takes: takesFiles, setup: setupCopy,
+			argsKind: takesFiles, setup: setupCopy,
 			detail: "Needs tar in the container, as kubectl cp does."},
 		{name: "restart", args: "POD...", summary: "restart the containers of a pod",
-			takes: takesPods, setup: setupRestart,
+			argsKind: takesPods, setup: setupRestart,
 			detail: "preStop hooks run, and the processes get the pod's grace period. A container in crash back-off starts at once."},
 		{
 			name: "events", aliases: []string{"event"}, args: "[POD]",
-			summary: "show the events of pods and the node", takes: takesPods, setup: setupEvents,
+			summary: "show the events of pods and the node", argsKind: takesPods, setup: setupEvents,
 		},
 		{
 			name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node] [POD...]",
-			summary: "show the resource usage of pods or the node", takes: takesPods, setup: setupTop,
+			summary: "show the resource usage of pods or the node", argsKind: takesPods, setup: setupTop,
 		},
 		{name: "images", aliases: []string{"image"}, summary: "list, import, pull, prune and remove images", sub: []command{
 			{name: "ls", aliases: []string{"list"}, summary: "list images", setup: setupImagesList},
 			{
 				name: "import", args: "ARCHIVE... | -",
-				summary: "import image archives (OCI or docker, plain, gzip or zstd)", takes: takesFiles,
+				summary: "import image archives (OCI or docker, plain, gzip or zstd)", argsKind: takesFiles,
 				setup: setupImagesImport,
 			},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
@@ -86,7 +86,7 @@ func commands() []command {
 					"interrupted downloads, and unreferenced layers and content."},
 			{
 				name: "rm", aliases: []string{"remove"}, args: "IMAGE...",
-				summary: "remove names from images, and images that have no other name", takes: takesImages,
+				summary: "remove names from images, and images that have no other name", argsKind: takesImages,
 				setup: setupImagesRemove,
 			},
 		}},
@@ -96,11 +96,11 @@ func commands() []command {
 				"others.\n--all shows every device of this machine, with the properties that a match in the configuration can use."},
 		{
 			name: "apply", args: "-f FILE|DIR|-",
-			summary: "create or change pods and their objects from manifests", takes: takesFiles,
+			summary: "create or change pods and their objects from manifests", argsKind: takesFiles,
 			setup: setupApply,
 		},
 		{name: "delete", args: "POD... | -f FILE|DIR|- | KIND NAME...",
-			summary: "delete pods, ConfigMaps, Secrets and claims that were applied", takes: takesPods, setup: setupDelete,
+			summary: "delete pods, ConfigMaps, Secrets and claims that were applied", argsKind: takesPods, setup: setupDelete,
 			detail: "KIND is configmap, secret or pvc. The data of a claim remains in its directory, until it is " +
 				"deleted with islet delete pvc NAME --delete-data."},
 		{name: "objects", args: "[KIND [NAME...]]",
@@ -112,7 +112,7 @@ func commands() []command {
 			sub:     configCommands(),
 		},
 		{name: "update", args: "ARCHIVE|URL", summary: "try another version of islet, and keep it if the node " +
-			"works as well as before", takes: takesFiles, setup: setupUpdate,
+			"works as well as before", argsKind: takesFiles, setup: setupUpdate,
 			detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
 				"version by itself within a minute. Exits with 1 if the version is rejected or fails."},
@@ -133,20 +133,20 @@ func commands() []command {
 			detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
 				"Use reset if that time is wrong."},
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
-			summary: "check this host and show how to repair each finding", setup: setupDoctor, agent: true,
+			summary: "check this host and show how to repair each finding", setup: setupDoctor, isAgent: true,
 			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, if there is " +
 				"one.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as its " +
 				"bridge cni0;\nwith --dry-run it only lists them."},
-		{name: "agent", args: "[FLAG...]", summary: "run the agent, as the service does", setup: setupAgent, agent: true,
+		{name: "agent", args: "[FLAG...]", summary: "run the agent, as the service does", setup: setupAgent, isAgent: true,
 			detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
 		{name: "cleanup", args: "[AGENT FLAG...]",
-			summary: "end all pods of a stopped agent, and remove their leftovers from the host", setup: setupCleanup, agent: true,
+			summary: "end all pods of a stopped agent, and remove their leftovers from the host", setup: setupCleanup, isAgent: true,
 			detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
 		{name: "version", summary: "print the versions of this program and of the agent", setup: setupVersion},
 		{name: "completion", args: "bash|zsh|fish", summary: "print shell completion", setup: setupCompletion,
 			detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},
-		{name: "man", args: "DIR", summary: "write the manual pages to a directory", takes: takesFiles, setup: setupMan, hidden: true},
-		{name: "help", args: "[COMMAND]", summary: "show help", takes: takesCommands, setup: setupHelp},
+		{name: "man", args: "DIR", summary: "write the manual pages to a directory", argsKind: takesFiles, setup: setupMan, hidden: true},
+		{name: "help", args: "[COMMAND]", summary: "show help", argsKind: takesCommands, setup: setupHelp},
 		{name: "get", hidden: true, sub: getCommands()},
 		{name: "__complete", hidden: true, setup: setupComplete},
 	}
@@ -188,7 +188,7 @@ func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 		fmt.Fprint(w, " "+c.args)
 	}
 	fmt.Fprintln(w)
-	if c.takes == takesPods {
+	if c.argsKind == takesPods {
 		fmt.Fprintf(w, "\n%s\n", podHelp)
 	}
 	if c.detail != "" {
@@ -207,7 +207,7 @@ func printCommands(w io.Writer, list []command, path []string) {
 	t := table{indent: "  "}
 	for _, c := range list {
 		if !c.hidden {
-			t.row(c.name, c.summary)
+			t.addRow(c.name, c.summary)
 		}
 	}
 	t.print(w)
@@ -230,7 +230,7 @@ func setupHelp(t *tool, _ *pflag.FlagSet) runner {
 func didYouMean(name string, list []command) string {
 	best, least := "", 3
 	for _, c := range list {
-		if d := distance(name, c.name); d < least && !c.hidden {
+		if d := editDistance(name, c.name); d < least && !c.hidden {
 			best, least = c.name, d
 		}
 		if strings.HasPrefix(c.name, name) && name != "" {
@@ -243,8 +243,8 @@ func didYouMean(name string, list []command) string {
 	return fmt.Sprintf(": did you mean %q?", best)
 }
 
-// distance returns the minimum number of letters that must be added, removed, changed or swapped to turn a into b.
-func distance(a, b string) int {
+// editDistance returns the minimum number of letters that must be added, removed, changed or swapped to turn a into b.
+func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// shells contains the completion scripts by shell. The scripts run islet __complete with the words of the line. The
+// completionScripts contains the completion scripts by shell. The scripts run islet __complete with the words of the line. The
 // last word is at the cursor. The command prints one candidate per line.
-var shells = map[string]string{
+var completionScripts = map[string]string{
 	"bash": `_islet() {
 	COMPREPLY=($(islet __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
 	[ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -39,10 +39,10 @@ complete -c islet -a '(__islet_complete)'
 
 func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
 	return func(_ context.Context, args []string) error {
-		if len(args) != 1 || shells[args[0]] == "" {
+		if len(args) != 1 || completionScripts[args[0]] == "" {
 			return usage("completion needs a shell: bash, zsh or fish")
 		}
-		_, err := fmt.Fprint(t.out, shells[args[0]])
+		_, err := fmt.Fprint(t.out, completionScripts[args[0]])
 		return err
 	}
 }
@@ -58,7 +58,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 			words = []string{""}
 		}
 		last := words[len(words)-1]
-		for _, c := range t.candidates(ctx, commands(), words[:len(words)-1], last) {
+		for _, c := range t.listCandidates(ctx, commands(), words[:len(words)-1], last) {
 			if strings.HasPrefix(c, last) {
 				fmt.Fprintln(t.out, c)
 			}
@@ -67,8 +67,8 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// candidates returns the candidates for the word at the cursor.
-func (t *tool) candidates(ctx context.Context, list []command, before []string, word string) []string {
+// listCandidates returns the possible words at the position of the cursor.
+func (t *tool) listCandidates(ctx context.Context, list []command, before []string, word string) []string {
 	if len(before) == 0 {
 		return commandNames(list)
 	}
@@ -77,7 +77,7 @@ func (t *tool) candidates(ctx context.Context, list []command, before []string, 
 		return nil
 	}
 	if c.sub != nil {
-		return t.candidates(ctx, c.sub, before[1:], word)
+		return t.listCandidates(ctx, c.sub, before[1:], word)
 	}
 	asking := &tool{Env: t.Env, out: t.out}
 	flags, _ := c.parse(asking)
@@ -91,17 +91,17 @@ func (t *tool) candidates(ctx context.Context, list []command, before []string, 
 	switch {
 	case strings.HasPrefix(word, "-"):
 		return flagNames(flags)
-	case c.takes == takesCommands:
+	case c.argsKind == takesCommands:
 		return commandNames(list)
 	case c.name == "completion":
 		return []string{"bash", "zsh", "fish"}
-	case c.takes == takesPods && (c.name != "exec" || flags.NArg() == 0):
+	case c.argsKind == takesPods && (c.name != "exec" || flags.NArg() == 0):
 		if c.name == "logs" && flags.NArg() == 1 {
 			return asking.orDefault().flagCandidates(ctx, "container", flags.Args())
 		}
 		return asking.orDefault().podNames(ctx)
-	case c.takes == takesImages:
-		return asking.orDefault().tags(ctx)
+	case c.argsKind == takesImages:
+		return asking.orDefault().imageTags(ctx)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag whose value is the word after the parameter word. It returns nil if there is no such flag.
+// flagValue returns the flag that the given word names, if the next word is its value. Otherwise it returns nil.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {
@@ -150,13 +150,13 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 		return []string{"cpu", "memory"}
 	case "container":
 		if len(args) > 0 {
-			if pod, err := t.pod(ctx, podFlag{}, args[0]); err == nil {
+			if pod, err := t.findPod(ctx, podFlag{}, args[0]); err == nil {
 				return containerNames(pod)
 			}
 		}
 	case "namespace":
 		var out []string
-		pods, _ := t.list(ctx)
+		pods, _ := t.listPods(ctx)
 		for _, p := range pods {
 			out = append(out, p.Namespace)
 		}
@@ -168,7 +168,7 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 
 // podNames returns the names of the pods. A name is prefixed by its namespace, except in the default namespace.
 func (t *tool) podNames(ctx context.Context) (out []string) {
-	pods, _ := t.list(ctx)
+	pods, _ := t.listPods(ctx)
 	for _, p := range pods {
 		if p.Namespace == "default" {
 			out = append(out, p.Name)
@@ -179,7 +179,7 @@ func (t *tool) podNames(ctx context.Context) (out []string) {
 	return out
 }
 
-func (t *tool) tags(ctx context.Context) (out []string) {
+func (t *tool) imageTags(ctx context.Context) (out []string) {
 	var images []api.Image
 	if t.get(ctx, api.PathImages, &images) == nil {
 		for _, i := range images {

@@ -26,7 +26,7 @@ func configCommands() []command {
 			setup:   setupConfigShow,
 		},
 		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node works as well as before",
-			takes: takesFiles, setup: setupConfigApply,
+			argsKind: takesFiles, setup: setupConfigApply,
 			detail: "FILE contains a KubeletConfiguration, an EdgeConfiguration or both. The pods keep running. " +
 				"If the trial fails, the node returns\nto the last known good configuration by itself. Exits " +
 				"with 1 if the configuration is rejected or fails."},
@@ -39,7 +39,7 @@ func configCommands() []command {
 func setupConfigShow(t *tool, flags *pflag.FlagSet) runner {
 	output := flags.StringP("output", "o", "", "json or yaml, with the documents")
 	return func(ctx context.Context, _ []string) error {
-		c, err := t.configuration(ctx)
+		c, err := t.getConfiguration(ctx)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func setupConfigShow(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-func (t *tool) configuration(ctx context.Context) (*api.Configuration, error) {
+func (t *tool) getConfiguration(ctx context.Context) (*api.Configuration, error) {
 	var c api.Configuration
 	return &c, t.call(ctx, http.MethodGet, api.PathConfiguration, nil, nil, &c)
 }
@@ -63,7 +63,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		if !r.At.IsZero() {
 			from += ", since " + r.At.UTC().Format(time.RFC3339)
 		}
-		out.row(name, r.ID, from)
+		out.addRow(name, r.ID, from)
 	}
 	row("In use:", c.Active)
 	row("Good:", c.Good)
@@ -78,28 +78,28 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		if c.Overridden && state == "" {
 			state = "used again when it changes"
 		}
-		out.row("Follows:", c.Follows, state)
+		out.addRow("Follows:", c.Follows, state)
 	}
 	out.print(t.out)
 	switch {
 	case c.Trying:
-		fmt.Fprintf(t.out, "On trial: %s\n", printable(orElse(c.Waiting, "beginning")))
+		fmt.Fprintf(t.out, "On trial: %s\n", makePrintable(orElse(c.Waiting, "beginning")))
 	case c.Assigned != nil:
 		fmt.Fprintln(t.out, "Its trial begins when the node is healthy")
 	}
 	if c.Problem != "" {
-		fmt.Fprintf(t.out, "Problem: %s\n", lines(c.Problem))
+		fmt.Fprintf(t.out, "Problem: %s\n", indentLines(c.Problem))
 	}
 	if f := c.FailedUpdate; f != nil {
-		fmt.Fprintf(t.out, "Update: %s failed: %s\n", printable(f.ID), lines(f.Why))
+		fmt.Fprintf(t.out, "Update: %s failed: %s\n", makePrintable(f.ID), indentLines(f.Why))
 	}
 }
 
-// lines makes each line of a text safe for a terminal. It indents all lines except the first.
-func lines(text string) string {
+// indentLines makes each line of a text safe for a terminal. It indents all of them except the first.
+func indentLines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
-		all[i] = printable(all[i])
+		all[i] = makePrintable(all[i])
 	}
 	return strings.Join(all, "\n  ")
 }
@@ -114,7 +114,7 @@ func orElse(text, other string) string {
 func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {
-		c, err := t.configuration(ctx)
+		c, err := t.getConfiguration(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 			return t.printObject(*output, c.History)
 		}
 		out := &table{}
-		out.row("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
+		out.addRow("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
 		for _, h := range c.History {
 			outcome := "accepted"
 			if h.Why != "" {
@@ -132,7 +132,7 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 				}
 				outcome += strings.Join(strings.Fields(h.Why), " ")
 			}
-			out.row(h.At.UTC().Format(time.RFC3339), h.ID,
+			out.addRow(h.At.UTC().Format(time.RFC3339), h.ID,
 				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
 		}
 		out.print(t.out)
@@ -143,14 +143,14 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 // configApply implements islet config apply.
 type configApply struct {
 	*tool
-	dry, quick, despite bool
-	consent             []string
+	dry, quick, despitePods bool
+	consent                 []string
 }
 
 func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
 	c := &configApply{tool: t}
 	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
-	flags.BoolVar(&c.despite, "despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
+	flags.BoolVar(&c.despitePods, "despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
 	flags.BoolVar(&c.quick, "no-wait", false, "do not wait for the end of the trial")
 	flags.StringSliceVar(&c.consent, "consent", nil,
 		"protected fields that it may change, such as podCIDR; see docs/configuration.md")
@@ -161,7 +161,7 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return usage("islet config apply needs one file, or - for standard input")
 	}
-	data, name, err := c.read(args[0])
+	data, name, err := c.readDocuments(args[0])
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 	if c.dry {
 		query.Set("dryRun", "")
 	}
-	if c.despite {
+	if c.despitePods {
 		query.Set("despitePods", "")
 	}
 	var ref api.ConfigurationRef
@@ -184,10 +184,10 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 		fmt.Fprintf(c.out, "configuration %s will be tried: islet config show\n", ref.ID)
 		return nil
 	}
-	return c.outcome(ctx, ref.ID)
+	return c.waitForOutcome(ctx, ref.ID)
 }
 
-func (c *configApply) read(file string) (data []byte, name string, err error) {
+func (c *configApply) readDocuments(file string) (data []byte, name string, err error) {
 	if file == "-" {
 		data, err = io.ReadAll(io.LimitReader(c.Stdin, maxManifest))
 		file = "standard input"
@@ -203,29 +203,29 @@ func (c *configApply) read(file string) (data []byte, name string, err error) {
 	return data, file, err
 }
 
-// outcome waits for the end of a configuration's trial and prints the result. The agent restarts at the beginning and
+// waitForOutcome waits for the end of a configuration's trial and prints the result. The agent restarts at the beginning and
 // the end of a trial.
-func (t *tool) outcome(ctx context.Context, id string) error {
-	return t.trial(ctx, id, func(c *api.Configuration) (bool, error) {
+func (t *tool) waitForOutcome(ctx context.Context, id string) error {
+	return t.waitForTrial(ctx, id, func(c *api.Configuration) (bool, error) {
 		switch {
 		case c.Active.ID == id:
 			fmt.Fprintf(t.out, "configuration %s is in use\n", id)
 			return true, nil
 		case c.Failed != nil && c.Failed.ID == id:
-			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, lines(c.Failed.Why))
+			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, indentLines(c.Failed.Why))
 		}
 		return true, fmt.Errorf("configuration %s is not in use: another one was tried meanwhile (islet config history)", id)
 	})
 }
 
-// trial waits for the end of the trial of a configuration or program. After the trial it calls ended with the node's
-// configuration, repeatedly until ended returns true.
-func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
+// waitForTrial waits until a configuration or program is no longer on trial. It then passes the node's configuration to the
+// function ended, and repeats this until ended returns true.
+func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
 	said, away := "", time.Time{}
 	for {
-		c, err := t.configuration(ctx)
+		c, err := t.getConfiguration(ctx)
 		exit := exitError{}
 		switch {
 		case errors.As(err, &exit) && exit.code == ExitUnreachable:
@@ -241,7 +241,7 @@ func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configurati
 			away = time.Time{}
 			if now := orElse(c.Waiting, "on trial"); now != said && !strings.HasPrefix(now, "as well as before") {
 				said = now
-				fmt.Fprintf(t.Stderr, "%s\n", printable(now))
+				fmt.Fprintf(t.Stderr, "%s\n", makePrintable(now))
 			}
 		default:
 			if done, err := ended(c); done {
@@ -270,6 +270,6 @@ func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {
 			fmt.Fprintf(t.out, "configuration %s will be tried: islet config show\n", ref.ID)
 			return nil
 		}
-		return t.outcome(ctx, ref.ID)
+		return t.waitForOutcome(ctx, ref.ID)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container
-// are written only below the target, whatever the archive contains.
+// copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container are
+// written only below the target, even if the archive contains other paths.
 type copyCommand struct {
 	*tool
 	podFlag
@@ -58,11 +58,11 @@ func (c *copyCommand) run(ctx context.Context, args []string) error {
 	case from.path == "" || to.path == "":
 		return usage("a path is empty")
 	}
-	pod, err := c.pod(ctx, c.podFlag, inside.pod)
+	pod, err := c.findPod(ctx, c.podFlag, inside.pod)
 	if err != nil {
 		return err
 	}
-	name, err := c.container(pod, c.name)
+	name, err := c.chooseContainer(pod, c.name)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 		r.CloseWithError(err) // unblocks tar
 		done <- err
 	}()
-	err := c.tar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
+	err := c.runTar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
 	w.CloseWithError(err)
 	if err := <-done; err != nil { // includes tar's error messages
 		return err
@@ -121,7 +121,7 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 		packed <- err
 		w.CloseWithError(err)
 	}()
-	err := c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
+	err := c.runTar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
 	r.Close() // unblocks pack
 	if failed := <-packed; failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
 		return failed // even if tar has succeeded
@@ -132,26 +132,26 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 // isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the program test in
 // the container. If the container has no test, it returns false. An error means that the agent could not be reached.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
-	err := c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
+	err := c.runTar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {
 		return false, err
 	}
 	return err == nil, nil
 }
 
-// tar runs tar in the container with these streams. If tar fails, the error contains its error output.
-func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
+// runTar runs tar in the container with these streams. If tar fails, the error contains its error output.
+func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
 	var complaint limitedWriter
 	t := *c.tool
 	t.Stdin, t.out, t.Stderr = in, out, &complaint
 	x := &execCommand{tool: &t, stdin: in != nil}
-	conn, err := x.connect(ctx, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), x.query(command))
+	conn, err := x.connect(ctx, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), x.buildQuery(command))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	err = x.copyStreams(ctx, &socket{conn: conn}, nil)
-	text := printable(strings.TrimSpace(complaint.String()))
+	text := makePrintable(strings.TrimSpace(complaint.String()))
 	exit := exitError{}
 	switch {
 	case err == nil:

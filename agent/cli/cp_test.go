@@ -32,8 +32,7 @@ func archive(t *testing.T, entries ...tar.Header) io.Reader {
 	return &b
 }
 
-// TestUnpackHostile checks that unpack writes nothing outside its target directory, whatever archive the container
-// sends.
+// TestUnpackHostile checks that unpack never writes outside its target directory, even if the container sends a malicious archive.
 func TestUnpackHostile(t *testing.T) {
 	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
 	link := func(name, to string) tar.Header {
@@ -115,8 +114,8 @@ func TestPackUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesOut checks that unpack skips a symbolic link that points outside the target, copies the other
-// files, and returns an error that names the link.
+// TestUnpackLeavesOut checks that unpack skips a symbolic link that points outside the target, and copies the other files. The error names
+// the link.
 func TestUnpackLeavesOut(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "to")
 	err := unpack(archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/out", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
@@ -132,7 +131,7 @@ func TestUnpackLeavesOut(t *testing.T) {
 	}
 }
 
-// TestCopy checks that islet cp copies files to a container and from it, with tar in the container.
+// TestCopy checks that islet cp copies files to and from a container that has tar.
 func TestCopy(t *testing.T) {
 	n, _ := node(t)
 	inside, here := t.TempDir(), t.TempDir()

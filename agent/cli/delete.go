@@ -46,8 +46,8 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// checkPodArgs returns an error if the arguments select no pod. The parameter many is true if --all or -l is given. These
-// flags cannot be combined with names of pods.
+// checkPodArgs returns an error if the arguments select no pod, or if --all or -l is combined with names of pods. If
+// many is true, one of these flags is set.
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
@@ -79,18 +79,18 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	left := map[types.UID]bool{}
 	errs := []error{c.readFiles(c.Stdin, func(origin string, data []byte) error {
 		var done []api.Deleted
-		q := c.query()
+		q := c.buildQuery()
 		q.Set("origin", origin)
 		err := c.call(ctx, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
-		return errors.Join(err, c.report(done, left))
+		return errors.Join(err, c.reportDeleted(done, left))
 	})}
 	if len(args) > 0 || many {
-		pods, err := c.list(ctx)
+		pods, err := c.listPods(ctx)
 		if err != nil {
 			return err
 		}
 		if many {
-			if args, err = c.applied(pods); err != nil {
+			if args, err = c.selectApplied(pods); err != nil {
 				return err
 			}
 		}
@@ -99,15 +99,15 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		}
 	}
 	if c.wait && len(left) > 0 {
-		errs = append(errs, c.await(ctx, left))
+		errs = append(errs, c.waitForRemoval(ctx, left))
 	}
 	return errors.Join(errs...)
 }
 
-// applied returns the names of the pods that --all and -l select. It skips other namespaces, and pods that were not
-// applied at this node, because this command cannot delete those.
-func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
-	if pods, err = c.selected(pods); err != nil {
+// selectApplied returns the names of the pods that --all and -l select. It skips pods of other namespaces, and pods of
+// other sources than islet apply, because this command cannot delete those.
+func (c *deleteCommand) selectApplied(pods []v1.Pod) (names []string, err error) {
+	if pods, err = c.selectPods(pods); err != nil {
 		return nil, err
 	}
 	for _, p := range pods {
@@ -125,7 +125,7 @@ func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 	return names, nil
 }
 
-func (c *deleteCommand) query() url.Values {
+func (c *deleteCommand) buildQuery() url.Values {
 	q := url.Values{}
 	if c.grace >= 0 {
 		q.Set("gracePeriodSeconds", fmt.Sprint(c.grace))
@@ -135,10 +135,10 @@ func (c *deleteCommand) query() url.Values {
 
 // deletePod requests the deletion of a pod.
 func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name string, left map[types.UID]bool) error {
-	pod, err := choose(pods, c.namespace, name)
+	pod, err := choosePod(pods, c.namespace, name)
 	var done api.Deleted
 	if err == nil {
-		err = c.call(ctx, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.query(), nil, &done)
+		err = c.call(ctx, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
 	}
 	if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound && c.ignoreNotFound {
 		return nil
@@ -146,11 +146,11 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	if err != nil {
 		return err
 	}
-	return c.report([]api.Deleted{done}, left)
+	return c.reportDeleted([]api.Deleted{done}, left)
 }
 
-// report prints the pods that are being deleted, and adds them to the map left.
-func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) error {
+// reportDeleted prints the pods that are being deleted, and adds them to the map left.
+func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]bool) error {
 	var errs []error
 	for _, d := range done {
 		switch {
@@ -162,7 +162,7 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 		default:
 			fmt.Fprintf(c.out, "%s/%s deleted\n", shortKind(d.Kind), d.Name)
 			if d.Note != "" {
-				fmt.Fprintln(c.Stderr, printable(d.Note))
+				fmt.Fprintln(c.Stderr, makePrintable(d.Note))
 			}
 			if d.UID != "" {
 				left[d.UID] = true
@@ -172,8 +172,8 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 	return errors.Join(errs...)
 }
 
-// await waits until every pod in the map left is removed.
-func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) error {
+// waitForRemoval waits until every pod in the map left is removed.
+func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, errTimeout)
@@ -196,7 +196,7 @@ func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) erro
 		return len(left) == 0, nil
 	})
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("%s still not gone after %s", plural(len(left), "pod"), c.timeout)
+		return fmt.Errorf("%s still not gone after %s", pluralize(len(left), "pod"), c.timeout)
 	}
 	return err
 }

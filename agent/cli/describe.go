@@ -30,12 +30,12 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 		if len(args) == 0 {
 			return usage("describe needs a pod: islet describe POD")
 		}
-		pods, err := t.list(ctx)
+		pods, err := t.listPods(ctx)
 		if err != nil {
 			return err
 		}
 		for i, a := range args {
-			pod, err := choose(pods, p.namespace, a)
+			pod, err := choosePod(pods, p.namespace, a)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 				fmt.Fprint(t.out, "\n\n")
 			}
 			describe(t.out, pod, t.Now())
-			page{t.out, t}.details(&more, t.Now())
+			page{t.out, t}.writeDetails(&more, t.Now())
 		}
 		return nil
 	}
@@ -66,9 +66,9 @@ func (p page) colourIfOn(c colour) colour {
 	return p.t.colourIfOn(c)
 }
 
-// line writes "name: value" at a given depth. The value is in the column of the section.
-func (p page) line(depth, column int, name, format string, args ...any) {
-	value := printable(fmt.Sprintf(format, args...))
+// writeLine writes "name: value" at a given depth. The value is in the column of the section.
+func (p page) writeLine(depth, column int, name, format string, args ...any) {
+	value := makePrintable(fmt.Sprintf(format, args...))
 	indent := strings.Repeat("  ", depth)
 	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf("%s%-*s%s", indent, max(column-len(indent), len(name)+3), name+":", value), " "))
 }
@@ -80,7 +80,7 @@ const (
 
 func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	p := page{w: w}
-	line := func(name, format string, args ...any) { p.line(0, podColumn, name, format, args...) }
+	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
 	line("Name", "%s", pod.Name)
 	line("Namespace", "%s", pod.Namespace)
 	line("Priority", "%d", value(pod.Spec.Priority))
@@ -94,8 +94,8 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	if t := pod.Status.StartTime; t != nil {
 		line("Start Time", "%s", t.Format(time.RFC1123Z))
 	}
-	p.pairs("Labels", pod.Labels, "=")
-	p.pairs("Annotations", pod.Annotations, ": ")
+	p.writePairs("Labels", pod.Labels, "=")
+	p.writePairs("Annotations", pod.Annotations, ": ")
 	if t := pod.DeletionTimestamp; t != nil {
 		line("Status", "Terminating (lasts %s)", age(t.Time, now))
 		line("Termination Grace Period", "%ds", value(pod.DeletionGracePeriodSeconds))
@@ -114,21 +114,21 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	} else {
 		fmt.Fprintln(w, "IPs:")
 		for _, ip := range pod.Status.PodIPs {
-			fmt.Fprintf(w, "  IP:  %s\n", printable(ip.IP))
+			fmt.Fprintf(w, "  IP:  %s\n", makePrintable(ip.IP))
 		}
 	}
-	p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
-	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
-	p.containers("Ephemeral Containers", ephemeral(pod), pod.Status.EphemeralContainerStatuses)
-	p.conditions(pod.Status.Conditions)
-	p.volumes(pod.Spec.Volumes)
+	p.writeContainers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+	p.writeContainers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	p.writeContainers("Ephemeral Containers", ephemeralContainers(pod), pod.Status.EphemeralContainerStatuses)
+	p.writeConditions(pod.Status.Conditions)
+	p.writeVolumes(pod.Spec.Volumes)
 	line("QoS Class", "%s", firstNonEmpty(string(pod.Status.QOSClass), "<unknown>"))
-	p.pairs("Node-Selectors", pod.Spec.NodeSelector, "=")
-	p.tolerations(pod.Spec.Tolerations)
+	p.writePairs("Node-Selectors", pod.Spec.NodeSelector, "=")
+	p.writeTolerations(pod.Spec.Tolerations)
 }
 
-// ephemeral returns the pod's ephemeral containers.
-func ephemeral(pod *v1.Pod) (out []v1.Container) {
+// ephemeralContainers returns the pod's ephemeral containers.
+func ephemeralContainers(pod *v1.Pod) (out []v1.Container) {
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
 			out = append(out, *c)
@@ -144,35 +144,35 @@ func value[T int32 | int64](v *T) T {
 	return *v
 }
 
-// pairs writes the entries of a map, one per line.
-func (p page) pairs(name string, m map[string]string, between string) {
+// writePairs writes the entries of a map, one per line.
+func (p page) writePairs(name string, m map[string]string, between string) {
 	if len(m) == 0 {
-		p.line(0, podColumn, name, "<none>")
+		p.writeLine(0, podColumn, name, "<none>")
 		return
 	}
 	head := name + ":"
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(p.w, "%-*s%s%s%s\n", podColumn, head, printable(k), between, printable(m[k]))
+		fmt.Fprintf(p.w, "%-*s%s%s%s\n", podColumn, head, makePrintable(k), between, makePrintable(m[k]))
 		head = ""
 	}
 }
 
-func (p page) conditions(list []v1.PodCondition) {
+func (p page) writeConditions(list []v1.PodCondition) {
 	if len(list) == 0 {
 		return
 	}
 	fmt.Fprintln(p.w, "Conditions:")
 	t := table{indent: "  "}
-	t.row("Type", "Status", "Reason")
+	t.addRow("Type", "Status", "Reason")
 	for _, c := range list {
-		t.row(string(c.Type), string(c.Status), strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
+		t.addRow(string(c.Type), string(c.Status), strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
 	}
 	t.print(p.w)
 }
 
-func (p page) tolerations(list []v1.Toleration) {
+func (p page) writeTolerations(list []v1.Toleration) {
 	if len(list) == 0 {
-		p.line(0, podColumn, "Tolerations", "<none>")
+		p.writeLine(0, podColumn, "Tolerations", "<none>")
 		return
 	}
 	head := "Tolerations:"
@@ -190,20 +190,20 @@ func (p page) tolerations(list []v1.Toleration) {
 		if t.TolerationSeconds != nil {
 			text += fmt.Sprintf(" for %ds", *t.TolerationSeconds)
 		}
-		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, printable(strings.TrimSpace(text)))
+		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, makePrintable(strings.TrimSpace(text)))
 		head = ""
 	}
 }
 
-func (p page) volumes(list []v1.Volume) {
+func (p page) writeVolumes(list []v1.Volume) {
 	if len(list) == 0 {
-		p.line(0, podColumn, "Volumes", "<none>")
+		p.writeLine(0, podColumn, "Volumes", "<none>")
 		return
 	}
 	fmt.Fprintln(p.w, "Volumes:")
 	for _, v := range list {
-		fmt.Fprintf(p.w, "  %s:\n", printable(v.Name))
-		line := func(name, format string, args ...any) { p.line(2, containerColumn-5, name, format, args...) }
+		fmt.Fprintf(p.w, "  %s:\n", makePrintable(v.Name))
+		line := func(name, format string, args ...any) { p.writeLine(2, containerColumn-5, name, format, args...) }
 		switch {
 		case v.EmptyDir != nil:
 			line("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)")

@@ -10,26 +10,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// containers describes the containers of one kind.
-func (p page) containers(head string, list []v1.Container, statuses []v1.ContainerStatus) {
+// writeContainers describes the containers of one kind.
+func (p page) writeContainers(head string, list []v1.Container, statuses []v1.ContainerStatus) {
 	if len(list) == 0 {
 		return
 	}
 	fmt.Fprintf(p.w, "%s:\n", head)
 	for i := range list {
 		c := &list[i]
-		fmt.Fprintf(p.w, "  %s:\n", printable(c.Name))
+		fmt.Fprintf(p.w, "  %s:\n", makePrintable(c.Name))
 		at := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == c.Name })
 		var st *v1.ContainerStatus
 		if at >= 0 {
 			st = &statuses[at]
 		}
-		p.container(c, st)
+		p.writeContainer(c, st)
 	}
 }
 
-func (p page) container(c *v1.Container, st *v1.ContainerStatus) {
-	line := func(name, format string, args ...any) { p.line(2, containerColumn, name, format, args...) }
+func (p page) writeContainer(c *v1.Container, st *v1.ContainerStatus) {
+	line := func(name, format string, args ...any) { p.writeLine(2, containerColumn, name, format, args...) }
 	if st != nil {
 		line("Container ID", "%s", st.ContainerID)
 	}
@@ -40,23 +40,23 @@ func (p page) container(c *v1.Container, st *v1.ContainerStatus) {
 	ports, hostPorts := portTexts(c.Ports)
 	line("Port", "%s", ports)
 	line("Host Port", "%s", hostPorts)
-	p.list("Command", c.Command)
-	p.list("Args", c.Args)
+	p.writeList("Command", c.Command)
+	p.writeList("Args", c.Args)
 	if st != nil {
-		p.state("State", st.State)
+		p.writeState("State", st.State)
 		if st.LastTerminationState.Terminated != nil {
-			p.state("Last State", st.LastTerminationState)
+			p.writeState("Last State", st.LastTerminationState)
 		}
-		line("Ready", "%s", titled(st.Ready))
+		line("Ready", "%s", titleCaseBool(st.Ready))
 		line("Restart Count", "%d", st.RestartCount)
 	}
-	p.resources("Limits", c.Resources.Limits)
-	p.resources("Requests", c.Resources.Requests)
-	p.environment(c)
-	p.mounts(c.VolumeMounts)
+	p.writeResources("Limits", c.Resources.Limits)
+	p.writeResources("Requests", c.Resources.Requests)
+	p.writeEnvironment(c)
+	p.writeMounts(c.VolumeMounts)
 }
 
-func titled(b bool) string {
+func titleCaseBool(b bool) string {
 	if b {
 		return "True"
 	}
@@ -72,22 +72,22 @@ func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
 	return firstNonEmpty(strings.Join(a, ", "), "<none>"), firstNonEmpty(strings.Join(b, ", "), "<none>")
 }
 
-// list writes the words of a command, one per line.
-func (p page) list(name string, words []string) {
+// writeList writes the words of a command, one per line.
+func (p page) writeList(name string, words []string) {
 	if len(words) == 0 {
 		return
 	}
 	fmt.Fprintf(p.w, "    %s:\n", name)
 	for _, w := range words {
 		for _, l := range strings.Split(w, "\n") {
-			fmt.Fprintf(p.w, "      %s\n", printable(l))
+			fmt.Fprintf(p.w, "      %s\n", makePrintable(l))
 		}
 	}
 }
 
-func (p page) state(name string, s v1.ContainerState) {
-	line := func(name, format string, args ...any) { p.line(3, containerColumn, name, format, args...) }
-	state := func(text string) { p.line(2, containerColumn, name, "%s", text) }
+func (p page) writeState(name string, s v1.ContainerState) {
+	line := func(name, format string, args ...any) { p.writeLine(3, containerColumn, name, format, args...) }
+	state := func(text string) { p.writeLine(2, containerColumn, name, "%s", text) }
 	switch {
 	case s.Running != nil:
 		state("Running")
@@ -120,28 +120,28 @@ func (p page) state(name string, s v1.ContainerState) {
 	}
 }
 
-func (p page) resources(name string, list v1.ResourceList) {
+func (p page) writeResources(name string, list v1.ResourceList) {
 	if len(list) == 0 {
 		return
 	}
 	fmt.Fprintf(p.w, "    %s:\n", name)
 	for _, r := range slices.Sorted(maps.Keys(list)) {
 		q := list[r]
-		p.line(3, containerColumn-3, string(r), "%s", q.String())
+		p.writeLine(3, containerColumn-3, string(r), "%s", q.String())
 	}
 }
 
-func (p page) environment(c *v1.Container) {
+func (p page) writeEnvironment(c *v1.Container) {
 	if len(c.Env) == 0 && len(c.EnvFrom) == 0 {
-		p.line(2, containerColumn, "Environment", "<none>")
+		p.writeLine(2, containerColumn, "Environment", "<none>")
 		return
 	}
 	for _, from := range c.EnvFrom {
 		switch {
 		case from.ConfigMapRef != nil:
-			p.line(2, containerColumn, "Environment from", "%s (ConfigMap)", from.ConfigMapRef.Name)
+			p.writeLine(2, containerColumn, "Environment from", "%s (ConfigMap)", from.ConfigMapRef.Name)
 		case from.SecretRef != nil:
-			p.line(2, containerColumn, "Environment from", "%s (Secret)", from.SecretRef.Name)
+			p.writeLine(2, containerColumn, "Environment from", "%s (Secret)", from.SecretRef.Name)
 		}
 	}
 	if len(c.Env) == 0 {
@@ -153,7 +153,7 @@ func (p page) environment(c *v1.Container) {
 		longest = max(longest, len(e.Name))
 	}
 	for _, e := range c.Env {
-		p.line(3, longest+9, e.Name, "%s", envText(e))
+		p.writeLine(3, longest+9, e.Name, "%s", envText(e))
 	}
 }
 
@@ -173,9 +173,9 @@ func envText(e v1.EnvVar) string {
 	return ""
 }
 
-func (p page) mounts(list []v1.VolumeMount) {
+func (p page) writeMounts(list []v1.VolumeMount) {
 	if len(list) == 0 {
-		p.line(2, containerColumn, "Mounts", "<none>")
+		p.writeLine(2, containerColumn, "Mounts", "<none>")
 		return
 	}
 	fmt.Fprintln(p.w, "    Mounts:")
@@ -187,6 +187,6 @@ func (p page) mounts(list []v1.VolumeMount) {
 		if m.SubPath != "" {
 			mode += fmt.Sprintf(",path=%q", m.SubPath)
 		}
-		fmt.Fprintf(p.w, "      %s from %s (%s)\n", printable(m.MountPath), printable(m.Name), printable(mode))
+		fmt.Fprintf(p.w, "      %s from %s (%s)\n", makePrintable(m.MountPath), makePrintable(m.Name), makePrintable(mode))
 	}
 }

@@ -42,26 +42,26 @@ func setupDevices(t *tool, flags *pflag.FlagSet) runner {
 func (t *tool) printDevices(devices []api.Device, all, headers bool) {
 	var out table
 	if headers && all {
-		out.row("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
+		out.addRow("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
 	} else if headers {
-		out.row("RESOURCE", "DEVICE", "NODES", "STATE", "USED BY")
+		out.addRow("RESOURCE", "DEVICE", "NODES", "STATE", "USED BY")
 	}
 	for _, d := range devices {
 		state := string(d.State)
 		if d.Shared > 1 {
 			state += fmt.Sprintf(" %d/%d", len(d.Users), d.Shared)
 		}
-		row := []string{dash(d.Resource), dash(d.ID), dash(strings.Join(d.Nodes, ",")), state}
+		row := []string{dashIfEmpty(d.Resource), dashIfEmpty(d.ID), dashIfEmpty(strings.Join(d.Nodes, ",")), state}
 		if all {
 			usb := ""
 			if d.Vendor != "" {
 				usb = strings.TrimSpace(strings.Join([]string{d.Vendor + ":" + d.Product, d.Serial, d.Name}, " "))
 			}
-			row = append(row, dash(d.Subsystem), dash(d.Driver), dash(usb))
+			row = append(row, dashIfEmpty(d.Subsystem), dashIfEmpty(d.Driver), dashIfEmpty(usb))
 		}
-		out.row(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
+		out.addRow(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
 	}
 	out.print(t.out)
 }
 
-func dash(s string) string { return cmp.Or(s, "-") }
+func dashIfEmpty(s string) string { return cmp.Or(s, "-") }

@@ -7,31 +7,31 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// details writes the information about a pod that its object does not contain.
-func (p page) details(d *api.Details, now time.Time) {
+// writeDetails writes the information about a pod that its object does not contain.
+func (p page) writeDetails(d *api.Details, now time.Time) {
 	if len(d.Problems) > 0 {
 		fmt.Fprintln(p.w, "Problems:")
 		for _, text := range d.Problems {
-			fmt.Fprintf(p.w, "  %s\n", printable(text))
+			fmt.Fprintf(p.w, "  %s\n", makePrintable(text))
 		}
 	}
 	if len(d.Hooks) > 0 {
 		fmt.Fprintln(p.w, "Failed Hooks:")
 		for _, h := range d.Hooks {
-			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", h.Container, age(h.At, now), printable(h.Message))
+			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", h.Container, age(h.At, now), makePrintable(h.Message))
 		}
 	}
 	if len(d.Events) == 0 {
-		p.line(0, podColumn, "Events", "<none>")
+		p.writeLine(0, podColumn, "Events", "<none>")
 		return
 	}
 	fmt.Fprintln(p.w, "Events:")
-	p.events(d.Events, now)
+	p.writeEvents(d.Events, now)
 }
 
-func (p page) events(list []api.Event, now time.Time) {
+func (p page) writeEvents(list []api.Event, now time.Time) {
 	t := table{indent: "  "}
-	t.row("Type", "Reason", "Age", "Container", "Message")
+	t.addRow("Type", "Reason", "Age", "Container", "Message")
 	for _, e := range list {
 		old := age(e.Last, now)
 		if e.Count > 1 {

@@ -58,15 +58,15 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 	case c.attach && len(args) > 1:
 		return usage("attach needs one pod")
 	}
-	pod, err := c.pod(ctx, c.podFlag, args[0])
+	pod, err := c.findPod(ctx, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
-	name, err := c.container(pod, c.name)
+	name, err := c.chooseContainer(pod, c.name)
 	if err != nil {
 		return err
 	}
-	term := c.terminal()
+	term := c.inputTerminal()
 	if c.tty && term == nil {
 		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
 		c.tty = false
@@ -76,7 +76,7 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 		verb = "attach"
 	}
 	path := fmt.Sprintf("/%s/%s/%s/%s", verb, pod.Namespace, pod.Name, name)
-	conn, err := c.connect(ctx, path, c.query(args[1:]))
+	conn, err := c.connect(ctx, path, c.buildQuery(args[1:]))
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 	return c.copyStreams(ctx, &socket{conn: conn}, term)
 }
 
-func (c *execCommand) query(command []string) url.Values {
+func (c *execCommand) buildQuery(command []string) url.Values {
 	q := url.Values{"command": command, "output": {"1"}}
 	if c.stdin {
 		q.Set("input", "1")
@@ -100,8 +100,8 @@ func (c *execCommand) query(command []string) url.Values {
 	return q
 }
 
-// terminal returns standard input if it is a terminal and -t is set, otherwise nil.
-func (c *execCommand) terminal() *terminal {
+// inputTerminal returns standard input if it is a terminal and -t is set. Otherwise it returns nil.
+func (c *execCommand) inputTerminal() *terminal {
 	f, ok := c.Stdin.(*os.File)
 	if !c.tty || !ok {
 		return nil
@@ -121,9 +121,9 @@ func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*
 		return conn, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		defer resp.Body.Close()
-		return nil, refused(resp)
+		return nil, refusalError(resp)
 	}
-	return nil, c.unreachable(err)
+	return nil, c.unreachableError(err)
 }
 
 // Channels of the WebSocket protocol v5.channel.k8s.io.
@@ -147,7 +147,7 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 			return fmt.Errorf("set up the terminal: %w", err)
 		}
 		defer restore()
-		sizes, cancel := term.sizes()
+		sizes, cancel := term.watchSizes()
 		defer cancel()
 		go func() { // ends when sizes is closed
 			for size := range sizes {
@@ -158,14 +158,14 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 	}
 	failed := make(chan error, 1)
 	if c.stdin {
-		go c.feed(s, failed) // ends with standard input; if it is blocked in a read, it ends with this program
+		go c.sendInput(s, failed) // ends with standard input; if it is blocked in a read, it ends with this program
 	}
-	status, err := c.receive(s)
+	status, err := c.receiveOutput(s)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err == nil {
-		err = outcome(status)
+		err = exitCodeError(status)
 	}
 	select {
 	case read := <-failed: // takes precedence over the result of the process
@@ -175,9 +175,9 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 	}
 }
 
-// feed sends standard input, and then its end. If a read fails, it sends the error to the channel failed before the
+// sendInput sends standard input, and then its end. If a read fails, it sends the error to the channel failed before the
 // process sees the end of the input.
-func (c *execCommand) feed(s *socket, failed chan<- error) {
+func (c *execCommand) sendInput(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := c.Stdin.Read(buf)
@@ -194,12 +194,12 @@ func (c *execCommand) feed(s *socket, failed chan<- error) {
 	}
 }
 
-// receive writes the output until the status arrives.
-func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
+// receiveOutput writes the output until the status arrives.
+func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 	var status *metav1.Status
 	pings := make(chan string, 1)
 	defer close(pings)
-	go s.answer(pings)
+	go s.answerPings(pings)
 	s.conn.SetPingHandler(func(data string) error {
 		s.restartTimeout()
 		select {
@@ -208,13 +208,13 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 		}
 		return nil
 	})
-	s.silence = cmp.Or(c.ResponseTimeout, silentTime)
+	s.silence = cmp.Or(c.ResponseTimeout, silenceTimeout)
 	for {
 		s.restartTimeout()
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
-				return nil, c.unreachable(err)
+				return nil, c.unreachableError(err)
 			}
 			return status, nil
 		}
@@ -240,8 +240,8 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	}
 }
 
-// outcome converts a status to an exit code.
-func outcome(status *metav1.Status) error {
+// exitCodeError converts a status to an exit code.
+func exitCodeError(status *metav1.Status) error {
 	if status.Status == metav1.StatusSuccess {
 		return nil
 	}
@@ -252,7 +252,7 @@ func outcome(status *metav1.Status) error {
 			}
 		}
 	}
-	return errors.New(printable(status.Message))
+	return errors.New(makePrintable(status.Message))
 }
 
 // A socket serializes messages of several goroutines.
@@ -262,9 +262,9 @@ type socket struct {
 	silence time.Duration // maximum time without a message of the agent, which sends pings
 }
 
-// answer responds to pings without waiting for the reader. It ignores errors: after the agent has disconnected, or
-// while it is busy with input, output must still be read.
-func (s *socket) answer(pings <-chan string) {
+// answerPings responds to pings without waiting for the reader. It ignores errors, because output must still be read after
+// the agent has disconnected, or while it is busy with input.
+func (s *socket) answerPings(pings <-chan string) {
 	for data := range pings {
 		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error means that the connection has ended
 	}

@@ -119,7 +119,7 @@ func TestExecTerminal(t *testing.T) {
 		t.Errorf("the terminal is not as before: %+v, %+v", after, before)
 	}
 
-	// A signal also ends the command, and the terminal's mode is restored.
+	// A signal ends the command too, and the terminal's mode is restored.
 	go func() {
 		done <- Main(t.Context(), []string{"exec", "-it", "dns", "--", "sh"}, env(n, slave, slave, slave))
 	}()

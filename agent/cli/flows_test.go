@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// flowNode returns a node whose container nginx writes servertest.OutputBytes bytes, has a log of the same length, and has
-// exited. Its container flood never stops writing.
+// flowNode returns a node with two containers. The container nginx writes servertest.OutputBytes bytes, has a log of the same length, and
+// has exited. The container flood never stops writing.
 func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	n, _ = servertest.Start(t)
 	n.Pod("web-pi", now, "nginx", "flood")
@@ -33,10 +33,9 @@ func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
-// throughLink returns the node n with a proxy before its socket. The parameter read decides how the proxy
-// reads.
+// throughLink returns a copy of the node n with a proxy in front of its socket. The parameter read is the proxy's way of reading.
 func throughLink(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
-	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "islet") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +64,8 @@ func flows(logged string) map[string]flow {
 	}
 }
 
-// TestFlows checks that every command receives all bytes and the exit code if the connection to the local socket is
-// slow or stalls. If the connection breaks, no command reports success.
+// TestFlows checks that every command receives all bytes and the exit code over a slow or stalling connection to the local socket. If the
+// connection breaks, no command reports success.
 func TestFlows(t *testing.T) {
 	n, logged := flowNode(t)
 	var all sync.WaitGroup
@@ -84,7 +83,7 @@ func TestFlows(t *testing.T) {
 		l := throughLink(t, n, streamtest.CloseOnce())
 		all.Go(func() {
 			got := run(t, l, "", f.args...)
-			whole := strings.Contains(name, "-f") // logs -f resumes after the last line
+			whole := strings.Contains(name, "-f") // logs -f reconnects and resumes after the last line
 			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable ||
 				!strings.Contains(got.err, "lost the connection to the agent") {
 				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
@@ -111,9 +110,8 @@ func (b *badWriter) Write(p []byte) (int, error) {
 	return b.got.Write(p)
 }
 
-// TestFlowsToReaders checks that a slow reader of a command's standard output receives all bytes, and that the exit
-// code is the container's. If a Write to standard output fails, the command exits with an error, and the agent ends
-// the stream.
+// TestFlowsToReaders checks that a slow reader of a command's standard output receives all bytes, and that the command exits with the
+// container's exit code. If a Write to standard output fails, the command exits with an error and the agent ends the stream.
 func TestFlowsToReaders(t *testing.T) {
 	n, logged := flowNode(t)
 	all := flows(logged)
@@ -142,8 +140,8 @@ func TestFlowsToReaders(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestFlowsOfCopies checks that islet cp copies all bytes in both directions if the connection is slow or stalls. It
-// fails if the connection breaks or the container's tar exits early.
+// TestFlowsOfCopies checks that islet cp copies all bytes in both directions over a slow or stalling connection. It fails if the connection
+// breaks or if the container's tar exits early.
 func TestFlowsOfCopies(t *testing.T) {
 	n, _ := flowNode(t)
 	inside := t.TempDir()
@@ -186,8 +184,8 @@ func TestFlowsOfCopies(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestFlowsOfPorts checks that a connection to a forwarded port receives all bytes if the connection to the agent is
-// slow or stalls. If that breaks, the client does not receive a regular end of the data.
+// TestFlowsOfPorts checks that a client of a forwarded port receives all bytes over a slow or stalling connection to the agent. If the
+// connection to the agent breaks, the client sees an error instead of a regular end of the data.
 func TestFlowsOfPorts(t *testing.T) {
 	n, _ := flowNode(t)
 	want := servertest.Bytes(servertest.OutputBytes)

@@ -13,26 +13,26 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// If the agent stops, a followed log waits for agentPatience, or for Env.AgentPatience if that is set. It resumes if the
-// agent responds again in this time. It polls the agent at the interval askAgain.
+// If the agent stops, a followed log waits for agentTimeout, or for Env.AgentPatience if that is set. It resumes if
+// the agent responds again in this time. It polls the agent at the interval pollInterval.
 const (
-	agentPatience = 2 * time.Minute
-	askAgain      = 500 * time.Millisecond
+	agentTimeout = 2 * time.Minute
+	pollInterval = 500 * time.Millisecond
 )
 
-// follow prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
-// containers keep running. In that case follow waits for the agent and resumes after the last printed line.
-func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
-	at := &position{w: out, stamps: c.timestamps}
-	q := c.query()
+// followLog prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
+// containers keep running. In that case it waits for the agent, and resumes after the last printed line.
+func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
+	at := &position{w: out, printTimes: c.timestamps}
+	q := c.buildQuery()
 	q.Set("timestamps", "true")
 	began := time.Now()
-	id, err := containerID(pod, container), c.copy(ctx, at, pod, container, q)
+	id, err := containerID(pod, container), c.copyLog(ctx, at, pod, container, q)
 	for isLost(err) {
-		c.lost.Do(func() {
+		c.lostMessage.Do(func() {
 			fmt.Fprintf(c.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", c.socket)
 		})
-		previous, gone, waitErr := c.await(ctx, pod, container, id)
+		previous, gone, waitErr := c.waitForContainer(ctx, pod, container, id)
 		switch {
 		case waitErr != nil:
 			return waitErr
@@ -51,7 +51,7 @@ func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, co
 			q.Set("sinceTime", began.UTC().Format(time.RFC3339Nano))
 		}
 		at.resume()
-		err = c.copy(ctx, at, pod, container, q)
+		err = c.copyLog(ctx, at, pod, container, q)
 	}
 	return err
 }
@@ -62,17 +62,17 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent lists the container with the given ID. The result previous is true if that container has
-// ended and was restarted since. The result gone is true if the agent does not have the pod.
-func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
-	patience := agentPatience
+// waitForContainer waits until an agent lists the container with the given ID. The first result is true if that container has
+// ended and was restarted since. The second result is true if the agent does not have the pod.
+func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
+	patience := agentTimeout
 	if c.AgentPatience > 0 {
 		patience = c.AgentPatience
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
-		pods, err := c.list(ctx)
+		pods, err := c.listPods(ctx)
 		if err == nil {
 			now := byUID(pods, pod)
 			if now == nil {
@@ -94,7 +94,7 @@ func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id stri
 			return false, false, ctx.Err()
 		case <-late.C:
 			return false, false, exitError{ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err)}
-		case <-time.After(askAgain):
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -128,21 +128,21 @@ func containerID(pod *v1.Pod, container string) string {
 	return st.ContainerID
 }
 
-// A position prints a log and records how much of it has been printed. Each line of the log begins with a time, which is
-// printed only if stamps is set. After resume, the position skips the lines that it has printed.
+// A position prints a log and records how much of the log has been printed. Each line of the log begins with a time,
+// which is printed only if printTimes is set. After resume, the position skips the lines that it has printed.
 type position struct {
-	w      io.Writer
-	stamps bool
+	w          io.Writer
+	printTimes bool
 
-	last   string // time of the last line
-	lines  int    // number of complete lines with this time that were printed
-	chars  int    // number of printed bytes of the unfinished line after them
-	head   []byte // beginning of a line whose time is not complete
-	inLine bool
+	last           string // time of the last line
+	lines          int    // number of complete lines with this time that were printed
+	chars          int    // number of printed bytes of the unfinished line after them
+	incompleteTime []byte // beginning of a line whose time is not complete
+	inLine         bool
 
-	again     int  // number of lines to skip
-	againTail int  // number of bytes to skip in the line after them
-	resumed   bool // the next line must have the time of the last line
+	linesToSkip int  // number of lines to skip
+	bytesToSkip int  // number of bytes to skip in the line after them
+	justResumed bool // the next line must have the time of the last line
 }
 
 // errMissed means that the last printed line is no longer in the log.
@@ -151,8 +151,8 @@ var errMissed = errors.New("lines of the log are missing: they were removed befo
 
 // resume prepares a position for a log that begins at the time of the last printed line.
 func (p *position) resume() {
-	p.head, p.inLine, p.again, p.againTail = nil, false, p.lines, p.chars
-	p.resumed = p.last != ""
+	p.incompleteTime, p.inLine, p.linesToSkip, p.bytesToSkip = nil, false, p.lines, p.chars
+	p.justResumed = p.last != ""
 }
 
 // Write prints a part of the log. It returns errMissed if the log does not contain the last printed line.
@@ -162,16 +162,16 @@ func (p *position) Write(b []byte) (int, error) {
 		if !p.inLine {
 			i := bytes.IndexByte(rest, ' ')
 			if i < 0 {
-				p.head = append(p.head, rest...)
+				p.incompleteTime = append(p.incompleteTime, rest...)
 				break
 			}
-			stamp := string(append(p.head, rest[:i]...))
-			if p.resumed && stamp != p.last {
+			stamp := string(append(p.incompleteTime, rest[:i]...))
+			if p.justResumed && stamp != p.last {
 				return 0, errMissed
 			}
-			p.resumed = false
-			out = p.begin(out, stamp)
-			p.head, rest = nil, rest[i+1:]
+			p.justResumed = false
+			out = p.beginLine(out, stamp)
+			p.incompleteTime, rest = nil, rest[i+1:]
 			continue
 		}
 		part := rest
@@ -190,14 +190,14 @@ func (p *position) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin starts a line with the time stamp.
-func (p *position) begin(out []byte, stamp string) []byte {
+// beginLine starts a line with the time stamp.
+func (p *position) beginLine(out []byte, stamp string) []byte {
 	p.inLine = true
 	if stamp != p.last {
 		if p.chars > 0 { // the rest of the line is no longer in the log
 			out = append(out, '\n')
 		}
-		p.last, p.lines, p.chars, p.again, p.againTail = stamp, 0, 0, 0, 0
+		p.last, p.lines, p.chars, p.linesToSkip, p.bytesToSkip = stamp, 0, 0, 0, 0
 	}
 	return out
 }
@@ -206,21 +206,21 @@ func (p *position) begin(out []byte, stamp string) []byte {
 func (p *position) appendNew(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends
-	if p.again > 0 {
+	if p.linesToSkip > 0 {
 		if ends {
-			p.again--
+			p.linesToSkip--
 		}
 		return out
 	}
-	if p.stamps && p.chars == 0 {
+	if p.printTimes && p.chars == 0 {
 		out = append(append(out, p.last...), ' ')
 	}
-	known := min(p.againTail, len(part))
-	p.againTail -= known
+	known := min(p.bytesToSkip, len(part))
+	p.bytesToSkip -= known
 	p.chars += len(part) - known
 	if ends {
 		p.lines++
-		p.chars, p.againTail = 0, 0
+		p.chars, p.bytesToSkip = 0, 0
 	}
 	return append(out, part[known:]...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// A backgroundFollow is islet logs -f, which runs in the background.
+// A backgroundFollow is an islet logs -f command that runs in the background.
 type backgroundFollow struct {
 	t    *testing.T
 	n    *servertest.Node
@@ -43,7 +43,7 @@ func (f *backgroundFollow) want(lines ...string) {
 	}
 }
 
-// The method end waits until the command exits, and checks that it prints no further line.
+// This helper waits until the command exits, and checks that it prints no further line.
 func (f *backgroundFollow) end(code int, message string) {
 	f.t.Helper()
 	rest, _ := io.ReadAll(f.out)
@@ -52,8 +52,8 @@ func (f *backgroundFollow) end(code int, message string) {
 
 const lost = "islet: lost the connection to the agent at DIR/s: waiting for the agent\n"
 
-// TestFollow checks that islet logs -f continues over restarts of the agent and exits with the container. No line is
-// lost or printed twice, although all lines have the same time.
+// TestFollow checks that islet logs -f continues after restarts of the agent and exits with the container. No line is lost or printed
+// twice, even if all lines have the same timestamp.
 func TestFollow(t *testing.T) {
 	n, stop := node(t)
 	n.Log(t, "web-pi-nginx", "one", "two", "three")
@@ -73,8 +73,8 @@ func TestFollow(t *testing.T) {
 	f.end(0, lost)
 }
 
-// TestFollowMissed checks that islet logs -f fails if the last printed line is no longer in the log after a restart
-// of the agent. Later lines may have been removed too.
+// TestFollowMissed checks that islet logs -f fails after a restart of the agent if the last printed line is no longer in the log. In this
+// case, unprinted lines may be missing too.
 func TestFollowMissed(t *testing.T) {
 	n, stop := node(t)
 	n.Log(t, "web-pi-nginx", "one")
@@ -89,8 +89,8 @@ func TestFollowMissed(t *testing.T) {
 	f.end(1, lost+"islet: "+errMissed.Error()+"\n")
 }
 
-// TestLogIncomplete checks that islet logs fails if the agent cannot read the whole log. The command does not retry,
-// as it does when the agent ends.
+// TestLogIncomplete checks that islet logs fails if the agent cannot read the whole log. The command does not retry. It retries only when
+// the agent ends.
 func TestLogIncomplete(t *testing.T) {
 	n, _ := node(t)
 	n.Log(t, "web-pi-nginx", "one")
@@ -140,8 +140,7 @@ func TestFollowGone(t *testing.T) {
 	f.end(ExitUnreachable, lost+"islet: gave up after 1ms: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
 }
 
-// TestPosition checks that the output is the whole log, without duplicates, wherever the connection to the agent
-// breaks.
+// TestPosition checks that the output is the whole log without duplicates, regardless of where the connection to the agent breaks.
 func TestPosition(t *testing.T) {
 	log := "t1 a\nt1 a\nt2 long line\nt2 \nt3 end\n"
 	for _, stamps := range []bool{false, true} {
@@ -152,7 +151,7 @@ func TestPosition(t *testing.T) {
 		for cut := range len(log) {
 			for size := 1; size < 9; size++ {
 				var out strings.Builder
-				p := &position{w: &out, stamps: stamps}
+				p := &position{w: &out, printTimes: stamps}
 				feed := func(s string) {
 					for len(s) > 0 {
 						n := min(size, len(s))
@@ -173,7 +172,7 @@ func TestPosition(t *testing.T) {
 	p := &position{w: &out}
 	p.Write([]byte("t1 half of"))
 	p.resume()
-	if _, err := p.Write([]byte("t2 next\n")); err != errMissed || out.String() != "half of" { // the file was rotated away
+	if _, err := p.Write([]byte("t2 next\n")); err != errMissed || out.String() != "half of" { // the last printed line was rotated away
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

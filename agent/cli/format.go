@@ -50,7 +50,7 @@ func size[T int64 | uint64](n T) string {
 	return fmt.Sprintf("%.1f%s", f, units[i])
 }
 
-func plural(n int, what string) string {
+func pluralize(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

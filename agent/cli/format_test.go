@@ -12,12 +12,12 @@ import (
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	var tab table
-	tab.row("NAME", "STATE")
-	tab.row("日本", "up")
-	tab.row("e\u0301te\u0301", "down")
-	tab.row("evil\x1b[2J\n", "x\ty")
+	tab.addRow("NAME", "STATE")
+	tab.addRow("日本", "up")
+	tab.addRow("e\u0301te\u0301", "down")
+	tab.addRow("evil\x1b[2J\n", "x\ty")
 	tab.print(&b)
-	tab.row("a", "later")
+	tab.addRow("a", "later")
 	tab.print(&b)
 	want := `NAME        STATE
 日本        up
@@ -39,7 +39,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSummarize checks that the column STATUS has the same words as in kubectl get pods.
+// TestSummarize checks that the column STATUS contains the same words as the column of kubectl get pods.
 func TestSummarize(t *testing.T) {
 	now := time.Now()
 	waiting := func(reason string) v1.ContainerState {
@@ -106,7 +106,7 @@ func TestChoose(t *testing.T) {
 		{"other", "default/db", "pod default/db is not in namespace other"},
 		{"", "", "a pod's name is empty"},
 	} {
-		pod, err := choose(pods, c.namespace, c.name)
+		pod, err := choosePod(pods, c.namespace, c.name)
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -33,7 +33,7 @@ func onHost(t *tool, do func(ctx context.Context, args []string, stdout, stderr 
 	return func(ctx context.Context, args []string) error {
 		out := t.out
 		if t.inColour(out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
-			out = &severities{w: out}
+			out = &severityWriter{w: out}
 		}
 		if code := do(ctx, args, out, t.Stderr); code != ExitOK {
 			return exitError{code, nil}

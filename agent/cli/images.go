@@ -29,14 +29,14 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 		}
 		var out table
 		if !*noHeaders && !*quiet {
-			out.row("IMAGE", "ID", "SIZE")
+			out.addRow("IMAGE", "ID", "SIZE")
 		}
 		for _, i := range images {
 			for _, name := range imageNames(i) {
 				if *quiet {
-					out.row(name)
+					out.addRow(name)
 				} else {
-					out.row(name, shortID(i.ID), size(i.Size))
+					out.addRow(name, shortID(i.ID), size(i.Size))
 				}
 			}
 		}
@@ -95,7 +95,7 @@ func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error
 		}
 		body = f
 	}
-	bar := t.progress(quiet)
+	bar := t.newProgress(quiet)
 	sent := &counter{r: body, bar: bar, name: name, total: total}
 	return t.watchProgress(ctx, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
@@ -107,7 +107,8 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 			return usage("pull needs an image: islet images pull IMAGE")
 		}
 		for _, ref := range args {
-			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.progress(*quiet), "pull "+ref); err != nil {
+			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.newProgress(*quiet),
+				"pull "+ref); err != nil {
 				return err
 			}
 		}
@@ -117,24 +118,24 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 
 // watchProgress shows the progress of an import or pull, and then prints the images.
 func (t *tool) watchProgress(ctx context.Context, path string, query url.Values, body io.Reader, bar *progress, what string) error {
-	defer bar.clear()
+	defer bar.clearBars()
 	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
-			bar.clear()
+			bar.clearBars()
 			if strings.Contains(p.Error, what+": ") { // may follow a reason such as RegistryUnavailable
-				return true, errors.New(printable(p.Error))
+				return true, errors.New(makePrintable(p.Error))
 			}
-			return true, fmt.Errorf("%s: %s", what, printable(p.Error))
+			return true, fmt.Errorf("%s: %s", what, makePrintable(p.Error))
 		case p.Done:
-			bar.clear()
+			bar.clearBars()
 			for _, i := range p.Images {
-				fmt.Fprintln(t.out, printable(i))
+				fmt.Fprintln(t.out, makePrintable(i))
 			}
 			return true, nil
 		}
 		if p.Ref != "" { // otherwise the value is a keep-alive line
-			bar.update(p.Ref, p.Status, p.Current, p.Total)
+			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return false, nil
 	})
@@ -155,7 +156,7 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 			return err
 		}
 		say := func(verb string, i api.Image, why string) {
-			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, printable(strings.Join(imageNames(i), ", ")), size(i.Size), printable(why))
+			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, makePrintable(strings.Join(imageNames(i), ", ")), size(i.Size), makePrintable(why))
 		}
 		var freed uint64
 		for _, i := range out.Removed {
@@ -172,9 +173,9 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		case out.Freed > 0:
 			rest = fmt.Sprintf(", and %s of data that belonged to no image", size(out.Freed))
 		}
-		fmt.Fprintf(t.Stderr, "%s, %s%s\n", plural(len(out.Removed), "image"), size(freed), rest)
+		fmt.Fprintf(t.Stderr, "%s, %s%s\n", pluralize(len(out.Removed), "image"), size(freed), rest)
 		if out.Error != "" {
-			return errors.New(printable(out.Error))
+			return errors.New(makePrintable(out.Error))
 		}
 		return nil
 	}
@@ -195,7 +196,7 @@ func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
 			}
 			err := t.call(ctx, http.MethodDelete, api.PathImages, query, nil, &gone)
 			if err == nil {
-				fmt.Fprintf(t.out, "removed %s\n", printable(ref))
+				fmt.Fprintf(t.out, "removed %s\n", makePrintable(ref))
 			}
 			errs = append(errs, err)
 		}

@@ -9,28 +9,28 @@ import (
 
 // A lineWriter writes only complete lines, each with a prefix, so that several writers can share an output.
 type lineWriter struct {
-	w      io.Writer
-	mu     *sync.Mutex // nil if the output is not shared
-	prefix string
-	held   []byte // unfinished line
+	w              io.Writer
+	mu             *sync.Mutex // nil if the output is not shared
+	prefix         string
+	unfinishedLine []byte // unfinished line
 }
 
 // maxHeld is the maximum size of an unfinished line. If a line is longer, the rest is written as another line.
 const maxHeld = 1 << 20
 
 func (l *lineWriter) Write(b []byte) (int, error) {
-	l.held = append(l.held, b...)
+	l.unfinishedLine = append(l.unfinishedLine, b...)
 	var out []byte
 	for {
-		i := bytes.IndexByte(l.held, '\n')
-		if i < 0 && len(l.held) < maxHeld {
+		i := bytes.IndexByte(l.unfinishedLine, '\n')
+		if i < 0 && len(l.unfinishedLine) < maxHeld {
 			break
 		}
 		if i < 0 {
-			i = len(l.held) - 1
+			i = len(l.unfinishedLine) - 1
 		}
-		out = append(append(out, l.prefix...), l.held[:i+1]...)
-		l.held = l.held[i+1:]
+		out = append(append(out, l.prefix...), l.unfinishedLine[:i+1]...)
+		l.unfinishedLine = l.unfinishedLine[i+1:]
 	}
 	if len(out) == 0 {
 		return len(b), nil
@@ -45,9 +45,9 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish writes the last line if it is unfinished.
-func (l *lineWriter) finish() error {
-	if len(l.held) == 0 {
+// writeUnfinished writes the last line if that is unfinished.
+func (l *lineWriter) writeUnfinished() error {
+	if len(l.unfinishedLine) == 0 {
 		return nil
 	}
 	_, err := l.Write([]byte{'\n'})
@@ -59,9 +59,9 @@ type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }
 
-type tagged struct{ r io.Reader }
+type readErrorTagger struct{ r io.Reader }
 
-func (t tagged) Read(b []byte) (int, error) {
+func (t readErrorTagger) Read(b []byte) (int, error) {
 	n, err := t.r.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = readError{err}
@@ -71,10 +71,10 @@ func (t tagged) Read(b []byte) (int, error) {
 
 // copyAnswer copies a response's body to the output.
 func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
-	_, err := io.Copy(w, tagged{body})
+	_, err := io.Copy(w, readErrorTagger{body})
 	var from readError
 	if errors.As(err, &from) {
-		return t.unreachable(from.err)
+		return t.unreachableError(from.err)
 	}
 	return err
 }

@@ -38,14 +38,14 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	}
 	var of *v1.Pod
 	if len(args) == 1 {
-		pod, err := c.pod(ctx, c.podFlag, args[0])
+		pod, err := c.findPod(ctx, c.podFlag, args[0])
 		if err != nil {
 			return err
 		}
 		of = pod
 	}
 	if c.watch {
-		return c.follow(ctx, of)
+		return c.followEvents(ctx, of)
 	}
 	var all []api.Event
 	if err := c.get(ctx, api.PathEvents, &all); err != nil {
@@ -64,9 +64,9 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 		fmt.Fprintln(c.Stderr, "No events.")
 		return nil
 	}
-	c.header()
+	c.printHeader()
 	for _, e := range shown {
-		c.row(e)
+		c.printEvent(e)
 	}
 	c.table.print(c.out)
 	return nil
@@ -82,13 +82,13 @@ func (c *eventsCommand) isWanted(e api.Event, of *v1.Pod) bool {
 	return c.namespace == "" || e.Namespace == c.namespace
 }
 
-func (c *eventsCommand) header() {
+func (c *eventsCommand) printHeader() {
 	if !c.noHeaders {
-		c.table.row("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+		c.table.addRow("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 	}
 }
 
-func (c *eventsCommand) row(e api.Event) {
+func (c *eventsCommand) printEvent(e api.Event) {
 	now := c.Now()
 	old := age(e.Last, now)
 	if e.Count > 1 {
@@ -107,13 +107,13 @@ func (c *eventsCommand) row(e api.Event) {
 	c.table.addColored(map[int]colour{1: c.colourIfOn(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
 }
 
-// follow prints the existing events and then each new one.
-func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
+// followEvents prints the existing events and then each new one.
+func (c *eventsCommand) followEvents(ctx context.Context, of *v1.Pod) error {
 	if c.output != "" && c.output != "json" {
 		return usage("output %q: with -w it must be json", c.output)
 	}
 	if c.output == "" {
-		c.header()
+		c.printHeader()
 	}
 	return stream(ctx, c.tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
 		switch {
@@ -121,7 +121,7 @@ func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
 		case c.output != "":
 			return false, c.printObject(c.output, e)
 		default:
-			c.row(e)
+			c.printEvent(e)
 			c.table.print(c.out)
 		}
 		return false, nil

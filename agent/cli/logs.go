@@ -27,7 +27,7 @@ type logsCommand struct {
 	limit                          int64
 	since                          time.Duration
 	sinceTime                      string
-	lost                           sync.Once // prints the message about a lost agent only once
+	lostMessage                    sync.Once // prints the message about a lost agent only once
 }
 
 func setupLogs(t *tool, flags *pflag.FlagSet) runner {
@@ -58,12 +58,12 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 	case c.since != 0 && c.sinceTime != "":
 		return usage("--since cannot be combined with --since-time")
 	}
-	pod, err := c.pod(ctx, c.podFlag, args[0])
+	pod, err := c.findPod(ctx, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
 	if !c.all {
-		name, err := c.container(pod, c.name)
+		name, err := c.chooseContainer(pod, c.name)
 		if err != nil {
 			return err
 		}
@@ -106,18 +106,18 @@ func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container strin
 	if c.prefix {
 		l.prefix = fmt.Sprintf("[pod/%s/%s] ", pod.Name, container)
 	}
-	return errors.Join(c.writeTo(ctx, l, pod, container), l.finish())
+	return errors.Join(c.writeTo(ctx, l, pod, container), l.writeUnfinished())
 }
 
 func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	if c.followed && !c.previous && c.limit == 0 {
-		return c.follow(ctx, out, pod, container)
+		return c.followLog(ctx, out, pod, container)
 	}
-	return c.copy(ctx, out, pod, container, c.query())
+	return c.copyLog(ctx, out, pod, container, c.buildQuery())
 }
 
-// copy prints a log with the options of the query.
-func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
+// copyLog prints a log with the options of the query.
+func (c *logsCommand) copyLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
 	resp, err := c.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, cont
 	return nil
 }
 
-func (c *logsCommand) query() url.Values {
+func (c *logsCommand) buildQuery() url.Values {
 	q := url.Values{}
 	set := func(is bool, key, value string) {
 		if is {

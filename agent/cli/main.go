@@ -138,18 +138,18 @@ func Main(ctx context.Context, args []string, env Env) int {
 		return exitSignal
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			complain(env.Stderr, err)
+			printError(env.Stderr, err)
 		}
 		return exit.code
 	}
-	complain(env.Stderr, err)
+	printError(env.Stderr, err)
 	return ExitFailed
 }
 
-// lastMoment is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
-const lastMoment = 2 * time.Second
+// cleanupTime is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
+const cleanupTime = 2 * time.Second
 
-// runInterruptible runs a command. If ctx ends, it waits for the command only for lastMoment. A command may be blocked
+// runInterruptible runs a command. If ctx ends, it waits for the command only for cleanupTime. A command may be blocked
 // in a system call that no context cancels, for example on a pipe without a writer.
 func runInterruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
@@ -162,16 +162,16 @@ func runInterruptible(ctx context.Context, run func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(lastMoment):
+	case <-time.After(cleanupTime):
 		return ctx.Err()
 	}
 }
 
-// complain prints an error. It prints each of several joined errors on its own line.
-func complain(w io.Writer, err error) {
+// printError prints an error. It prints each of several joined errors on its own line.
+func printError(w io.Writer, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
-			complain(w, err)
+			printError(w, err)
 		}
 		return
 	}
@@ -196,7 +196,7 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return nil
 	}
 	c := lookup(list, args[0])
-	if words := shortcut(args[0]); c == nil && len(path) == 0 && words != nil {
+	if words := findShortcut(args[0]); c == nil && len(path) == 0 && words != nil {
 		return dispatch(ctx, list, path, append(words, args[1:]...), t)
 	}
 	if c == nil {
@@ -207,7 +207,7 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return dispatch(ctx, c.sub, path, args[1:], t)
 	}
 	flags, run := c.parse(t)
-	if c.agent && !slices.ContainsFunc(args[1:], isHelp) {
+	if c.isAgent && !slices.ContainsFunc(args[1:], isHelp) {
 		return run(ctx, args[1:])
 	}
 	switch err := flags.Parse(args[1:]); {

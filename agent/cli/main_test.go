@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStuck checks that a signal ends a command that is blocked in a system call, such as opening a pipe without a
-// writer.
+// TestStuck checks that a signal ends a command that is blocked in a system call. In this test, the command opens a pipe without a writer.
 func TestStuck(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -34,10 +33,9 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestRefused checks that each field error of the agent's response has its own line, and that control characters are
-// replaced.
+// TestRefused checks that each field error in the agent's response is printed on its own line, without control characters.
 func TestRefused(t *testing.T) {
-	err := refused(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
+	err := refusalError(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
 	if err.Error() != "maxPods: -1\n  port: ?[31m0" {
 		t.Errorf("%q", err)
 	}

@@ -34,17 +34,17 @@ func manPages() map[string][]byte {
 	pages := map[string][]byte{}
 	var list, all bytes.Buffer
 	addManPages(pages, &list, commands(), nil)
-	heading(&all, "islet", "run and manage a Kubernetes node")
-	section(&all, "SYNOPSIS", ".B islet\n.I COMMAND\n[flags]\n.br\n.B islet agent\n[flags]\n")
-	section(&all, "DESCRIPTION", escape("islet makes a Linux machine a Kubernetes node: one program that is "+
+	writeHeading(&all, "islet", "run and manage a Kubernetes node")
+	writeSection(&all, "SYNOPSIS", ".B islet\n.I COMMAND\n[flags]\n.br\n.B islet agent\n[flags]\n")
+	writeSection(&all, "DESCRIPTION", escapeTroff("islet makes a Linux machine a Kubernetes node: one program that is "+
 		"kubelet, container runtime and pod network. "+
 		"Its commands connect to the unix socket of the agent on this machine, and need root. "+
 		"'islet --help-flags' shows the flags of the agent, which are a kubelet's and its own.")+"\n")
-	section(&all, "COMMANDS", list.String())
-	section(&all, "EXIT STATUS",
-		escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; exec returns the exit code of its command.")+"\n")
-	section(&all, "ENVIRONMENT", ".TP\n.B ISLET_SOCKET\n"+escape("the agent's unix socket (default /run/islet/islet.sock)")+
-		"\n.TP\n.B NO_COLOR\n"+escape("when set, no colours on a terminal")+"\n")
+	writeSection(&all, "COMMANDS", list.String())
+	writeSection(&all, "EXIT STATUS",
+		escapeTroff("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; exec returns the exit code of its command.")+"\n")
+	writeSection(&all, "ENVIRONMENT", ".TP\n.B ISLET_SOCKET\n"+escapeTroff("the agent's unix socket (default /run/islet/islet.sock)")+
+		"\n.TP\n.B NO_COLOR\n"+escapeTroff("when set, no colours on a terminal")+"\n")
 	pages["islet.1"] = all.Bytes()
 	return pages
 }
@@ -61,29 +61,29 @@ func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command, pa
 		}
 		page := "islet-" + strings.Join(path, "-")
 		pages[page+".1"] = c.manPage(page, path)
-		fmt.Fprintf(list, ".TP\n.BR %s (1)\n%s\n", escape(page), escape(c.summary))
+		fmt.Fprintf(list, ".TP\n.BR %s (1)\n%s\n", escapeTroff(page), escapeTroff(c.summary))
 	}
 }
 
 func (c *command) manPage(name string, path []string) []byte {
 	var b bytes.Buffer
-	heading(&b, name, c.summary)
-	synopsis := ".B " + escape("islet "+join(path)) + "\n[flags]\n"
+	writeHeading(&b, name, c.summary)
+	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n[flags]\n"
 	if c.args != "" {
-		synopsis += ".I " + escape(c.args) + "\n"
+		synopsis += ".I " + escapeTroff(c.args) + "\n"
 	}
-	section(&b, "SYNOPSIS", synopsis)
-	text := escape(strings.ToUpper(c.summary[:1])+c.summary[1:]+".") + "\n"
-	if c.takes == takesPods {
-		text += ".PP\n" + escape(podHelp) + "\n"
+	writeSection(&b, "SYNOPSIS", synopsis)
+	text := escapeTroff(strings.ToUpper(c.summary[:1])+c.summary[1:]+".") + "\n"
+	if c.argsKind == takesPods {
+		text += ".PP\n" + escapeTroff(podHelp) + "\n"
 	}
 	if c.detail != "" {
-		text += ".PP\n" + escape(c.detail) + "\n"
+		text += ".PP\n" + escapeTroff(c.detail) + "\n"
 	}
 	if len(c.aliases) > 0 {
-		text += ".PP\n" + escape("Also: "+strings.Join(c.aliases, ", ")+".") + "\n"
+		text += ".PP\n" + escapeTroff("Also: "+strings.Join(c.aliases, ", ")+".") + "\n"
 	}
-	section(&b, "DESCRIPTION", text)
+	writeSection(&b, "DESCRIPTION", text)
 	var flags bytes.Buffer
 	set, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
 	set.VisitAll(func(f *pflag.Flag) {
@@ -98,21 +98,22 @@ func (c *command) manPage(name string, path []string) []byte {
 		if kind != "" {
 			names += " " + kind
 		}
-		fmt.Fprintf(&flags, ".TP\n.B %s\n%s\n", escape(names), escape(what))
+		fmt.Fprintf(&flags, ".TP\n.B %s\n%s\n", escapeTroff(names), escapeTroff(what))
 	})
-	section(&b, "OPTIONS", flags.String())
-	section(&b, "SEE ALSO", ".BR islet (1)\n")
+	writeSection(&b, "OPTIONS", flags.String())
+	writeSection(&b, "SEE ALSO", ".BR islet (1)\n")
 	return b.Bytes()
 }
 
-func heading(b *bytes.Buffer, name, what string) {
-	fmt.Fprintf(b, ".TH %s 1 \"\" \"islet\" \"islet\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(escape(name)), escape(name), escape(what))
+func writeHeading(b *bytes.Buffer, name, what string) {
+	fmt.Fprintf(b, ".TH %s 1 \"\" \"islet\" \"islet\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(escapeTroff(name)),
+		escapeTroff(name), escapeTroff(what))
 }
 
-func section(b *bytes.Buffer, name, text string) { fmt.Fprintf(b, ".SH %s\n%s", name, text) }
+func writeSection(b *bytes.Buffer, name, text string) { fmt.Fprintf(b, ".SH %s\n%s", name, text) }
 
-// escape escapes text for troff.
-func escape(s string) string {
+// escapeTroff escapes text for troff.
+func escapeTroff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "\n", " ").Replace(s)
 	if strings.HasPrefix(s, ".") {
 		s = `\&` + s

@@ -39,9 +39,9 @@ func TestWordsOfOtherTools(t *testing.T) {
 	check(t, n, run(t, n, "", "rm", "crash", "--force"), 0, "pod/crash-pi deleted\n", "")
 }
 
-// TestShortcuts checks that each shortcut leads to an existing command.
+// TestShortcuts checks that each shortcut stands for an existing command.
 func TestShortcuts(t *testing.T) {
-	for word, args := range shortcuts() {
+	for word, args := range shortcutTable() {
 		list := commands()
 		for _, name := range args {
 			c := lookup(list, name)
@@ -56,7 +56,7 @@ func TestShortcuts(t *testing.T) {
 	}
 }
 
-// TestManPages checks that each command has a man page with all its flags, and that troff reports no warning.
+// TestManPages checks that each command has a man page with all its flags. troff must report no warning.
 func TestManPages(t *testing.T) {
 	pages := manPages()
 	for _, c := range commands() {
@@ -64,7 +64,7 @@ func TestManPages(t *testing.T) {
 			continue
 		}
 		page := string(pages["islet-"+c.name+".1"])
-		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escape("islet-"+c.name)) {
+		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escapeTroff("islet-"+c.name)) {
 			t.Errorf("%s has no page: %q", c.name, page)
 		}
 	}
@@ -119,7 +119,7 @@ func TestSelector(t *testing.T) {
 }
 
 func TestDeleteAll(t *testing.T) {
-	n, _ := node(t) // the pod dns-pi has its source in a file, and is in another namespace
+	n, _ := node(t) // the pod dns-pi comes from a file and is in another namespace
 	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
 	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
 	got := run(t, n, "", "delete", "--all", "-A", "--force")
@@ -156,7 +156,7 @@ func TestRestart(t *testing.T) {
 	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
 	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
 
-	// The restart of a crashed container does not wait for the end of its back-off.
+	// The restart of a crashed container does not wait for its back-off.
 	asked = nil
 	check(t, n, run(t, n, "", "restart", "crash", "--wait=false", "--grace-period=7"), 0, "pod/crash-pi restarted\n", "")
 	if len(asked) != 1 || !strings.HasPrefix(asked[0], "uid-crash-pi app ") || !strings.HasSuffix(asked[0], " 7s") {
@@ -210,7 +210,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("warnings as JSON: %+v", got)
 	}
 
-	// A watch prints the existing pods, then each new one.
+	// The command pods -w prints the existing pods, then each new one.
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	done := make(chan int, 1)
@@ -295,7 +295,7 @@ func TestTopAsJSON(t *testing.T) {
 	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
 }
 
-// TestWatched checks that top and status with -w print again until they are interrupted.
+// TestWatched checks that islet top -w and islet status -w repeat their output until they are interrupted.
 func TestWatched(t *testing.T) {
 	n, _ := node(t)
 	for _, args := range [][]string{{"status", "-w", "--interval=1ms"}, {"top", "-w", "--interval=1ms"}} {
@@ -346,32 +346,31 @@ func TestColours(t *testing.T) {
 		t.Errorf("colours move columns: %q, want %q", bare, want)
 	}
 	var doc bytes.Buffer
-	io.WriteString(&severities{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
+	io.WriteString(&severityWriter{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
 	if want := string(red) + "error" + endColour + "    x\n   -> errors\n" + string(green) + "ok" + endColour + "       y\n\n" +
 		string(yellow) + "warning" + endColour + "  z\n"; doc.String() != want {
 		t.Errorf("got %q, want %q", doc.String(), want)
 	}
 }
 
-// TestProgressFits checks that a line of progress fits the width of the terminal, and contains the size and the end
-// of the name.
+// TestProgressFits checks that a progress line fits the width of the terminal. The line contains the size and the end of the image's name.
 func TestProgressFits(t *testing.T) {
 	long := "registry.example.com/some/team/and/a/very/long/name/of/an/image@sha256:" + strings.Repeat("ab", 32)
 	for width := 1; width < 200; width++ {
 		for _, i := range []item{{"downloading", 5 << 20, 1 << 30}, {"downloading", 1 << 40, 0}, {"exists", 0, 0}, {"unpacking", 2, 1}, {"downloading", 1 << 62, 1 << 62}} {
-			if line := i.line(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
+			if line := i.formatRow(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
 				t.Fatalf("%d cells in %d: %q", textWidth(line), width, line)
 			}
 		}
 	}
-	line := item{"downloading", 512 << 20, 1 << 30}.line(long, 79)
+	line := item{"downloading", 512 << 20, 1 << 30}.formatRow(long, 79)
 	if !strings.Contains(line, "[") || !strings.Contains(line, "512MiB of 1.0GiB") || !strings.HasSuffix(line, "abab") {
 		t.Errorf("at 80 columns: %q", line)
 	}
 	var out bytes.Buffer
 	p := &progress{w: &out, screen: func() (int, int) { return 80, 4 }, items: map[string]item{}}
 	for i := range 10 {
-		p.update(fmt.Sprint("layer", i), "downloading", 1, 2)
+		p.updateItem(fmt.Sprint("layer", i), "downloading", 1, 2)
 	}
 	if p.drawn != 3 || !strings.Contains(out.String(), "\x1b[3A") {
 		t.Errorf("%d rows are drawn on a screen of 4", p.drawn)
@@ -420,8 +419,8 @@ func TestHungAgent(t *testing.T) {
 	}
 }
 
-// TestHungInTheMiddle checks that a command times out if the agent stops responding during a session or a stream. It
-// does not time out while the agent sends signs of life without data.
+// TestHungInTheMiddle checks that a command times out if the agent stops responding during a session or a stream. It does not time out
+// while the agent sends keep-alives without data.
 func TestHungInTheMiddle(t *testing.T) {
 	n, _ := node(t)
 	var errw bytes.Buffer
@@ -436,13 +435,13 @@ func TestHungInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestSlowReader checks that a slow reader of the output, such as a pager, does not make the command time out.
+// TestSlowReader checks that a command does not time out if its output is read slowly, as by a pager.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
-		ctx, dog, cancel := tl.watch(t.Context())
+		ctx, dog, cancel := tl.newWatchdog(t.Context())
 		defer cancel()
-		r := answer{strings.NewReader("abc"), dog}
+		r := responseBody{strings.NewReader("abc"), dog}
 		for range 3 {
 			r.Read(make([]byte, 1))
 			select {
@@ -454,7 +453,7 @@ func TestSlowReader(t *testing.T) {
 		slow, _ := io.Pipe()
 		defer slow.Close()
 		began := time.Now()
-		go answer{slow, dog}.Read(make([]byte, 1))
+		go responseBody{slow, dog}.Read(make([]byte, 1))
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
 			t.Errorf("timed out after %s: %v", time.Since(began), context.Cause(ctx))

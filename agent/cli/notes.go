@@ -10,14 +10,14 @@ import (
 // maxNotes is the maximum number of pods in a note, and of notes in a list.
 const maxNotes = 5
 
-// notes returns information about which the user need not do anything. It does not affect the exit code.
-func notes(st *api.Status) (out []string) {
+// statusNotes returns information that requires no action of the user. It does not affect the exit code.
+func statusNotes(st *api.Status) (out []string) {
 	for _, i := range st.Ignored[:min(len(st.Ignored), maxNotes)] {
 		out = append(out,
 			fmt.Sprintf("pod %s/%s has fields that have no effect on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
 	}
 	if n := len(st.Ignored) - maxNotes; n > 0 {
-		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", plural(n, "pod")))
+		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", pluralize(n, "pod")))
 	}
 	if n := len(st.Evictable); n > 0 {
 		names := strings.Join(st.Evictable[:min(n, maxNotes)], ", ")
@@ -33,12 +33,12 @@ func notes(st *api.Status) (out []string) {
 }
 
 func (t *tool) printNotes(st *api.Status) {
-	list := notes(st)
+	list := statusNotes(st)
 	if len(list) == 0 {
 		return
 	}
 	fmt.Fprintln(t.out, "\nNotes:")
 	for _, n := range list {
-		fmt.Fprintf(t.out, "  - %s\n", printable(n))
+		fmt.Fprintf(t.out, "  - %s\n", makePrintable(n))
 	}
 }

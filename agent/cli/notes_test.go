@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestFieldsThatDoNotAct checks that fields without an effect on this node are warnings of islet apply and notes of
-// islet status, but not problems. Without a cluster, no eviction enforces the limit of ephemeral storage.
+// TestFieldsThatDoNotAct checks that islet apply warns about fields without an effect on this node. islet status shows them as notes, not
+// as problems. Without a cluster, the limit of ephemeral storage is such a field, because there is no eviction.
 func TestFieldsThatDoNotAct(t *testing.T) {
 	n, _ := node(t)
 	n.Remove("uid-crash-pi")

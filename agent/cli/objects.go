@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// kinds returns each kind's names on the command line.
-func kinds() map[string][]string {
+// kindNames returns the names of each kind on the command line.
+func kindNames() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
 		podspec.Secret:    {"secret", "secrets"},
@@ -28,7 +28,7 @@ func kinds() map[string][]string {
 
 // kindOf returns the kind that has the given name on the command line. It returns "" if there is none.
 func kindOf(word string) string {
-	for kind, words := range kinds() {
+	for kind, words := range kindNames() {
 		if slices.Contains(words, strings.ToLower(word)) {
 			return kind
 		}
@@ -111,7 +111,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
 		return usage("output %q: must be wide, json, yaml or name", c.output)
 	}
-	all, err := c.objects(ctx)
+	all, err := c.listObjects(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	switch {
 	case len(names) > 0:
 		for _, n := range names {
-			found, err := n.find(all)
+			found, err := n.findObjects(all)
 			if err != nil {
 				return err
 			}
@@ -138,17 +138,17 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 			return kind != "" && o.Kind != kind || !c.all && o.Namespace != firstNonEmpty(c.namespace, v1.NamespaceDefault)
 		})
 	}
-	return c.print(shown)
+	return c.printObjects(shown)
 }
 
-// objects returns all objects.
-func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
+// listObjects requests all objects from the agent.
+func (t *tool) listObjects(ctx context.Context) (all []api.Object, err error) {
 	err = t.get(ctx, api.PathObjects, &all)
 	return all, err
 }
 
-// find returns the objects with that name. Several sources may each have one.
-func (n objectName) find(all []api.Object) ([]api.Object, error) {
+// findObjects returns the objects with that name. Several sources may each have one.
+func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
 	})
@@ -158,7 +158,7 @@ func (n objectName) find(all []api.Object) ([]api.Object, error) {
 	return found, nil
 }
 
-func (c *objectsCommand) print(shown []api.Object) error {
+func (c *objectsCommand) printObjects(shown []api.Object) error {
 	switch c.output {
 	case "json", "yaml":
 		return c.printObject(c.output, shown)
@@ -177,7 +177,7 @@ func (c *objectsCommand) print(shown []api.Object) error {
 		if c.all {
 			cells = append([]string{namespace}, cells...)
 		}
-		t.row(cells...)
+		t.addRow(cells...)
 	}
 	if !c.noHeaders {
 		head := []string{"NAME", "CONTENT", "SOURCE", "USED BY", "AGE"}
@@ -202,7 +202,7 @@ func contentOf(o *api.Object) string {
 	c := o.Claim
 	switch {
 	case c == nil:
-		return plural(len(o.Keys), "key")
+		return pluralize(len(o.Keys), "key")
 	case c.Size == 0 && c.Used >= 0:
 		return size(c.Used)
 	case c.Size == 0:
@@ -239,13 +239,13 @@ const maxUsers = 3
 
 // describeObjects implements islet describe for objects. It does not show the values of Secrets.
 func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
-	all, err := t.objects(ctx)
+	all, err := t.listObjects(ctx)
 	if err != nil {
 		return err
 	}
 	first := true
 	for _, n := range names {
-		found, err := n.find(all)
+		found, err := n.findObjects(all)
 		if err != nil {
 			return err
 		}
@@ -262,14 +262,14 @@ func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
 
 func (t *tool) describeObject(o *api.Object) {
 	p := page{t.out, t}
-	line := func(name, format string, args ...any) { p.line(0, podColumn, name, format, args...) }
+	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
 	line("Name", "%s", o.Name)
 	line("Namespace", "%s", o.Namespace)
 	line("Kind", "%s", o.Kind)
 	if o.Type != "" {
 		line("Type", "%s", o.Type)
 	}
-	p.pairs("Labels", o.Labels, "=")
+	p.writePairs("Labels", o.Labels, "=")
 	line("Source", "%s", sourceOf(o))
 	line("Origin", "%s", firstNonEmpty(o.Origin, "<none>"))
 	line("Age", "%s", age(o.Created, t.Now()))
@@ -296,7 +296,7 @@ func (t *tool) describeObject(o *api.Object) {
 		if i == 0 {
 			fmt.Fprintln(t.out, "Keys:")
 		}
-		p.line(1, podColumn, k, "%d bytes", o.Keys[k])
+		p.writeLine(1, podColumn, k, "%d bytes", o.Keys[k])
 	}
 	line("Used By", "%s", firstNonEmpty(strings.Join(o.Pods, ", "), "<none>"))
 }
@@ -315,7 +315,7 @@ func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) e
 			continue
 		}
 		if err == nil {
-			err = c.report([]api.Deleted{done}, nil)
+			err = c.reportDeleted([]api.Deleted{done}, nil)
 		}
 		errs = append(errs, err)
 	}

@@ -10,9 +10,9 @@ import (
 
 // Timeouts for an agent that sends nothing. The agent sends keep-alive lines in a stream every few seconds.
 const (
-	lookTime   = 20 * time.Second // until the response to a read request begins
-	changeTime = time.Minute      // until the response to a change request begins
-	silentTime = time.Minute      // between two parts of a stream
+	readTimeout    = 20 * time.Second // until the response to a read request begins
+	changeTimeout  = time.Minute      // until the response to a change request begins
+	silenceTimeout = time.Minute      // between two parts of a stream
 )
 
 var errSilent = errors.New("the agent does not respond")
@@ -23,40 +23,40 @@ func (t *tool) responseTimeout(method string) time.Duration {
 	case t.ResponseTimeout > 0:
 		return t.ResponseTimeout
 	case method == http.MethodGet:
-		return lookTime
+		return readTimeout
 	}
-	return changeTime
+	return changeTimeout
 }
 
 // A watchdog cancels a context if the agent has neither sent nor accepted any data for too long.
 type watchdog struct {
-	timer *time.Timer
-	after time.Duration
+	timer   *time.Timer
+	timeout time.Duration
 }
 
-// watch returns a context, its watchdog, and a function that ends both.
-func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
+// newWatchdog returns a context, its watchdog, and a function that ends both.
+func (t *tool) newWatchdog(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watchdog{after: silentTime}
+	w := &watchdog{timeout: silenceTimeout}
 	if t.ResponseTimeout > 0 {
-		w.after = t.ResponseTimeout
+		w.timeout = t.ResponseTimeout
 	}
-	w.timer = time.AfterFunc(w.after, func() { cancel(errSilent) })
+	w.timer = time.AfterFunc(w.timeout, func() { cancel(errSilent) })
 	return ctx, w, func() {
 		w.timer.Stop()
 		cancel(nil)
 	}
 }
 
-// An answer is the body of the agent's response. Its timeout counts only the time in Read, because a reader such as
+// A responseBody is the body of the agent's response. Its timeout counts only the time in Read, because a reader such as
 // less may pause for any time between two reads.
-type answer struct {
+type responseBody struct {
 	io.Reader
 	*watchdog
 }
 
-func (r answer) Read(b []byte) (int, error) {
-	r.timer.Reset(r.after)
+func (r responseBody) Read(b []byte) (int, error) {
+	r.timer.Reset(r.timeout)
 	defer r.timer.Stop()
 	return r.Reader.Read(b)
 }
@@ -70,6 +70,6 @@ type upload struct {
 
 func (r upload) Read(b []byte) (int, error) {
 	r.timer.Stop()
-	defer r.timer.Reset(r.after)
+	defer r.timer.Reset(r.timeout)
 	return r.Reader.Read(b)
 }

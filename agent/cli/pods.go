@@ -39,17 +39,17 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
 		return usage("output %q: must be wide, json, yaml or name", c.output)
 	}
-	if _, err := c.selector(); err != nil {
+	if _, err := c.parseSelector(); err != nil {
 		return err
 	}
 	if c.watch {
-		return c.follow(ctx, args)
+		return c.followPods(ctx, args)
 	}
-	pods, err := c.list(ctx)
+	pods, err := c.listPods(ctx)
 	if err != nil {
 		return err
 	}
-	shown, err := c.choose(pods, args)
+	shown, err := c.choosePods(pods, args)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 		fmt.Fprintf(c.Stderr, "No pods %s.\n", where)
 		return nil
 	}
-	return c.show(shown, len(args) == 1)
+	return c.printPods(shown, len(args) == 1)
 }
 
 func (c *podsCommand) inNamespace() string {
@@ -76,9 +76,9 @@ func (c *podsCommand) inNamespace() string {
 	return c.namespace
 }
 
-// choose returns the pods with the given names. Without names, it returns all pods of the namespace.
-func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
-	pods, err := c.selected(pods)
+// choosePods returns the pods with the given names. Without names, it returns all pods of the namespace.
+func (c *podsCommand) choosePods(pods []v1.Pod, args []string) ([]v1.Pod, error) {
+	pods, err := c.selectPods(pods)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	}
 	var out []v1.Pod
 	for _, a := range args {
-		p, err := choose(pods, c.namespace, a)
+		p, err := choosePod(pods, c.namespace, a)
 		if err != nil {
 			return nil, err
 		}
@@ -96,8 +96,8 @@ func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	return out, nil
 }
 
-// show prints pods in the requested format.
-func (c *podsCommand) show(pods []v1.Pod, single bool) error {
+// printPods prints pods in the requested format.
+func (c *podsCommand) printPods(pods []v1.Pod, single bool) error {
 	for i := range pods {
 		pods[i].TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	}
@@ -113,16 +113,16 @@ func (c *podsCommand) show(pods []v1.Pod, single bool) error {
 		}
 		return c.printObject(c.output, object)
 	default:
-		c.header()
+		c.printHeader()
 		for i := range pods {
-			c.row(&pods[i])
+			c.printPod(&pods[i])
 		}
 		c.table.print(c.out)
 	}
 	return nil
 }
 
-func (c *podsCommand) header() {
+func (c *podsCommand) printHeader() {
 	if c.noHeaders {
 		return
 	}
@@ -133,10 +133,10 @@ func (c *podsCommand) header() {
 	if c.output == "wide" {
 		row = append(row, "IP", "NODE", "SOURCE")
 	}
-	c.table.row(row...)
+	c.table.addRow(row...)
 }
 
-func (c *podsCommand) row(p *v1.Pod) {
+func (c *podsCommand) printPod(p *v1.Pod) {
 	now := c.Now()
 	s := summarize(p, now)
 	row, status := []string{p.Name, s.ready, s.status, s.restarts, age(firstSeen(p), now)}, 2
@@ -158,8 +158,8 @@ func firstNonEmpty(s, other string) string {
 	return s
 }
 
-// follow prints the pods and then each change until it is interrupted.
-func (c *podsCommand) follow(ctx context.Context, args []string) error {
+// followPods prints the pods and then each change until it is interrupted.
+func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 	var first []v1.Pod
 	synced := false
 	return stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
@@ -168,24 +168,24 @@ func (c *podsCommand) follow(ctx context.Context, args []string) error {
 		}
 		if e.Type == "SYNCED" {
 			synced = true
-			shown, err := c.choose(first, args)
+			shown, err := c.choosePods(first, args)
 			if err != nil {
 				return true, err
 			}
-			return false, c.show(shown, false)
+			return false, c.printPods(shown, false)
 		}
 		if !synced {
 			first = append(first, *e.Pod)
 			return false, nil
 		}
-		if shown, err := c.choose([]v1.Pod{*e.Pod}, args); err != nil || len(shown) == 0 {
+		if shown, err := c.choosePods([]v1.Pod{*e.Pod}, args); err != nil || len(shown) == 0 {
 			return false, nil // another pod
 		}
 		if c.output == "" || c.output == "wide" {
-			c.row(e.Pod)
+			c.printPod(e.Pod)
 			c.table.print(c.out)
 			return false, nil
 		}
-		return false, c.show([]v1.Pod{*e.Pod}, true)
+		return false, c.printPods([]v1.Pod{*e.Pod}, true)
 	})
 }

@@ -82,7 +82,7 @@ func initStatus(p *v1.Pod) string {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
 		switch t := c.State.Terminated; {
-		case t != nil && t.ExitCode == 0, c.Started != nil && *c.Started && c.State.Running != nil && sidecar(p, c.Name):
+		case t != nil && t.ExitCode == 0, c.Started != nil && *c.Started && c.State.Running != nil && isSidecar(p, c.Name):
 			continue
 		case t != nil:
 			return "Init:" + stopReason(c.State)
@@ -94,8 +94,8 @@ func initStatus(p *v1.Pod) string {
 	return ""
 }
 
-// sidecar reports whether an init container is a sidecar.
-func sidecar(p *v1.Pod, name string) bool {
+// isSidecar reports whether an init container is a sidecar.
+func isSidecar(p *v1.Pod, name string) bool {
 	kind, c := podspec.Find(&p.Spec, name)
 	return c != nil && kind == podspec.Sidecar
 }

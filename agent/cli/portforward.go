@@ -25,8 +25,8 @@ import (
 type forwardCommand struct {
 	*tool
 	podFlag
-	address string
-	print   sync.Mutex
+	address    string
+	outputLock sync.Mutex
 }
 
 func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
@@ -52,7 +52,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 		}
 		ports = append(ports, p)
 	}
-	pod, err := c.pod(ctx, c.podFlag, args[0])
+	pod, err := c.findPod(ctx, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 		}
 		context.AfterFunc(ctx, func() { ln.Close() })
 		fmt.Fprintf(c.out, "Forwarding from %s -> %d\n", ln.Addr(), p.remote)
-		all.Go(func() { c.accept(ctx, ln, conn, p.remote, &all) })
+		all.Go(func() { c.acceptConnections(ctx, ln, conn, p.remote, &all) })
 	}
 	select {
 	case <-ctx.Done():
@@ -120,7 +120,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
 	raw, err := c.dial(ctx, "", "")
 	if err != nil {
-		return nil, c.unreachable(err)
+		return nil, c.unreachableError(err)
 	}
 	raw.SetDeadline(time.Now().Add(c.responseTimeout(http.MethodPost)))
 	in := bufio.NewReader(raw)
@@ -131,18 +131,18 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	}
 	if err != nil {
 		raw.Close()
-		return nil, c.unreachable(err)
+		return nil, c.unreachableError(err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer raw.Close()
 		defer resp.Body.Close()
-		return nil, refused(resp)
+		return nil, refusalError(resp)
 	}
 	raw.SetDeadline(time.Time{})
 	return spdy.NewClientConnection(bufferedConn{raw, in})
 }
 
-// bufferedConn is a connection of which some data has already been read into a buffer.
+// bufferedConn is a connection whose first data has already been read into a buffer.
 type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -150,8 +150,9 @@ type bufferedConn struct {
 
 func (a bufferedConn) Read(b []byte) (int, error) { return a.in.Read(b) }
 
-// accept forwards connections to a port of the pod until ln is closed.
-func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16, all *sync.WaitGroup) {
+// acceptConnections forwards connections to a port of the pod until ln is closed.
+func (c *forwardCommand) acceptConnections(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16,
+	all *sync.WaitGroup) {
 	for {
 		local, err := ln.Accept()
 		if err != nil {
@@ -159,26 +160,26 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 		}
 		all.Go(func() {
 			defer local.Close()
-			stop := context.AfterFunc(ctx, func() { reset(local) })
+			stop := context.AfterFunc(ctx, func() { resetConnection(local) })
 			defer stop()
-			err := c.forward(local.(*net.TCPConn), to, port)
+			err := c.forwardConnection(local.(*net.TCPConn), to, port)
 			if err == nil {
 				return
 			}
-			reset(local)
+			resetConnection(local)
 			if ctx.Err() == nil {
-				c.print.Lock()
-				defer c.print.Unlock()
-				fmt.Fprintf(c.Stderr, "islet: %s\n", printable(err.Error()))
+				c.outputLock.Lock()
+				defer c.outputLock.Unlock()
+				fmt.Fprintf(c.Stderr, "islet: %s\n", makePrintable(err.Error()))
 			}
 		})
 	}
 }
 
-// forward copies data between a local connection and the data stream of a pair of streams. The other stream of the
-// pair is for errors. Each direction ends independently. If the data from the pod is incomplete, forward resets the
-// local connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
-func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
+// forwardConnection copies data between a local connection and the data stream of a pair of streams. The other stream of the
+// pair is for errors. Each direction ends independently. If the data from the pod is incomplete, the local connection
+// is reset.
+func (c *forwardCommand) forwardConnection(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
 	headers.Set(portforward.PortForwardRequestIDHeader, local.RemoteAddr().String())
@@ -208,9 +209,9 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 	}()
 	if _, err := io.Copy(local, data); err != nil { // the local client has disconnected
 		data.Reset()
-		reset(local)
+		resetConnection(local)
 	} else if lostStream(to, data, &closed) {
-		reset(local)
+		resetConnection(local)
 	} else {
 		local.CloseWrite() // the local client may still send data
 	}
@@ -234,8 +235,8 @@ func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic
 	return ok && s.IsFinished() && !closed.Load()
 }
 
-// reset closes a connection in such a way that its peer receives an error instead of the end of the data.
-func reset(c net.Conn) {
+// resetConnection closes a connection in such a way that its peer receives an error instead of the end of the data.
+func resetConnection(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)
 	}

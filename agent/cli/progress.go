@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	mostBar    = 30 // maximum width of a bar
-	leastName  = 16 // minimum width of a name; a bar is shortened before a name
-	redrawTime = 100 * time.Millisecond
+	maxBarWidth  = 30 // maximum width of a bar
+	minNameWidth = 16 // minimum width of a name; a bar is shortened before a name
+	redrawTime   = 100 * time.Millisecond
 )
 
 // A progress shows progress on standard error. On a terminal it redraws bars. Otherwise it prints a line for each
@@ -31,7 +31,7 @@ type item struct {
 	current, total int64
 }
 
-func (t *tool) progress(quiet bool) *progress {
+func (t *tool) newProgress(quiet bool) *progress {
 	p := &progress{w: t.Stderr, screen: t.screen(t.Stderr), items: map[string]item{}}
 	if quiet {
 		p.w = nil
@@ -39,8 +39,8 @@ func (t *tool) progress(quiet bool) *progress {
 	return p
 }
 
-// update shows the progress of the archive or image ref. It may be called from any goroutine.
-func (p *progress) update(ref, status string, current, total int64) {
+// updateItem shows the progress of an archive or image, whose name is ref. It may be called from any goroutine.
+func (p *progress) updateItem(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, known := p.items[ref]
@@ -55,27 +55,27 @@ func (p *progress) update(ref, status string, current, total int64) {
 	switch {
 	case p.w == nil:
 	case p.screen == nil && changed:
-		fmt.Fprintf(p.w, "%s: %s\n", printable(ref), printable(status))
+		fmt.Fprintf(p.w, "%s: %s\n", makePrintable(ref), makePrintable(status))
 	case p.screen != nil && (changed || time.Since(p.at) > redrawTime):
-		p.draw()
+		p.drawBars()
 	}
 }
 
-func (p *progress) draw() {
+func (p *progress) drawBars() {
 	p.at = time.Now()
-	p.erase()
+	p.eraseBars()
 	width, height := p.screen()
 	// Lines that have scrolled off the screen cannot be erased.
 	for _, ref := range p.order[max(0, len(p.order)-max(1, height-1)):] {
-		fmt.Fprintln(p.w, p.items[ref].line(printable(ref), width-1))
+		fmt.Fprintln(p.w, p.items[ref].formatRow(makePrintable(ref), width-1))
 		p.drawn++
 	}
 }
 
-// line returns one row of at most width cells. It contains the status, a bar, the number of bytes and the end of the
+// formatRow returns one row of at most width cells. It contains the status, a bar, the number of bytes and the end of the
 // name.
-func (i item) line(name string, width int) string {
-	status, bytes := fmt.Sprintf("%-11s", printable(i.status)), ""
+func (i item) formatRow(name string, width int) string {
+	status, bytes := fmt.Sprintf("%-11s", makePrintable(i.status)), ""
 	switch {
 	case i.total > 0:
 		bytes = fmt.Sprintf(" %8s of %-8s", size(i.current), size(i.total))
@@ -84,7 +84,7 @@ func (i item) line(name string, width int) string {
 	}
 	left := width - textWidth(status) - textWidth(bytes) - 1
 	bar := ""
-	if cells := min(mostBar, left-leastName-3); i.total > 0 && cells > 4 {
+	if cells := min(maxBarWidth, left-minNameWidth-3); i.total > 0 && cells > 4 {
 		full := int(float64(min(i.current, i.total)) / float64(i.total) * float64(cells))
 		bar = fmt.Sprintf(" [%s%s]", strings.Repeat("=", full), strings.Repeat(" ", cells-full))
 	}
@@ -100,19 +100,19 @@ func shortenEnd(s string, width int) string {
 	return string(r)
 }
 
-// erase removes the drawn lines.
-func (p *progress) erase() {
+// eraseBars removes the drawn lines.
+func (p *progress) eraseBars() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.drawn)
 	}
 	p.drawn = 0
 }
 
-// clear removes the bars.
-func (p *progress) clear() {
+// clearBars removes the bars.
+func (p *progress) clearBars() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.erase()
+	p.eraseBars()
 }
 
 // shorten removes the beginning of a long name. It keeps the end, which is more specific.
@@ -139,6 +139,6 @@ type counter struct {
 func (c *counter) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.sent += int64(n)
-	c.bar.update(c.name, "reading", c.sent, c.total)
+	c.bar.updateItem(c.name, "reading", c.sent, c.total)
 	return n, err
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestImagesPrune checks that islet images prune keeps the image of each desired pod, also of a pod that does not
-// run.
+// TestImagesPrune checks that islet images prune keeps the image of each desired pod, even if the pod does not run.
 func TestImagesPrune(t *testing.T) {
 	n, _ := node(t)
 	wanted := &v1.Pod{}
@@ -27,7 +26,7 @@ func TestImagesPrune(t *testing.T) {
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B\n")
 }
 
-// TestImagesPruneRest checks that data that belongs to no image has its own line in the output.
+// TestImagesPruneRest checks that the output has a separate line for data that belongs to no image.
 func TestImagesPruneRest(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = otherData{c.Garbage} })
 	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "",

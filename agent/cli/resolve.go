@@ -22,8 +22,8 @@ func (p *podFlag) declare(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
 }
 
-// list returns every pod of the node.
-func (t *tool) list(ctx context.Context) ([]v1.Pod, error) {
+// listPods returns every pod of the node.
+func (t *tool) listPods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
 	if err := t.get(ctx, "/pods", &l); err != nil {
 		return nil, err
@@ -31,13 +31,13 @@ func (t *tool) list(ctx context.Context) ([]v1.Pod, error) {
 	return l.Items, nil
 }
 
-// pod finds the pod that the user names.
-func (t *tool) pod(ctx context.Context, p podFlag, name string) (*v1.Pod, error) {
-	pods, err := t.list(ctx)
+// findPod finds the pod that the user names.
+func (t *tool) findPod(ctx context.Context, p podFlag, name string) (*v1.Pod, error) {
+	pods, err := t.listPods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return choose(pods, p.namespace, name)
+	return choosePod(pods, p.namespace, name)
 }
 
 // withoutKind removes the kind from the arguments "pod NAME", which users of kubectl write.
@@ -48,10 +48,10 @@ func withoutKind(args []string) []string {
 	return args
 }
 
-// choose returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, it returns the pod whose name
+// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, it returns the pod whose name
 // begins with NAME, if there is exactly one. It searches the given namespace. If none is given, it searches the default
 // namespace first, and then all namespaces.
-func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
+func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		if namespace != "" && namespace != ns {
@@ -80,7 +80,7 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 				}
 			}
 			if len(found) > 1 {
-				return nil, usage("%q is ambiguous: it matches %s", name, names(found))
+				return nil, usage("%q is ambiguous: it matches %s", name, joinNames(found))
 			}
 			for _, p := range found {
 				return p, nil
@@ -93,10 +93,10 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
 }
 
-// container returns the name of the requested container of a pod. If name is empty, it returns the container that the
-// pod's annotation names. Without the annotation, it returns the first container. If the pod has several containers,
-// it prints which one it has chosen.
-func (t *tool) container(pod *v1.Pod, name string) (string, error) {
+// chooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
+// that the pod's annotation names. Without the annotation, it returns the first container, and prints this choice if
+// there are several.
+func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {
 			if n == name {
@@ -132,6 +132,6 @@ func containerNames(pod *v1.Pod) []string {
 	return append(main, others...)
 }
 
-func names(pods map[string]*v1.Pod) string {
+func joinNames(pods map[string]*v1.Pod) string {
 	return strings.Join(slices.Sorted(maps.Keys(pods)), ", ")
 }

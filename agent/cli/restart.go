@@ -39,13 +39,13 @@ func (c *restartCommand) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return usage("restart needs a pod: islet restart POD")
 	}
-	pods, err := c.list(ctx)
+	pods, err := c.listPods(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, a := range args {
-		pod, err := choose(pods, c.namespace, a)
+		pod, err := choosePod(pods, c.namespace, a)
 		if err == nil {
 			err = c.restartPod(ctx, pod)
 		}
@@ -64,7 +64,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	err := stream(ctx, c.tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
 		names = p.Images
 		if p.Error != "" {
-			return true, errors.New(printable(p.Error))
+			return true, errors.New(makePrintable(p.Error))
 		}
 		return p.Done, nil
 	})
@@ -72,7 +72,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	if c.wait {
-		if err := c.await(ctx, pod, names); err != nil {
+		if err := c.waitForRestart(ctx, pod, names); err != nil {
 			return err
 		}
 	}
@@ -80,8 +80,8 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// await waits until each container has been replaced by a new one, and the pod is ready.
-func (c *restartCommand) await(ctx context.Context, pod *v1.Pod, names []string) error {
+// waitForRestart waits until each container has been replaced by a new one, and the pod is ready.
+func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
 	before := map[string]string{}

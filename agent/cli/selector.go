@@ -15,8 +15,8 @@ func (s *selectorFlag) declareSelector(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.text, "selector", "l", "", "only pods with these labels, such as app=web,tier!=test or 'app in (a,b)'")
 }
 
-// selector parses the flag. It returns nil if the flag is not set, so every pod matches.
-func (s *selectorFlag) selector() (labels.Selector, error) {
+// parseSelector parses the flag. It returns nil if the flag is not set, so every pod matches.
+func (s *selectorFlag) parseSelector() (labels.Selector, error) {
 	if s.text == "" {
 		return nil, nil
 	}
@@ -27,9 +27,9 @@ func (s *selectorFlag) selector() (labels.Selector, error) {
 	return selector, nil
 }
 
-// selected returns the pods that match the flag.
-func (s *selectorFlag) selected(pods []v1.Pod) ([]v1.Pod, error) {
-	selector, err := s.selector()
+// selectPods returns the pods that match the flag.
+func (s *selectorFlag) selectPods(pods []v1.Pod) ([]v1.Pod, error) {
+	selector, err := s.parseSelector()
 	if err != nil || selector == nil {
 		return pods, err
 	}

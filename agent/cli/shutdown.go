@@ -37,13 +37,13 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 		fmt.Fprintln(c.out, "the node starts pods again")
 		return nil
 	}
-	if c.ifOff && !goesOff(ctx, c.Getenv) {
+	if c.ifOff && !isShuttingDown(ctx, c.Getenv) {
 		return nil
 	}
 	configured := true
 	err := stream(ctx, c.tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
 		if p.Error != "" {
-			return true, errors.New(printable(p.Error))
+			return true, errors.New(makePrintable(p.Error))
 		}
 		configured = configured && p.Status != "unconfigured"
 		return p.Done, nil
@@ -59,9 +59,9 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// goesOff reports whether the service manager is shutting the machine down. OpenRC sets environment variables for its
+// isShuttingDown reports whether the service manager is shutting the machine down. OpenRC sets environment variables for its
 // scripts, systemd reports its state.
-func goesOff(ctx context.Context, getenv func(string) string) bool {
+func isShuttingDown(ctx context.Context, getenv func(string) string) bool {
 	if strings.EqualFold(getenv("RC_GOINGDOWN"), "yes") || getenv("RC_RUNLEVEL") == "shutdown" {
 		return true
 	}

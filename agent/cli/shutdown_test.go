@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// A fakeShutdown is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
+// A fakeShutdown is a fake of the agent's shutdown. The field going is true from Begin to Cancel.
 type fakeShutdown struct {
 	configured bool
 	err        error
@@ -47,14 +47,14 @@ func TestShutdown(t *testing.T) {
 		"islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
 }
 
-// TestGoesOff checks that the variables of OpenRC show whether the machine is shutting down.
+// TestGoesOff checks that the command recognizes a shutdown of the machine by OpenRC's variables.
 func TestGoesOff(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string
 		want        bool
 	}{{"RC_GOINGDOWN", "YES", true}, {"RC_RUNLEVEL", "shutdown", true}, {"RC_RUNLEVEL", "default", false}, {"RC_GOINGDOWN", "NO", false}} {
 		getenv := func(name string) string { return map[string]string{tt.name: tt.value}[name] }
-		if got := goesOff(t.Context(), getenv); got != tt.want {
+		if got := isShuttingDown(t.Context(), getenv); got != tt.want {
 			t.Errorf("%s=%s: %v", tt.name, tt.value, got)
 		}
 	}

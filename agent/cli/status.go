@@ -44,7 +44,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 			if len(attention) > 0 {
 				fmt.Fprintln(t.out, "\n"+t.paint(yellow, "Needs attention:"))
 				for _, a := range attention {
-					fmt.Fprintf(t.out, "  - %s\n", printable(a))
+					fmt.Fprintf(t.out, "  - %s\n", makePrintable(a))
 				}
 			}
 			t.printNotes(&st)
@@ -94,7 +94,7 @@ func needsAttention(st *api.Status) []string {
 		add("%s", troubleText(p))
 	}
 	if n := st.Pods.Failed + st.Pods.Stuck - len(st.Troubles); n > 0 {
-		add("%s more like these: see islet pods -A", plural(n, "pod"))
+		add("%s more like these: see islet pods -A", pluralize(n, "pod"))
 	}
 	for _, s := range st.Sources {
 		for _, p := range s.Problems {
@@ -159,7 +159,7 @@ func (t *tool) printStatus(st *api.Status) {
 	row("Runtime", "%s", runtimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))
 	if r := st.Network.Repairs; r != nil {
-		row("Network repaired", "%s, the last one %s ago: %s", plural(r.Count, "item"), age(r.Last, st.Now), r.What)
+		row("Network repaired", "%s, the last one %s ago: %s", pluralize(r.Count, "item"), age(r.Last, st.Now), r.What)
 	}
 	row("Pods", "%s", podsText(st.Pods))
 	for _, s := range st.Sources {
@@ -213,7 +213,7 @@ func (t *tool) printWarnings(st *api.Status) {
 		return
 	}
 	fmt.Fprintln(t.out, "\nRecent warnings of the node:")
-	page{t.out, t}.events(bad[max(0, len(bad)-maxWarnings):], st.Now)
+	page{t.out, t}.writeEvents(bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {
@@ -253,7 +253,7 @@ func clusterText(c *api.Cluster, now time.Time) string {
 		text += ", " + c.Reason
 	}
 	if c.Pending > 0 {
-		text += fmt.Sprintf(", %s to report", plural(c.Pending, "pod"))
+		text += fmt.Sprintf(", %s to report", pluralize(c.Pending, "pod"))
 	}
 	return text
 }
@@ -292,7 +292,7 @@ func podsText(p api.PodCounts) string {
 }
 
 func sourceText(s api.Source) string {
-	text := plural(s.Pods, "pod")
+	text := pluralize(s.Pods, "pod")
 	if s.Origin != "" {
 		text += " from " + s.Origin
 	}
@@ -300,7 +300,7 @@ func sourceText(s api.Source) string {
 		text += " (as stored; it has not answered yet)"
 	}
 	if n := len(s.Problems); n > 0 {
-		text += ", " + plural(n, "problem")
+		text += ", " + pluralize(n, "problem")
 	}
 	return text
 }

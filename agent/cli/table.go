@@ -26,12 +26,12 @@ type row struct {
 	colours map[int]colour
 }
 
-func (t *table) row(cells ...string) { t.addColored(nil, cells...) }
+func (t *table) addRow(cells ...string) { t.addColored(nil, cells...) }
 
 // addColored adds a row with colours by column.
 func (t *table) addColored(colours map[int]colour, cells ...string) {
 	for i := range cells {
-		cells[i] = printable(cells[i])
+		cells[i] = makePrintable(cells[i])
 	}
 	t.rows = append(t.rows, row{cells, colours})
 }
@@ -81,9 +81,9 @@ func isWide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// printable replaces control characters, which could change the state or the layout of the terminal. Names and
+// makePrintable replaces control characters, which could change the state or the layout of the terminal. Names and
 // messages may come from untrusted manifests and containers.
-func printable(s string) string {
+func makePrintable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack archives a file or directory. The parameter from is its path, and base is its name in the archive.
+// pack archives the file or directory at the path from, under the name base.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
@@ -119,7 +119,7 @@ func unpack(r io.Reader, base, target string) error {
 // maxSkipped is the maximum number of symbolic links that a copy skips. A copy with more of them fails.
 const maxSkipped = 100
 
-// A leadsOut error reports a symbolic link that was skipped. The other files are copied.
+// A leadsOut reports a symbolic link that was skipped because it leads out of the target. The other files are copied.
 type leadsOut struct{ file, to string }
 
 func (l leadsOut) Error() string {

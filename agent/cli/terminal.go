@@ -21,7 +21,7 @@ func openTerminal(f *os.File) *terminal {
 	return &terminal{f}
 }
 
-// setRawMode sets raw mode. The function restore ends raw mode, and may be called twice.
+// setRawMode sets raw mode. The returned function ends raw mode, and may be called twice.
 func (t *terminal) setRawMode() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
@@ -33,8 +33,8 @@ func (t *terminal) setRawMode() (restore func(), err error) {
 // terminalSize is the message that reports a new size of the terminal.
 type terminalSize struct{ Width, Height uint16 }
 
-// sizes sends the terminal's size and each change, until cancel is called.
-func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
+// watchSizes sends the size of the terminal and each change of it, until cancel is called.
+func (t *terminal) watchSizes() (sizes <-chan terminalSize, cancel func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
 	changed <- syscall.SIGWINCH // send the current size first

@@ -24,9 +24,9 @@ type topCommand struct {
 	againFlags
 	all, containers, noHeaders bool
 	sortBy, output             string
-	before                     map[string]traffic // by pod UID
-	beforeLinks                map[string]traffic // by interface of the node
-	disks, beforeDisks         map[string]traffic // bytes that pods and containers have read and written, by UID and container name
+	lastPods                   map[string]traffic // by pod UID
+	lastLinks                  map[string]traffic // by interface of the node
+	disks, lastDisks           map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
@@ -43,7 +43,8 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// sampleTime is the interval between two measurements if the agent knows only one.
+// sampleTime is the interval between the first two measurements of a command. The second one is needed if the agent
+// does not know the rates yet.
 const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
@@ -66,14 +67,14 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 }
 
 func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) error {
-	sum, err := c.measure(ctx, node)
+	sum, err := c.measureRates(ctx, node)
 	switch {
 	case err != nil:
 		return err
 	case node:
 		return c.showNode(ctx, &sum.Node)
 	}
-	shown, err := c.choose(ctx, sum.Pods, args)
+	shown, err := c.choosePods(ctx, sum.Pods, args)
 	if err != nil {
 		return err
 	}
@@ -81,13 +82,13 @@ func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) er
 	if c.output != "" && c.output != "wide" {
 		return c.printObject(c.output, shown)
 	}
-	c.pods(shown)
+	c.addPodRows(shown)
 	return nil
 }
 
-// measure requests the figures. If a rate is not known yet, it requests them again after sampleTime.
-func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, error) {
-	sum, err := c.figures(ctx, node)
+// measureRates requests the figures. If a rate is not known yet, it requests them again after sampleTime.
+func (c *topCommand) measureRates(ctx context.Context, node bool) (*stats.Summary, error) {
+	sum, err := c.requestSummary(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 		return cpu == nil || cpu.UsageCoreNanoSeconds == nil || cpu.UsageNanoCores != nil
 	}
 	unknown := slices.ContainsFunc(sum.Pods, func(p stats.PodStats) bool { return !known(p.CPU) })
-	first := c.before == nil && c.rates(sum)
+	first := c.lastPods == nil && c.storeCounters(sum)
 	if known(sum.Node.CPU) && !unknown && !first {
 		return sum, nil
 	}
@@ -104,11 +105,11 @@ func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, er
 		return nil, ctx.Err()
 	case <-time.After(sampleTime):
 	}
-	return c.figures(ctx, node)
+	return c.requestSummary(ctx, node)
 }
 
-// figures requests the figures from the agent once.
-func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
+// requestSummary requests the summary of the node and its pods once.
+func (c *topCommand) requestSummary(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
 	if err := c.get(ctx, api.PathStats, &sum); err != nil {
 		return nil, err
@@ -124,16 +125,16 @@ func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, er
 func (c *topCommand) nodeTable(n *stats.NodeStats) {
 	var out table
 	if !c.noHeaders {
-		out.row("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
+		out.addRow("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
 	}
-	row := []string{n.NodeName, cores(n.CPU), memory(n.Memory), "-", "-", "-"}
+	row := []string{n.NodeName, formatCores(n.CPU), formatMemory(n.Memory), "-", "-", "-"}
 	if n.Memory != nil && n.Memory.AvailableBytes != nil {
 		row[3] = size(*n.Memory.AvailableBytes)
 	}
 	if fs := n.Fs; fs != nil && fs.UsedBytes != nil && fs.AvailableBytes != nil {
 		row[4], row[5] = size(*fs.UsedBytes), size(*fs.AvailableBytes)
 	}
-	out.row(row...)
+	out.addRow(row...)
 	out.print(c.out)
 }
 
@@ -150,7 +151,7 @@ func (c *topCommand) sort(shown []stats.PodStats) {
 	})
 }
 
-func (c *topCommand) pods(shown []stats.PodStats) {
+func (c *topCommand) addPodRows(shown []stats.PodStats) {
 	var out table
 	add := func(ns, pod, container string, cpu, mem string, more ...string) {
 		row := []string{pod}
@@ -160,7 +161,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 		if c.containers {
 			row = append(row, container)
 		}
-		out.row(append(append(row, cpu, mem), more...)...)
+		out.addRow(append(append(row, cpu, mem), more...)...)
 	}
 	wide := func(*stats.PodStats) []string { return nil }
 	var titles []string
@@ -175,26 +176,26 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	}
 	for _, p := range shown {
 		if !c.containers {
-			add(p.PodRef.Namespace, p.PodRef.Name, "", cores(p.CPU), memory(p.Memory), wide(&p)...)
+			add(p.PodRef.Namespace, p.PodRef.Name, "", formatCores(p.CPU), formatMemory(p.Memory), wide(&p)...)
 			continue
 		}
 		sorting.By(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
 		for _, k := range p.Containers {
-			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory), c.wideContainer(&p, &k)...)
+			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, formatCores(k.CPU), formatMemory(k.Memory), c.wideContainer(&p, &k)...)
 		}
 	}
 	out.print(c.out)
-	c.remember(shown)
+	c.rememberPods(shown)
 }
 
-// choose returns the pods with the given names. Without names, it returns all pods of the namespace.
-func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
-	selector, err := c.selector()
+// choosePods returns the pods with the given names. Without names, it returns all pods of the namespace.
+func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
+	selector, err := c.parseSelector()
 	if err != nil {
 		return nil, err
 	}
 	if selector != nil { // figures have no labels
-		pods, err := c.list(ctx)
+		pods, err := c.listPods(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +215,7 @@ func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []st
 	}
 	var out []stats.PodStats
 	for _, a := range args {
-		pod, err := choose(pods, c.namespace, a)
+		pod, err := choosePod(pods, c.namespace, a)
 		if err != nil {
 			return nil, err
 		}
@@ -240,15 +241,15 @@ func workingSet(m *stats.MemoryStats) uint64 {
 	return *m.WorkingSetBytes
 }
 
-// cores formats CPU as kubectl does, in thousandths of a core.
-func cores(c *stats.CPUStats) string {
+// formatCores formats CPU as kubectl does, in thousandths of a core.
+func formatCores(c *stats.CPUStats) string {
 	if c == nil || c.UsageNanoCores == nil {
 		return "-"
 	}
 	return fmt.Sprintf("%dm", (*c.UsageNanoCores+999_999)/1_000_000)
 }
 
-func memory(m *stats.MemoryStats) string {
+func formatMemory(m *stats.MemoryStats) string {
 	if m == nil || m.WorkingSetBytes == nil {
 		return "-"
 	}

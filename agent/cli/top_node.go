@@ -15,23 +15,23 @@ import (
 
 // traffic contains the byte counters of a network interface, or of a pod's disk I/O, at one point in time.
 type traffic struct {
-	at      time.Time
-	in, out uint64 // bytes
+	at                time.Time
+	inBytes, outBytes uint64 // bytes
 }
 
 func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	if i.RxBytes == nil || i.TxBytes == nil {
 		return t, false
 	}
-	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
+	return traffic{at: at, inBytes: *i.RxBytes, outBytes: *i.TxBytes}, true
 }
 
-// rates stores the first counters, and reports whether a second measurement is needed for the rates.
-func (c *topCommand) rates(sum *stats.Summary) bool {
+// storeCounters stores the counters of the first measurement, and reports whether a second measurement is needed.
+func (c *topCommand) storeCounters(sum *stats.Summary) bool {
 	if c.output != "wide" {
 		return false
 	}
-	c.remember(sum.Pods)
+	c.rememberPods(sum.Pods)
 	c.rememberLinks(sum.Node.Network)
 	return true
 }
@@ -41,26 +41,26 @@ func (c *topCommand) rememberLinks(n *stats.NetworkStats) {
 	if n == nil {
 		return
 	}
-	if c.beforeLinks == nil {
-		c.beforeLinks = map[string]traffic{}
+	if c.lastLinks == nil {
+		c.lastLinks = map[string]traffic{}
 	}
 	for i := range n.Interfaces {
 		if t, ok := trafficOf(n.Time.Time, &n.Interfaces[i]); ok {
-			c.beforeLinks[n.Interfaces[i].Name] = t
+			c.lastLinks[n.Interfaces[i].Name] = t
 		}
 	}
 }
 
-// remember stores the traffic of pods.
-func (c *topCommand) remember(pods []stats.PodStats) {
-	if c.before == nil {
-		c.before = map[string]traffic{}
+// rememberPods stores the traffic of pods.
+func (c *topCommand) rememberPods(pods []stats.PodStats) {
+	if c.lastPods == nil {
+		c.lastPods = map[string]traffic{}
 	}
-	c.beforeDisks = c.disks
+	c.lastDisks = c.disks
 	for i := range pods {
 		if n := pods[i].Network; n != nil {
 			if t, ok := trafficOf(n.Time.Time, &n.InterfaceStats); ok {
-				c.before[pods[i].PodRef.UID] = t
+				c.lastPods[pods[i].PodRef.UID] = t
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (c *topCommand) readDisks(ctx context.Context) error {
 	}
 	c.disks = make(map[string]traffic, len(all))
 	for _, io := range all {
-		c.disks[io.UID+"/"+io.Container] = traffic{at: io.At, in: io.Read, out: io.Written}
+		c.disks[io.UID+"/"+io.Container] = traffic{at: io.At, inBytes: io.Read, outBytes: io.Written}
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (c *topCommand) readDisks(ctx context.Context) error {
 // diskRates returns the rates of a pod or container.
 func (c *topCommand) diskRates(uid, container string) []string {
 	key := uid + "/" + container
-	return shownRates(ratesBetween(c.beforeDisks[key], c.disks[key]))
+	return shownRates(ratesBetween(c.lastDisks[key], c.disks[key]))
 }
 
 // perSecond returns the rates of an interface since the measurement before, in bytes per second. It returns false if
@@ -102,10 +102,10 @@ func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out f
 // for example because the counters were reset.
 func ratesBetween(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
-	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
+	if before.at.IsZero() || took <= 0 || now.inBytes < before.inBytes || now.outBytes < before.outBytes {
 		return 0, 0, false
 	}
-	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
+	return float64(now.inBytes-before.inBytes) / took, float64(now.outBytes-before.outBytes) / took, true
 }
 
 // podTraffic returns the incoming and outgoing rates of a pod.
@@ -113,7 +113,7 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	if p.Network == nil {
 		return shownRates(0, 0, false)
 	}
-	return shownRates(perSecond(c.before[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
+	return shownRates(perSecond(c.lastPods[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
 // nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of them as the
@@ -126,7 +126,7 @@ func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string
 	known := false
 	for i := range n.Interfaces {
 		link := &n.Interfaces[i]
-		if a, b, ok := perSecond(c.beforeLinks[link.Name], n.Time.Time, link); ok && slices.Contains(links, link.Name) {
+		if a, b, ok := perSecond(c.lastLinks[link.Name], n.Time.Time, link); ok && slices.Contains(links, link.Name) {
 			in, out, known = in+a, out+b, true
 		}
 	}
@@ -149,11 +149,11 @@ func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waitFractions(p.CPU, p.Memory, p.IO))
 }
 
-// waitTitles are the titles of the columns of waits.
+// waitTitles are the column titles for the times in which processes waited.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
-// limit), for memory and for disks. They are unknown with cgroup v1.
+// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU, for memory and for
+// disks. A wait because of a CPU limit counts as a wait for CPU. The fractions are unknown with cgroup v1.
 func waitFractions(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
@@ -221,7 +221,7 @@ func boardLines(b api.Board) (out []string) {
 	if len(b.Temperatures) > 0 {
 		var all []string
 		for _, t := range b.Temperatures[:min(len(b.Temperatures), 4)] {
-			all = append(all, fmt.Sprintf("%s %.1f°C", printable(t.Name), t.Celsius))
+			all = append(all, fmt.Sprintf("%s %.1f°C", makePrintable(t.Name), t.Celsius))
 		}
 		out = append(out, "temperature: "+strings.Join(all, ", "))
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestTraffic checks that network rates are computed over the time between two measurements. There is no rate if only
-// one measurement exists or a counter was reset.
+// TestTraffic checks that network rates are computed over the time between two measurements. There is no rate if only one measurement
+// exists or if a counter was reset.
 func TestTraffic(t *testing.T) {
 	at := time.Unix(1000, 0)
 	network := func(after time.Duration, in, out uint64) *stats.NetworkStats {
@@ -37,7 +37,7 @@ func TestTraffic(t *testing.T) {
 	c := &topCommand{output: "wide"}
 	sum := &stats.Summary{Pods: []stats.PodStats{{PodRef: stats.PodReference{UID: "a"}, Network: network(0, 1000, 500)}}}
 	sum.Node.Network = links(0, map[string]uint64{"eth0": 7, "islet0": 0, "wlan0": 500})
-	if !c.rates(sum) || (&topCommand{output: "json"}).rates(sum) {
+	if !c.storeCounters(sum) || (&topCommand{output: "json"}).storeCounters(sum) {
 		t.Error("rates does not request a second measurement only when it is needed")
 	}
 	for _, x := range []struct {
@@ -82,8 +82,8 @@ func TestBoardLines(t *testing.T) {
 	}
 }
 
-// TestTopWide checks the columns of top -o wide: for each container its disk usage, read and write rates and
-// pressure, but no network traffic, which the containers of a pod share. A pod has all columns.
+// TestTopWide checks the columns of islet top -o wide. Pods have all columns. Containers have no network traffic, because the containers of
+// a pod share the network.
 func TestTopWide(t *testing.T) {
 	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
 	psi := func(v float64) *stats.PSIStats { return &stats.PSIStats{Some: stats.PSIData{Avg10: v, Avg60: 99}} }
@@ -101,11 +101,11 @@ func TestTopWide(t *testing.T) {
 		var out strings.Builder
 		at := time.Unix(1000, 0)
 		c := &topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide",
-			beforeDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
-			disks:       map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
-		c.pods(pods)
-		if c.beforeDisks["u/a"].in != 7+1024 {
-			t.Errorf("the next time is since %v", c.beforeDisks)
+			lastDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
+			disks:     map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
+		c.addPodRows(pods)
+		if c.lastDisks["u/a"].inBytes != 7+1024 {
+			t.Errorf("the next time is since %v", c.lastDisks)
 		}
 		var got []string
 		for line := range strings.Lines(out.String()) {
@@ -117,8 +117,8 @@ func TestTopWide(t *testing.T) {
 	}
 }
 
-// TestTopDisks checks that only the wide output requests disk I/O, and that the rates are computed over the time
-// between two responses. The columns are empty if the agent does not support the request.
+// TestTopDisks checks that only the wide output requests disk I/O. The rates are computed over the time between two responses. The columns
+// are empty if the agent does not support the request.
 func TestTopDisks(t *testing.T) {
 	for _, x := range []struct {
 		output string

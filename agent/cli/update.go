@@ -44,7 +44,7 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 		if *dry {
 			query.Set("dryRun", "")
 		}
-		u, err := t.stage(ctx, query, t.progress(*quiet))
+		u, err := t.stageArchive(ctx, query, t.newProgress(*quiet))
 		if err != nil {
 			return err
 		}
@@ -56,22 +56,22 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 			fmt.Fprintf(t.out, "version %s will be tried: islet config show\n", u.Version)
 			return nil
 		}
-		return t.updated(ctx, u)
+		return t.waitForUpdate(ctx, u)
 	}
 }
 
-// stage requests that the agent fetches and verifies an archive. It shows the progress.
-func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
-	defer bar.clear()
+// stageArchive requests that the agent fetches and verifies an archive. It shows the progress.
+func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
+	defer bar.clearBars()
 	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
-			return true, errors.New(lines(p.Error))
+			return true, errors.New(indentLines(p.Error))
 		case p.Done && p.Update != nil:
 			u = *p.Update
 			return true, nil
 		case p.Ref != "": // otherwise the value is a keep-alive line
-			bar.update(p.Ref, p.Status, p.Current, p.Total)
+			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return p.Done, nil
 	})
@@ -88,13 +88,13 @@ func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// updated waits for the end of a version's trial. The agent restarts at the beginning and the end
+// waitForUpdate waits for the end of a version's trial. The agent restarts at the beginning and the end
 // of a trial.
-func (t *tool) updated(ctx context.Context, u api.Update) error {
-	return t.trial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
+func (t *tool) waitForUpdate(ctx context.Context, u api.Update) error {
+	return t.waitForTrial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {
 		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
-			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version, lines(c.FailedUpdate.Why))
+			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version, indentLines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
 			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version,
 				time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))

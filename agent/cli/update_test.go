@@ -35,8 +35,8 @@ func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
 	return u, nil
 }
 
-// TestUpdate checks that progress is printed on standard error. Neither progress nor an error contains a password of
-// the URL or a control character.
+// TestUpdate checks that progress is printed to standard error. Progress and errors contain neither the password of a URL nor control
+// characters.
 func TestUpdate(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Updates = updater{} })
 	const seen = "islet.tar.gz: downloading\nislet.tar.gz: testing\n"

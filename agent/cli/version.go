@@ -21,7 +21,7 @@ func setupVersion(t *tool, flags *pflag.FlagSet) runner {
 			fmt.Fprintf(t.Stderr, "agent: %v\n", err)
 			return nil
 		}
-		fmt.Fprintf(t.out, "agent %s\n", printable(st.Version))
+		fmt.Fprintf(t.out, "agent %s\n", makePrintable(st.Version))
 		return nil
 	}
 }

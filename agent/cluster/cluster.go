@@ -75,10 +75,10 @@ type Cluster struct {
 	Outbox *outbox.Outbox
 	Brake  *brake.Brake
 
-	cfg     Config
-	source  *source.API
-	history *history.History
-	up      <-chan struct{} // receives a value when the link may be up again
+	cfg          Config
+	source       *source.API
+	history      *history.History
+	linkUpSignal <-chan struct{} // receives a value when the link may be up again
 }
 
 // Open creates all parts of the connection to the control plane. It makes no network call.
@@ -114,7 +114,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if c.Node, err = c.openNode(ctx); err != nil {
 		return nil, fmt.Errorf("open the Node: %w", err)
 	}
-	c.up = cfg.Link.Changed()
+	c.linkUpSignal = cfg.Link.Changed()
 	return c, nil
 }
 
@@ -166,14 +166,14 @@ func (c *Cluster) Run(ctx context.Context) error {
 			case <-c.cfg.Twin.Changed():
 				c.twinChanged()
 				continue
-			case <-c.up:
+			case <-c.linkUpSignal:
 			}
 			switch s := c.cfg.Link.State(); {
 			case s.Phase == link.Up:
 				c.cfg.Objects.Retry()
 				c.Node.Poke()
 			default:
-				report(s, c.cfg.Events.Node)
+				recordLinkDown(s, c.cfg.Events.Node)
 			}
 		}
 	})
@@ -192,9 +192,9 @@ func (c *Cluster) twinChanged() {
 	}
 }
 
-// report records an event on the Node if the link is down for a reason that an administrator must remove. The event
+// recordLinkDown records an event on the Node if the link is down for a reason that an administrator must remove. The event
 // is sent when the link is up again.
-func report(s link.State, event func(eventType, reason, message string)) {
+func recordLinkDown(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
 	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer, link.ReasonDuplicate:
 		event(v1.EventTypeWarning, s.Reason, s.Message)

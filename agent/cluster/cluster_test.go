@@ -10,15 +10,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }
 
-// TestReport checks that the Node has an event for a state of the link that an operator must repair, and for no other
-// state.
+// TestReport checks that the Node gets an event when an operator must repair the link, and for no other reason.
 func TestReport(t *testing.T) {
 	for reason, want := range map[string]bool{
 		link.ReasonCertificateExpired: true, link.ReasonUnauthorized: true, link.ReasonServerCertificate: true, link.ReasonNotServer: true, link.ReasonDuplicate: true,
 		link.ReasonUnreachable: false, link.ReasonNotReady: false, link.ReasonNoCredentials: false, link.ReasonBootstrapping: false, "": false,
 	} {
 		told := 0
-		report(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
+		recordLinkDown(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
 			eventtest.RecordEvent(kind, reason, message)
 			told++
 		})

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/net/uplink"
 )
 
-// OpenLink creates the link to the control plane. A node without an API server also has a link,
-// which maintains the node's serving certificate for ips. Without an API server, its uplink and twin are nil.
+// OpenLink creates the link to the control plane. A node without an API server also has a link, which maintains the
+// serving certificate for the node's addresses ips. On such a node the uplink and the twin are nil.
 func OpenLink(
 	ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger,
 ) (*link.Link, *uplink.Uplink, *twin.Twin, error) {

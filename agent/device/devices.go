@@ -102,8 +102,8 @@ type Cluster struct {
 	Up      <-chan struct{} // receives a value when the link may be up again
 }
 
-// Start loads the stored resource claims and finds the configured devices of the host. The parameter cluster is nil on a
-// node without an API server.
+// Start loads the stored resource claims and finds the configured devices of the host. On a node without an API server,
+// cluster is nil.
 func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
 	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counter: d.counts, Log: d.c.Log}
 	if cluster != nil {

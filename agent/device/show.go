@@ -14,7 +14,7 @@ import (
 // Show lists the devices of all resources. The configured devices of the host come first. If all is true, it also
 // lists the host's other devices.
 func (d *Devices) Show(all bool) ([]api.Device, error) {
-	users := d.users()
+	users := d.deviceUsers()
 	out := []api.Device{}
 	units, kept := d.Hardware.List()
 	for _, u := range units {
@@ -58,8 +58,8 @@ func (d *Devices) Show(all bool) ([]api.Device, error) {
 	return withParts(out)
 }
 
-// users lists the containers that have a device, by resource and ID.
-func (d *Devices) users() map[[2]string][]string {
+// deviceUsers lists the containers that have each device, by resource and device ID.
+func (d *Devices) deviceUsers() map[[2]string][]string {
 	users := map[[2]string][]string{}
 	for _, h := range d.Manager.Holdings() {
 		who := d.podName(h.UID) + "/" + h.Container

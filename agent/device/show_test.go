@@ -23,8 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestDevices checks that the list contains built-in devices and those of device plugins, each with the pods that use
-// it.
+// TestDevices checks that the list contains built-in devices and devices of device plugins. Each device is shown with the pods that use it.
 func TestDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes need root")
@@ -100,7 +99,7 @@ func TestDevices(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- hw.Run(ctx) }()
-	<-changed // Run reads the devices at its start
+	<-changed // Run reads the devices when it starts
 	stop()
 	must(<-done)
 	if got := show(false); got[0] != "islet.dev/pty dev-pts-3  away default/p/c" {

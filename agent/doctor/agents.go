@@ -13,8 +13,8 @@ import (
 )
 
 // RunDirs returns the run directories of the agents on the host that run the same program as the process with the PID
-// self. The parameter host is the root directory of the host. The parameter usual is the run directory of an agent
-// without --run-dir on its command line.
+// self. The host is given by its root directory. An agent without --run-dir on its command line has the run directory
+// usual.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))
 	entries, err := fs.ReadDir(host, "proc")

@@ -41,7 +41,7 @@ func TestBridges(t *testing.T) {
 	for _, own := range [][]string{nil, {"islet-demo0"}} {
 		p := &checkup{Input: input(board)}
 		p.Bridges = own
-		p.addresses(t.Context())
+		p.checkAddresses(t.Context())
 		if clash := p.findings[0].Severity != OK; clash != (own == nil) {
 			t.Errorf("bridges %q: %+v", own, p.findings)
 		}
@@ -49,7 +49,7 @@ func TestBridges(t *testing.T) {
 }
 
 func TestHostPorts(t *testing.T) {
-	board := board() // a process listens at TCP port 22 of 127.0.0.1
+	board := board() // a process listens on TCP port 22 of 127.0.0.1
 	pod := v1.Pod{}
 	pod.Namespace, pod.Name = "default", "web"
 	pod.Spec.Containers = []v1.Container{{Name: "c", Ports: []v1.ContainerPort{{HostPort: 22}}}}
@@ -58,14 +58,14 @@ func TestHostPorts(t *testing.T) {
 		want   Severity
 	}{
 		{func(*v1.Pod) {}, Warning},
-		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // the pod itself listens at the port
+		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // the pod itself listens on the port
 		{func(p *v1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 23 }, OK},
 	} {
 		this := *pod.DeepCopy()
 		c.change(&this)
 		p := &checkup{Input: input(board)}
 		p.Pods = func(context.Context) ([]v1.Pod, bool) { return []v1.Pod{this}, true }
-		p.hostPorts(t.Context())
+		p.checkHostPorts(t.Context())
 		if len(p.findings) != 1 || p.findings[0].Severity != c.want || p.findings[0].ID != "host-port" ||
 			c.want == Warning && !strings.Contains(p.findings[0].What, "pod default/web: host port 22/TCP") {
 			t.Errorf("%+v", p.findings)

@@ -20,15 +20,15 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// configuration returns the configuration to which the report applies, and a finding about that configuration. If
-// there are flags, it is the configuration of the flags. Otherwise it is the configuration of a running agent, if
-// there is one.
-func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
+// findConfiguration returns the settings to which the report applies, and a finding about them. With flags, they are the
+// settings of the flags. Without flags, they are those of a running agent, or else those of an agent without flags.
+// If these are invalid, they are the defaults.
+func findConfiguration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
 		for _, socket := range sockets {
 			var cfg config.Config
-			err := ask(ctx, socket, api.PathSettings, &cfg)
+			err := requestJSON(ctx, socket, api.PathSettings, &cfg)
 			if err == nil {
 				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
 			}
@@ -79,8 +79,8 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If the parameter given is not empty, that is the only one.
-// Otherwise it returns the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If a socket is given, it is the only one. Otherwise
+// they are the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}
@@ -119,10 +119,10 @@ const maxSettings = 64 << 20
 // askAgent decodes the response of the agent at a socket into the variable out. It returns false if there is no valid
 // response within 5 s. A missing response is not an error, because the report is about the machine.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
-	return ask(ctx, socket, path, out) == nil
+	return requestJSON(ctx, socket, path, out) == nil
 }
 
-func ask(ctx context.Context, socket, path string, out any) error {
+func requestJSON(ctx context.Context, socket, path string, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)

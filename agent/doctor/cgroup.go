@@ -35,9 +35,9 @@ func (p *checkup) cgroupMode() cgroupMode {
 	return cgroupNone
 }
 
-func (p *checkup) controllers(mode cgroupMode) []string {
+func (p *checkup) listControllers(mode cgroupMode) []string {
 	if mode == cgroupV2 {
-		return strings.Fields(p.file("sys/fs/cgroup/cgroup.controllers"))
+		return strings.Fields(p.readText("sys/fs/cgroup/cgroup.controllers"))
 	}
 	var names []string
 	for _, m := range p.table {
@@ -48,7 +48,7 @@ func (p *checkup) controllers(mode cgroupMode) []string {
 	return names
 }
 
-func (p *checkup) cgroups(context.Context) {
+func (p *checkup) checkCgroups(context.Context) {
 	mode := p.cgroupMode()
 	switch {
 	case mode == cgroupNone:
@@ -64,7 +64,7 @@ func (p *checkup) cgroups(context.Context) {
 	default:
 		p.add("cgroup", OK, "", "cgroup %s", mode)
 	}
-	have := p.controllers(mode)
+	have := p.listControllers(mode)
 	for _, c := range []struct {
 		name     string
 		severity Severity
@@ -100,7 +100,7 @@ func (p *checkup) enableController(name string) string {
 		return "use a kernel with this controller; see /proc/cgroups"
 	}
 	for _, file := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
-		if strings.Contains(p.file(file), "cgroup_enable=memory") {
+		if strings.Contains(p.readText(file), "cgroup_enable=memory") {
 			return fmt.Sprintf("reboot: /%s has cgroup_enable=memory, but the running kernel was booted without it", file)
 		}
 		if p.exists(file) {
@@ -113,9 +113,9 @@ func (p *checkup) enableController(name string) string {
 // patchMark is a part of the version text of every crun that packaging/oci/build.sh has built.
 const patchMark = "with islet's patches"
 
-// runtime checks that there is a working OCI runtime. Without islet's patches, crun does not run on a hybrid host
-// that has a controller in the v2 hierarchy.
-func (p *checkup) runtime(ctx context.Context) {
+// checkRuntime checks that an OCI runtime is installed and works. Without islet's patches, crun does not run on a hybrid
+// host that has a controller in the v2 hierarchy.
+func (p *checkup) checkRuntime(ctx context.Context) {
 	names := p.ociRuntimes()
 	works := 0
 	for _, name := range names {
@@ -139,7 +139,7 @@ func (p *checkup) runtime(ctx context.Context) {
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
 		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patchMark) &&
-			p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
+			p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.readText("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
 			p.add(id, Info, "nothing if runc is installed too; else install runc, or boot with cgroup v2 only",
 				"%s (%s) does not run on a host with hybrid cgroups, such as this one", path, first)
 		default:
@@ -164,8 +164,7 @@ func (p *checkup) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// isOld reports whether a runtime lacks features that islet needs. The parameter version is the first line of its output
-// for --version.
+// isOld reports whether a runtime lacks features that islet needs, given the first line of its output for --version.
 func isOld(version string) bool {
 	var name string
 	var major, minor int

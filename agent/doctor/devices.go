@@ -2,8 +2,8 @@ package doctor
 
 import "context"
 
-// devices checks the devices of the configuration.
-func (p *checkup) devices(context.Context) {
+// checkDevices checks the device classes of the configuration.
+func (p *checkup) checkDevices(context.Context) {
 	if p.Devices == nil {
 		return
 	}

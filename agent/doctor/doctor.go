@@ -48,7 +48,7 @@ type Finding struct {
 type Externals struct {
 	// CheckClasses returns the problems of the devices that a configuration offers to containers.
 	CheckClasses func(classes []config.DeviceClass) ([]Complaint, error)
-	// HostPorts reads the ports at which programs of the host listen. The function taken returns one text for each host
+	// HostPorts reads the ports at which programs of the host listen. It returns a function that describes each host
 	// port of a pod at which a program already listens.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
 	// ShutdownTime returns how long it may take to end the pods when the machine shuts down.
@@ -86,8 +86,8 @@ type Input struct {
 	CNIConfDir                string
 	Standalone                bool // the built-in network is used instead of a CNI configuration whose plugin is missing
 
-	// OfAnother returns the name of the program, such as podman, that uses a CNI configuration file only for itself.
-	// It returns "" if the file is for pods. If OfAnother is nil, every file is for pods.
+	// OfAnother returns the name of a program, such as podman, if the program uses a CNI configuration file only for
+	// its own containers. It returns "" if the file is for pods. If OfAnother is nil, every file is for pods.
 	OfAnother func(file string) string
 	// BrokenCNI returns the error of an invalid CNI configuration file. If BrokenCNI is nil, files are not checked.
 	BrokenCNI func(file string) error
@@ -95,8 +95,8 @@ type Input struct {
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.
 	Interfaces func() ([]Interface, error)
-	// RemoveInterface removes an interface that Interfaces has returned, unless the interface is in use by then. Only
-	// Fix calls it.
+	// RemoveInterface removes an interface that Interfaces has returned, unless the interface has been taken into use
+	// meanwhile. Only Fix calls it.
 	RemoveInterface func(name string, index int) error
 
 	Bridges []string // the bridges of all agents on this host, so that they are not reported as leftovers of another node
@@ -112,7 +112,8 @@ type Input struct {
 	// ShutdownNeed is how long it may take to end the pods when the machine shuts down. It is 0 if pods are not ended
 	// at a shutdown.
 	ShutdownNeed time.Duration
-	// Leftovers describes what is left from a move to another container runtime. It is nil if that is unknown.
+	// Leftovers describes the pods and images that are left in another container runtime after a move. It is nil if
+	// that is unknown.
 	Leftovers func(ctx context.Context) string
 	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)
@@ -138,10 +139,10 @@ type System struct {
 // A checkup is one run of the checks, with its input and findings.
 type checkup struct {
 	Input
-	sys      System
-	table    []mount
-	agent    bool // an agent is running; neighbours sets it
-	findings []Finding
+	sys       System
+	table     []mount
+	agentRuns bool // an agent is running; neighbours sets it
+	findings  []Finding
 }
 
 func (p *checkup) add(id string, s Severity, advice, what string, args ...any) {
@@ -151,8 +152,8 @@ func (p *checkup) add(id string, s Severity, advice, what string, args ...any) {
 	p.findings = append(p.findings, Finding{ID: id, Severity: s, What: fmt.Sprintf(what, args...), Advice: advice})
 }
 
-// remedy sets the remedy of the last finding.
-func (p *checkup) remedy(what string, do func() error) {
+// setRemedy sets the remedy of the last finding.
+func (p *checkup) setRemedy(what string, do func() error) {
 	p.findings[len(p.findings)-1].remedy = &remedy{what, do}
 }
 
@@ -160,12 +161,13 @@ func (p *checkup) remedy(what string, do func() error) {
 func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &checkup{Input: in, sys: sys}
 	p.table = p.mountTable()
-	p.ForeignNetwork = p.ForeignNetwork && !p.builtInStepsIn()
+	p.ForeignNetwork = p.ForeignNetwork && !p.usesBuiltInNetwork()
 	for _, check := range []func(context.Context){
-		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
-		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link,
-		p.crictl, p.checkMove,
+		p.checkKernel, p.checkCapabilities, p.checkInotify, p.checkCgroups, p.checkRuntime, p.checkConfinement, p.checkUserNamespaces,
+		p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
+		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts,
+		p.checkDevices, p.checkShutdown, p.checkLink,
+		p.checkCrictl, p.checkMove,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was interrupted: %v", ctx.Err())
@@ -205,8 +207,8 @@ func Write(w io.Writer, findings []Finding, all bool) error {
 	return err
 }
 
-// file returns the trimmed content of a host file, or "" if it cannot be read.
-func (p *checkup) file(path string) string {
+// readText returns the trimmed content of a host file, or "" if it cannot be read.
+func (p *checkup) readText(path string) string {
 	data, err := fs.ReadFile(p.Host, inHost(path))
 	if err != nil {
 		return ""

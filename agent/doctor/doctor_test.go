@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// board returns the files of a healthy host with Debian, cgroup v2 and systemd.
+// board returns the files of a healthy host that runs Debian with cgroup v2 and systemd.
 func board() fstest.MapFS {
 	f := fstest.MapFS{
 		"proc/42/exe":      {Data: []byte("/usr/local/bin/islet"), Mode: fs.ModeSymlink},
@@ -64,7 +64,7 @@ func input(f fstest.MapFS) Input {
 	}
 }
 
-// The function rooms returns the real Rooms, except for the devices and logind.
+// This helper returns the real Externals, except that device classes, shutdown times and logind are faked.
 func rooms() Externals {
 	return Externals{
 		CheckClasses: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
@@ -112,7 +112,7 @@ func TestHealthyBoard(t *testing.T) {
 	}
 }
 
-// TestFindings checks each finding. In each case the healthy board has one defect.
+// TestFindings checks each finding with a board that has one defect.
 func TestFindings(t *testing.T) {
 	type files = map[string]string
 	const gone = "\x00gone"
@@ -121,7 +121,7 @@ func TestFindings(t *testing.T) {
 		files files
 		in    func(*Input)
 		sys   func(*System)
-		want  string // severity and ID
+		want  string // severity and ID of the finding
 		says  string // part of the finding's What or Advice
 	}{
 		{name: "old kernel", files: files{"proc/sys/kernel/osrelease": "4.9.0"}, want: "error kernel-version", says: "4.9.0"},
@@ -268,13 +268,13 @@ func disk(d host.Disk) func(*System) {
 	return func(s *System) { s.Disk = func(context.Context, string) (host.Disk, error) { return d, nil } }
 }
 
-// link makes the running agent report the state l of its control plane.
+// link sets the control plane's state that the running agent reports to l.
 func link(l Link) func(*Input) {
 	l.Kubeconfig = "/k/kubelet.conf"
 	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }
 }
 
-// The function sandboxes makes the running agent report these sandboxes.
+// This helper makes the running agent report the given sandboxes.
 func sandboxes(ids ...string) func(*Input) {
 	return func(i *Input) { i.Sandboxes = func(context.Context) ([]string, bool) { return ids, true } }
 }
@@ -283,8 +283,7 @@ func at(year int) func(*System) {
 	return func(s *System) { s.Now = func() time.Time { return time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC) } }
 }
 
-// TestIsletNamedKubelet checks that islet, if it is installed in place of a kubelet, is not reported as a second
-// kubelet.
+// TestIsletNamedKubelet checks that islet is not reported as a second kubelet when its program is installed under the name kubelet.
 func TestIsletNamedKubelet(t *testing.T) {
 	f := board()
 	f["proc/7/comm"] = &fstest.MapFile{Data: []byte("kubelet")}
@@ -360,19 +359,19 @@ func TestDevices(t *testing.T) {
 		{nil, nil, OK}, {[]Complaint{{What: "none", Absent: true}}, nil, Info}, {[]Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
 	} {
 		p := &checkup{Input: Input{Devices: func() ([]Complaint, error) { return c.found, c.err }}}
-		p.devices(t.Context())
+		p.checkDevices(t.Context())
 		if len(p.findings) != 1 || p.findings[0].ID != "devices" || p.findings[0].Severity != c.want {
 			t.Errorf("%+v: %+v", c, p.findings)
 		}
 	}
 	p := &checkup{}
-	if p.devices(t.Context()); len(p.findings) > 0 {
+	if p.checkDevices(t.Context()); len(p.findings) > 0 {
 		t.Errorf("without devices: %+v", p.findings)
 	}
 }
 
-// TestShippedRuntime checks that the doctor ignores the vulnerabilities of the host's OCI runtime, and that it
-// rejects these cgroups, if the runtime that islet ships works.
+// TestShippedRuntime checks findings on a host with a vulnerable runc. The doctor reports the vulnerabilities only if the OCI runtime that
+// islet ships does not work.
 func TestShippedRuntime(t *testing.T) {
 	sys, in := system(), input(board())
 	in.ShippedOCI = "/usr/lib/islet/crun"

@@ -34,12 +34,12 @@ func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	packaged, advice := p.packageVersion("runc"), "apt changelog runc"
 	changes := ""
 	if packaged == "" {
-		packaged, changes = p.rpm(ctx, "runc")
+		packaged, changes = p.queryRPM(ctx, "runc")
 		advice = "rpm -q --changelog runc"
 	}
 	var open []string
 	for _, e := range escapes() {
-		if !e.fixedIn(v) && !e.portedTo(packaged) && !mentionsAll(changes, e.cves) {
+		if !e.isFixedIn(v) && !e.hasBackportIn(packaged) && !mentionsAll(changes, e.cves) {
 			open = append(open, e.cves)
 		}
 	}
@@ -56,7 +56,7 @@ func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	}
 }
 
-func (e escape) fixedIn(v release) bool {
+func (e escape) isFixedIn(v release) bool {
 	for _, f := range e.fixed {
 		if v.major == f.major && v.minor == f.minor {
 			return v.patch >= f.patch
@@ -66,7 +66,7 @@ func (e escape) fixedIn(v release) bool {
 	return v.major > last.major || v.major == last.major && v.minor > last.minor
 }
 
-func (e escape) portedTo(version string) bool {
+func (e escape) hasBackportIn(version string) bool {
 	for _, d := range e.debians {
 		if strings.HasPrefix(version, d) {
 			return true
@@ -78,7 +78,7 @@ func (e escape) portedTo(version string) bool {
 // packageVersion returns the installed version of a Debian package. It returns "" if the package is not installed. It
 // reads dpkg's status file and runs no program.
 func (p *checkup) packageVersion(name string) string {
-	for paragraph := range strings.SplitSeq(p.file("var/lib/dpkg/status"), "\n\n") {
+	for paragraph := range strings.SplitSeq(p.readText("var/lib/dpkg/status"), "\n\n") {
 		fields := map[string]string{}
 		for line := range strings.Lines(paragraph) {
 			if k, v, ok := strings.Cut(line, ": "); ok && !strings.HasPrefix(line, " ") {
@@ -92,9 +92,10 @@ func (p *checkup) packageVersion(name string) string {
 	return ""
 }
 
-// rpm returns the installed version of an rpm package and the change log of the package. They are empty if the
-// package or rpm is not installed. It runs the program rpm, because only that program can read its database.
-func (p *checkup) rpm(ctx context.Context, name string) (version, changes string) {
+// queryRPM returns the installed version of a package of an rpm distribution, and the change log of the package. They are
+// empty if the package is not installed, or if the host has no program rpm. It runs this program, because only rpm
+// can read its database.
+func (p *checkup) queryRPM(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {
 		return "", ""
@@ -118,34 +119,34 @@ func mentionsAll(changes, cves string) bool {
 	return true
 }
 
-// confinement checks AppArmor and SELinux.
-func (p *checkup) confinement(context.Context) {
-	switch on := strings.HasPrefix(p.file("sys/module/apparmor/parameters/enabled"), "Y"); {
+// checkConfinement checks AppArmor and SELinux.
+func (p *checkup) checkConfinement(context.Context) {
+	switch on := strings.HasPrefix(p.readText("sys/module/apparmor/parameters/enabled"), "Y"); {
 	case !on:
 		p.add("apparmor", OK, "", "AppArmor is off; pods that set an AppArmor profile are rejected")
 	case !p.exists("sys/kernel/security/apparmor/profiles"):
 		p.add("apparmor", Warning, "mount -t securityfs securityfs /sys/kernel/security", "AppArmor is on, but its profiles cannot be read")
 	default:
 		if _, err := p.sys.Find("apparmor_parser"); err != nil &&
-			!strings.Contains(p.file("sys/kernel/security/apparmor/profiles"), "islet-default (") {
+			!strings.Contains(p.readText("sys/kernel/security/apparmor/profiles"), "islet-default (") {
 			p.add("apparmor", Warning, "apt install apparmor",
 				"AppArmor is on, but containers run without its default profile: apparmor_parser is not installed")
 			break
 		}
 		p.add("apparmor", OK, "", "AppArmor is on, and containers get its default profile")
 	}
-	p.selinux()
+	p.checkSELinux()
 }
 
-// selinux reports how seLinuxOptions work on this host.
-func (p *checkup) selinux() {
+// checkSELinux reports how seLinuxOptions work on this host.
+func (p *checkup) checkSELinux() {
 	policy := "targeted"
-	for line := range strings.Lines(p.file("etc/selinux/config")) {
+	for line := range strings.Lines(p.readText("etc/selinux/config")) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "SELINUXTYPE="); ok {
 			policy = name
 		}
 	}
-	switch enforce := p.file("sys/fs/selinux/enforce"); {
+	switch enforce := p.readText("sys/fs/selinux/enforce"); {
 	case enforce == "":
 		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are rejected")
 	case !p.exists("etc/selinux/" + policy + "/contexts/lxc_contexts"):

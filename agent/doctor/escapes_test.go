@@ -53,7 +53,7 @@ func TestRuncEscapes(t *testing.T) {
 	}
 }
 
-// TestRuncEscapesRPM checks that an rpm package is reported as fixed if its changelog names the fixes.
+// TestRuncEscapesRPM checks that an rpm package counts as fixed if its changelog names all fixes.
 func TestRuncEscapesRPM(t *testing.T) {
 	for name, c := range map[string]struct {
 		changes   string
@@ -92,7 +92,7 @@ func TestMemoryVolumes(t *testing.T) {
 		kernel, swaps string
 		warns         bool
 	}{{"6.1.0-18-amd64", on, true}, {"5.15.0", on, true}, {"6.4.0", on, false}, {"6.12.1", on, false}, {"7.0", on, false}, {"6.1.0", off, false}} {
-		got := findings(map[string]string{"proc/sys/kernel/osrelease": c.kernel, "proc/swaps": c.swaps}, func(p *checkup) { p.swap(t.Context()) })
+		got := findings(map[string]string{"proc/sys/kernel/osrelease": c.kernel, "proc/swaps": c.swaps}, func(p *checkup) { p.checkSwap(t.Context()) })
 		if strings.Contains(got, "warning memory-volumes") != c.warns {
 			t.Errorf("kernel %s, swaps %q: %s", c.kernel, c.swaps, got)
 		}
@@ -114,7 +114,7 @@ func TestConfinement(t *testing.T) {
 		"enforcing": {map[string]string{enforce: "1", contexts: "x"}, []string{"info selinux SELinux enforces"}},
 		"lenient":   {map[string]string{enforce: "0", contexts: "x", "etc/selinux/config": "SELINUXTYPE=targeted"}, []string{"info selinux SELinux is permissive"}},
 	} {
-		got := findings(c.host, func(p *checkup) { p.confinement(context.Background()) })
+		got := findings(c.host, func(p *checkup) { p.checkConfinement(context.Background()) })
 		for _, w := range c.want {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: %s; want %s", name, got, w)

@@ -5,11 +5,11 @@ import (
 	"io"
 )
 
-// A remedy removes the cause of a finding. A finding has a remedy only if its cause is certainly not in use. The function
-// do checks this again before it removes anything.
+// A remedy removes the cause of a finding. A finding has a remedy only if its cause is certainly not in use. The
+// remedy checks this again before it removes anything.
 type remedy struct {
-	what string // name of what is removed, such as "interface cni0"
-	do   func() error
+	target string // name of the object to remove, such as "interface cni0"
+	remove func() error
 }
 
 // Fix applies the remedies of findings and prints each of them. With dryRun it only prints them. It returns the
@@ -21,17 +21,17 @@ func Fix(w io.Writer, findings []Finding, dryRun bool) (n int, err error) {
 		}
 		n++
 		if dryRun {
-			fmt.Fprintf(w, "would remove %s: %s\n", f.remedy.what, f.What)
+			fmt.Fprintf(w, "would remove %s: %s\n", f.remedy.target, f.What)
 			continue
 		}
-		if e := f.remedy.do(); e != nil {
-			fmt.Fprintf(w, "could not remove %s: %v\n", f.remedy.what, e)
+		if e := f.remedy.remove(); e != nil {
+			fmt.Fprintf(w, "could not remove %s: %v\n", f.remedy.target, e)
 			if err == nil {
 				err = e
 			}
 			continue
 		}
-		fmt.Fprintf(w, "removed %s: %s\n", f.remedy.what, f.What)
+		fmt.Fprintf(w, "removed %s: %s\n", f.remedy.target, f.What)
 	}
 	return n, err
 }

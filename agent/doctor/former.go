@@ -38,7 +38,7 @@ var nodePrograms = []string{
 
 // formerNode reports leftovers of another kubelet or of k3s that interfere with pods.
 func (p *checkup) formerNode(context.Context) {
-	running := p.processes()
+	running := p.listProcesses()
 	before := len(p.findings)
 	p.formerInterfaces(running)
 	p.formerShims(running)
@@ -61,7 +61,7 @@ func (p *checkup) formerInterfaces(running []process) {
 	}
 	owner := ""
 	for _, proc := range running {
-		if slices.Contains(nodePrograms, proc.name) && !proc.ours {
+		if slices.Contains(nodePrograms, proc.name) && !proc.sameProgram {
 			owner = fmt.Sprintf("%s (process %d)", proc.name, proc.pid)
 		}
 	}
@@ -72,16 +72,16 @@ func (p *checkup) formerInterfaces(running []process) {
 			continue
 		}
 		whose := owner
-		if whose == "" && p.configured(i.Name) {
+		if whose == "" && p.mayBeConfigured(i.Name) {
 			whose = "a CNI configuration in " + p.CNIConfDir
 		}
 		p.formerInterface(i, clash, whose)
 	}
 }
 
-// formerInterface reports an interface of another node. The parameter clash is true if the interface has addresses of the
-// pod network. The parameter owner describes the program or configuration that uses the interface, or is empty if there
-// is none. The finding has a remedy if the interface has no owner and no other interface uses it.
+// formerInterface reports an interface of another node. If clash is true, the interface has addresses of the pod
+// network. The owner is a description of the program or configuration that uses the interface, or "". The finding has
+// a remedy if there is no owner and no other interface uses this one.
 func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {
@@ -103,7 +103,7 @@ func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	default:
 		p.add("former-interface", severity, fmt.Sprintf("it is not in use: run islet doctor --fix, or ip link delete %s", i.Name),
 			"%s", what)
-		p.remedy("interface "+i.Name, func() error { return p.RemoveInterface(i.Name, i.Index) })
+		p.setRemedy("interface "+i.Name, func() error { return p.RemoveInterface(i.Name, i.Index) })
 	}
 }
 
@@ -132,14 +132,14 @@ type conflist struct {
 	broken  error // why the file is invalid; nil if it is valid
 }
 
-// conflists reads the files of the CNI directory.
-func (p *checkup) conflists() (out []conflist) {
+// readConflists reads the files of the CNI directory.
+func (p *checkup) readConflists() (out []conflist) {
 	for _, name := range p.entries(p.CNIConfDir) {
 		if ext := path.Ext(name); ext != ".conf" && ext != ".conflist" && ext != ".json" {
 			continue
 		}
 		c := conflist{file: path.Join(p.CNIConfDir, name)}
-		c.text = p.file(c.file)
+		c.text = p.readText(c.file)
 		if p.BrokenCNI != nil {
 			c.broken = p.BrokenCNI(c.file)
 		}
@@ -150,7 +150,7 @@ func (p *checkup) conflists() (out []conflist) {
 	return out
 }
 
-func (c conflist) types() (out []string) {
+func (c conflist) pluginTypes() (out []string) {
 	if c.Type != "" {
 		out = append(out, c.Type)
 	}
@@ -160,11 +160,11 @@ func (c conflist) types() (out []string) {
 	return out
 }
 
-// configured reports whether a CNI configuration may create the interface with the given name. That is true if the
+// mayBeConfigured reports whether a CNI configuration may create the interface with the given name. That is true if the
 // configuration contains this name, or if the name is a default of its plugin.
-func (p *checkup) configured(name string) bool {
-	return slices.ContainsFunc(p.conflists(), func(c conflist) bool {
-		for _, t := range c.types() {
+func (p *checkup) mayBeConfigured(name string) bool {
+	return slices.ContainsFunc(p.readConflists(), func(c conflist) bool {
+		for _, t := range c.pluginTypes() {
 			if t == "flannel" || t == "bridge" && name == "cni0" && !strings.Contains(c.text, `"bridge":`) {
 				return true
 			}
@@ -173,15 +173,15 @@ func (p *checkup) configured(name string) bool {
 	})
 }
 
-// builtInStepsIn reports whether pods use the built-in network because each CNI configuration is invalid or requires
+// usesBuiltInNetwork reports whether pods use the built-in network because each CNI configuration is invalid or requires
 // a plugin that is missing.
-func (p *checkup) builtInStepsIn() bool {
+func (p *checkup) usesBuiltInNetwork() bool {
 	if p.HasPlugin == nil || !p.Standalone {
 		return false
 	}
-	for _, c := range p.conflists() {
+	for _, c := range p.readConflists() {
 		missing := func(t string) bool { return t != "" && !p.HasPlugin(t) }
-		if (p.OfAnother == nil || p.OfAnother(c.file) == "") && c.broken == nil && !slices.ContainsFunc(c.types(), missing) {
+		if (p.OfAnother == nil || p.OfAnother(c.file) == "") && c.broken == nil && !slices.ContainsFunc(c.pluginTypes(), missing) {
 			return false
 		}
 	}
@@ -195,7 +195,7 @@ func (p *checkup) formerConflists() {
 		return
 	}
 	first := true
-	for _, c := range p.conflists() {
+	for _, c := range p.readConflists() {
 		if p.OfAnother != nil {
 			if program := p.OfAnother(c.file); program != "" {
 				p.add("cni-configuration", Info, "set networkPlugin to cni if pods are to use it",
@@ -212,7 +212,7 @@ func (p *checkup) formerConflists() {
 				"the CNI configuration cannot be used, and no pod gets a network: %v", c.broken)
 		}
 		first = false
-		for _, t := range c.types() {
+		for _, t := range c.pluginTypes() {
 			if t != "" && !p.HasPlugin(t) && p.Standalone {
 				p.add("former-conflist", Warning, "install the plugin in a directory of cniBinDirs, or remove "+c.file,
 					"the plugin %[2]s of the CNI configuration %[1]s is not installed: until it is, pods get the network of the next "+
@@ -248,7 +248,7 @@ func (p *checkup) formerShims(running []process) {
 // formerRules reports firewall rules of a service proxy or of CNI plugins. The finding has no remedy, because
 // containers of other runtimes may need the rules.
 func (p *checkup) formerRules(running []process) {
-	if slices.ContainsFunc(running, func(q process) bool { return slices.Contains(nodePrograms, q.name) }) || p.agent {
+	if slices.ContainsFunc(running, func(q process) bool { return slices.Contains(nodePrograms, q.name) }) || p.agentRuns {
 		return
 	}
 	nft, err := p.sys.Find("nft")
@@ -296,7 +296,7 @@ func (p *checkup) formerFiles() {
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {
-		if !p.agent && p.listening(port) {
+		if !p.agentRuns && p.isListening(port) {
 			p.add("former-port", Info, fmt.Sprintf("stop it if it is not used any more; ss -ltnp sport = :%d shows the process", port),
 				"%s listens on TCP port %d", who, port)
 		}

@@ -18,8 +18,8 @@ func device(name, kind string, users int, addresses ...string) Interface {
 	return i
 }
 
-// TestFormerNode checks the findings about the remains of a former node. In each case the healthy board has one of
-// them. The field removes lists the interfaces that certainly belong to no running program.
+// TestFormerNode checks the findings about the remains of a former node. Each case adds one of these remains to the healthy board. The
+// field removes lists the interfaces that certainly belong to no running program.
 func TestFormerNode(t *testing.T) {
 	flannel := `{"name": "cbr0", "plugins": [{"type": "flannel"}]}`
 	for _, c := range []struct {

@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// hostPorts reports host ports of pods at which a program of the host already listens. It skips pods with
+// checkHostPorts reports host ports of pods at which a program of the host already listens. It skips pods with
 // hostNetwork, because their own processes listen there.
-func (p *checkup) hostPorts(ctx context.Context) {
+func (p *checkup) checkHostPorts(ctx context.Context) {
 	if p.Pods == nil || p.HostPorts == nil {
 		return
 	}

@@ -13,12 +13,12 @@ import (
 
 // A feature is an option of the kernel's build configuration that pods need.
 type feature struct {
-	id, what string
-	config   string                // CONFIG_ symbol
-	module   string                // name of its module; empty if it cannot be a module
-	proof    func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
-	severity Severity              // severity if the feature is missing
-	loss     string                // what does not work if the feature is missing
+	id, what  string
+	config    string                // CONFIG_ symbol
+	module    string                // name of its module; empty if it cannot be a module
+	isPresent func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
+	severity  Severity              // severity if the feature is missing
+	lossText  string                // description of the problems without the feature
 }
 
 func features(p *checkup) []feature {
@@ -52,8 +52,8 @@ func features(p *checkup) []feature {
 	return list
 }
 
-func (p *checkup) kernel(context.Context) {
-	release := p.file("proc/sys/kernel/osrelease")
+func (p *checkup) checkKernel(context.Context) {
+	release := p.readText("proc/sys/kernel/osrelease")
 	major, minor, ok := kernelVersion(release)
 	switch {
 	case !ok:
@@ -67,19 +67,19 @@ func (p *checkup) kernel(context.Context) {
 		p.add("kernel-version", OK, "", "kernel %s", release)
 	}
 	config := p.kernelConfig(release)
-	modules := p.file("lib/modules/"+release+"/modules.dep") + "\n" + p.file("lib/modules/"+release+"/modules.builtin")
+	modules := p.readText("lib/modules/"+release+"/modules.dep") + "\n" + p.readText("lib/modules/"+release+"/modules.builtin")
 	for _, f := range features(p) {
 		loadable := f.module != "" && strings.Contains(modules, "/"+f.module+".ko")
 		switch set := config["CONFIG_"+f.config]; {
-		case f.proof != nil && f.proof(p), set == "y", loadable:
+		case f.isPresent != nil && f.isPresent(p), set == "y", loadable:
 			p.add(f.id, OK, "", "the kernel has %s", f.what)
 		case set == "m":
 			p.add(f.id, f.severity,
 				fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are installed", f.module),
-				"the kernel's module for %s is not installed: %s", f.what, f.loss)
+				"the kernel's module for %s is not installed: %s", f.what, f.lossText)
 		case len(config) > 0:
 			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what,
-				f.loss)
+				f.lossText)
 		default:
 			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config),
 				"cannot find out whether the kernel has %s", f.what)
@@ -94,7 +94,7 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 }
 
 func (p *checkup) hasOverlay() bool {
-	for line := range strings.SplitSeq(p.file("proc/filesystems"), "\n") {
+	for line := range strings.SplitSeq(p.readText("proc/filesystems"), "\n") {
 		if strings.TrimSpace(strings.TrimPrefix(line, "nodev")) == "overlay" {
 			return true
 		}
@@ -137,11 +137,11 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 	return config, lines.Err()
 }
 
-// capabilities checks the capabilities of this process. An agent that is started in the same way has the same
-// capabilities.
-func (p *checkup) capabilities(context.Context) {
+// checkCapabilities checks which capabilities this process has. An agent that is started in the same way has the same
+// ones.
+func (p *checkup) checkCapabilities(context.Context) {
 	var mask uint64
-	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {
+	for line := range strings.SplitSeq(p.readText("proc/self/status"), "\n") {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			mask, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
 		}
@@ -167,12 +167,12 @@ func (p *checkup) capabilities(context.Context) {
 	}
 }
 
-func (p *checkup) inotify(context.Context) {
+func (p *checkup) checkInotify(context.Context) {
 	for _, limit := range []struct {
 		name  string
 		least int
 	}{{"max_user_instances", 128}, {"max_user_watches", 8192}} {
-		have, err := strconv.Atoi(p.file("proc/sys/fs/inotify/" + limit.name))
+		have, err := strconv.Atoi(p.readText("proc/sys/fs/inotify/" + limit.name))
 		switch id := "inotify-" + strings.ReplaceAll(strings.TrimPrefix(limit.name, "max_user_"), "_", "-"); {
 		case err != nil:
 			p.add(id, Info, "nothing, unless pods use inotify", "cannot read fs.inotify.%s", limit.name)

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// leftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return its
+// checkLeftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return its
 // sandboxes, it calls leftoversWithoutAgent instead.
-func (p *checkup) leftovers(ctx context.Context) {
+func (p *checkup) checkLeftovers(ctx context.Context) {
 	pods := filepath.Join(p.RootDir, "pods")
 	var volumes, pins []string
 	for _, m := range p.table {
@@ -59,7 +59,7 @@ func (p *checkup) liveSandboxes(ctx context.Context) ([]string, bool) {
 
 // leftoversWithoutAgent reports mounts, pinned namespaces and cgroups that may be leftovers.
 func (p *checkup) leftoversWithoutAgent(volumes, pins []string) {
-	if p.agent {
+	if p.agentRuns {
 		p.add("leftovers", OK, "", "islet is running, and cleans up after its pods")
 		return
 	}
@@ -122,8 +122,8 @@ func (p *checkup) podCgroups() []string {
 
 // hasProcesses reports whether a pod's cgroup, or one of its containers' cgroups, contains a process.
 func (p *checkup) hasProcesses(group string) bool {
-	if p.file(path.Join(group, "cgroup.procs")) != "" {
+	if p.readText(path.Join(group, "cgroup.procs")) != "" {
 		return true
 	}
-	return slices.ContainsFunc(p.entries(group), func(name string) bool { return p.file(path.Join(group, name, "cgroup.procs")) != "" })
+	return slices.ContainsFunc(p.entries(group), func(name string) bool { return p.readText(path.Join(group, name, "cgroup.procs")) != "" })
 }

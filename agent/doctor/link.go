@@ -18,7 +18,7 @@ type Link struct {
 	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }
 
-// askLink returns the link of the agent at a socket. The parameter cfg is the agent's configuration.
+// askLink returns the link of the agent that listens at a socket and has the configuration cfg.
 func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool) {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) || st.Cluster == nil {
@@ -29,8 +29,8 @@ func askLink(ctx context.Context, socket string, cfg *config.Config) (Link, bool
 		Bootstrap: cfg.BootstrapKubeconfig}, true
 }
 
-// link reports the agent's link to its control plane, with advice how to restore it.
-func (p *checkup) link(ctx context.Context) {
+// checkLink reports the state of the agent's connection to its control plane, with advice how to restore it.
+func (p *checkup) checkLink(ctx context.Context) {
 	if p.Link == nil {
 		return
 	}
@@ -42,12 +42,12 @@ func (p *checkup) link(ctx context.Context) {
 	case l.State == "Connecting":
 		p.add("link", Info, "run it again", "the agent is checking whether the API server %s answers", l.Server)
 	default:
-		p.add("link", Warning, l.wayBack(), "no link to the API server (%s): %s", l.Reason, l.Message)
+		p.add("link", Warning, l.advice(), "no link to the API server (%s): %s", l.Reason, l.Message)
 	}
 }
 
-// wayBack returns the advice for a link that is down. docs/offline.md has the same advice.
-func (l Link) wayBack() string {
+// advice returns the advice for a link that is down. docs/offline.md has the same advice.
+func (l Link) advice() string {
 	const stays = "The agent notices the file. You need not delete a pod or restart anything"
 	replace := fmt.Sprintf("replace %s by a kubeconfig with the cluster's CA and a client certificate of this node that "+
 		"this CA signed", l.Kubeconfig)

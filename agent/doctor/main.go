@@ -46,7 +46,7 @@ func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io
 		}
 	}
 	sockets := agentSockets(socket)
-	cfg, first, err := configuration(ctx, rest, sockets)
+	cfg, first, err := findConfiguration(ctx, rest, sockets)
 	if err != nil {
 		fmt.Fprintln(stderr, "islet: doctor:", err)
 		return 1
@@ -109,7 +109,7 @@ func inputOf(cfg *config.Config, rooms Externals) Input {
 		return l.Items, askAgent(ctx, socket, "/pods", &l)
 	}
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
-	in.Leftovers = func(ctx context.Context) string { return askLeft(ctx, socket) }
+	in.Leftovers = func(ctx context.Context) string { return askLeftovers(ctx, socket) }
 	in.CRISocket, in.ImageSocket = criSockets(cfg)
 	if classes := cfg.Edge.Devices; len(classes) > 0 {
 		in.Devices = func() ([]Complaint, error) { return rooms.CheckClasses(classes) }

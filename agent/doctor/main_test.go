@@ -29,18 +29,18 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// TestDoctorIsNotAnswered checks that the doctor warns if an agent seems to run but does not return its settings. The
-// report is then about the default settings.
+// TestDoctorIsNotAnswered checks that the doctor warns if an agent seems to run but does not return its settings. The doctor then checks
+// the default settings.
 func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any { return "none of these" }
-	_, finding, err := configuration(t.Context(), nil, []string{n.Socket})
+	_, finding, err := findConfiguration(t.Context(), nil, []string{n.Socket})
 	if err != nil || finding.Severity != Warning || !strings.Contains(finding.What, n.Socket) ||
 		!strings.Contains(finding.What, "defaults") || finding.Advice == "" {
 		t.Errorf("%+v %v", finding, err)
 	}
 	stop()
-	if _, finding, err = configuration(t.Context(), nil, []string{n.Socket}); err != nil || finding.Severity != OK {
+	if _, finding, err = findConfiguration(t.Context(), nil, []string{n.Socket}); err != nil || finding.Severity != OK {
 		t.Errorf("no agent runs: %+v %v", finding, err)
 	}
 	for _, err := range []error{syscall.EACCES, context.DeadlineExceeded} {
@@ -50,8 +50,8 @@ func TestDoctorIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksTheAgent checks that the doctor uses the settings of the running agent, and that it reads the agent's
-// bridges and sandboxes, which belong to running pods.
+// TestDoctorAsksTheAgent checks that the doctor uses the settings of the running agent. It also reads the agent's bridges and sandboxes, so
+// that it knows which ones belong to running pods.
 func TestDoctorAsksTheAgent(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any {
@@ -61,12 +61,12 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 		}
 		return Settings(cfg)
 	}
-	cfg, finding, err := configuration(t.Context(), nil, []string{n.Dir + "/none", n.Socket})
+	cfg, finding, err := findConfiguration(t.Context(), nil, []string{n.Dir + "/none", n.Socket})
 	if err != nil || cfg.Dirs.Root != "/r" || fmt.Sprint(cfg.PodCIDRs) != "[10.9.0.0/24]" ||
 		!*cfg.Kubelet.FailSwapOn != cfg.SwapUnasked || !strings.Contains(finding.What, n.Socket) {
 		t.Errorf("%+v %+v %v", cfg, finding, err)
 	}
-	cfg, finding, err = configuration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket})
+	cfg, finding, err = findConfiguration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket})
 	if err != nil || cfg.Dirs.Root != "/other" || finding.What != "the configuration is valid" {
 		t.Errorf("flags override the running agent: %+v %+v %v", cfg, finding, err)
 	}

@@ -14,11 +14,11 @@ import (
 // resolvedUpstream is the file in which systemd-resolved lists its upstream DNS servers.
 const resolvedUpstream = "/run/systemd/resolve/resolv.conf"
 
-// forwarding checks that packets of pods are forwarded.
-func (p *checkup) forwarding(ctx context.Context) {
+// checkForwarding checks that packets of pods are forwarded.
+func (p *checkup) checkForwarding(ctx context.Context) {
 	if p.ForeignNetwork {
 		p.add("network", Info, "nothing: the CNI plugins create the network", "a CNI configuration replaces the built-in network")
-		if p.file("proc/sys/net/ipv4/ip_forward") == "0" {
+		if p.readText("proc/sys/net/ipv4/ip_forward") == "0" {
 			p.add("ip-forward", Warning, "sysctl -w net.ipv4.ip_forward=1, and put it into /etc/sysctl.d, unless the network's agent does",
 				"net.ipv4.ip_forward is 0: pods cannot reach other hosts")
 		}
@@ -31,7 +31,7 @@ func (p *checkup) forwarding(ctx context.Context) {
 	case p.exists("sys/class/net/docker0"):
 		p.add("forward-drop", Info, "if pods cannot reach other hosts: iptables -P FORWARD ACCEPT, or allow "+p.Bridge+
 			" in chain DOCKER-USER", "Docker is installed, which usually sets the policy of chain FORWARD to DROP")
-	case p.exists("run/firewalld") || p.exists("var/lib/ufw/user.rules") && strings.Contains(p.file("etc/ufw/ufw.conf"), "ENABLED=yes"):
+	case p.exists("run/firewalld") || p.exists("var/lib/ufw/user.rules") && strings.Contains(p.readText("etc/ufw/ufw.conf"), "ENABLED=yes"):
 		p.add("forward-drop", Info, fmt.Sprintf("allow it to forward packets of %[1]s (ufw: ufw route allow in on %[1]s; firewalld: put "+
 			"%[1]s into the trusted zone)", p.Bridge), "a firewall (ufw or firewalld) is active")
 	default:
@@ -50,19 +50,19 @@ func (p *checkup) forwardDrops(ctx context.Context) bool {
 	return err == nil && strings.Contains(out, "policy drop")
 }
 
-// addresses reports networks that the host can no longer reach because the pod network overlaps them.
-func (p *checkup) addresses(context.Context) {
+// checkAddresses reports networks that the host can no longer reach because the pod network overlaps them.
+func (p *checkup) checkAddresses(context.Context) {
 	if p.ForeignNetwork {
 		return
 	}
 	clash := false
-	for _, r := range p.routes() {
+	for _, r := range p.readRoutes() {
 		for _, cidr := range p.PodCIDRs {
-			if r.device != p.Bridge && !slices.Contains(p.Bridges, r.device) && r.to.Overlaps(cidr) {
+			if r.device != p.Bridge && !slices.Contains(p.Bridges, r.device) && r.destination.Overlaps(cidr) {
 				clash = true
 				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s",
 					cidr,
-					r.to, r.device)
+					r.destination, r.device)
 			}
 		}
 	}
@@ -72,14 +72,14 @@ func (p *checkup) addresses(context.Context) {
 }
 
 type route struct {
-	device string
-	to     netip.Prefix
+	device      string
+	destination netip.Prefix
 }
 
-// routes returns the host's routes, except default routes.
-func (p *checkup) routes() []route {
+// readRoutes returns the entries of the host's routing tables, except default routes.
+func (p *checkup) readRoutes() []route {
 	var list []route
-	for line := range strings.SplitSeq(p.file("proc/net/route"), "\n") {
+	for line := range strings.SplitSeq(p.readText("proc/net/route"), "\n") {
 		f := strings.Fields(line)
 		if len(f) < 8 {
 			continue
@@ -94,7 +94,7 @@ func (p *checkup) routes() []route {
 			list = append(list, route{f[0], netip.PrefixFrom(netip.AddrFrom4([4]byte{to[3], to[2], to[1], to[0]}), ones)})
 		}
 	}
-	for line := range strings.SplitSeq(p.file("proc/net/ipv6_route"), "\n") {
+	for line := range strings.SplitSeq(p.readText("proc/net/ipv6_route"), "\n") {
 		f := strings.Fields(line)
 		if len(f) < 10 || f[9] == "lo" {
 			continue
@@ -109,14 +109,14 @@ func (p *checkup) routes() []route {
 	return list
 }
 
-// resolver checks the file from which the DNS configuration of pods is made.
-func (p *checkup) resolver(context.Context) {
+// checkResolver checks the file from which the DNS configuration of pods is made.
+func (p *checkup) checkResolver(context.Context) {
 	if p.ResolvConf == "" {
 		p.add("resolv-conf", Info, "set resolvConf if pods must resolve names outside the cluster",
 			"pods get no DNS servers of the host (resolvConf is empty)")
 		return
 	}
-	text := p.file(p.ResolvConf)
+	text := p.readText(p.ResolvConf)
 	var servers, local []string
 	for line := range strings.SplitSeq(text, "\n") {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {

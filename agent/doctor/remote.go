@@ -21,7 +21,7 @@ const crictlConfig = "etc/crictl.yaml"
 // maxCrictl is the maximum size of this file, which usually has only a few lines.
 const maxCrictl = 64 << 10
 
-// checkMove reports what is left from a move to another container runtime.
+// checkMove reports the leftovers of a move to another container runtime.
 func (p *checkup) checkMove(ctx context.Context) {
 	if p.Leftovers == nil {
 		return
@@ -32,8 +32,8 @@ func (p *checkup) checkMove(ctx context.Context) {
 	}
 }
 
-// crictl checks that crictl uses the runtime of this node's pods.
-func (p *checkup) crictl(context.Context) {
+// checkCrictl checks that crictl uses the runtime of this node's pods.
+func (p *checkup) checkCrictl(context.Context) {
 	if p.CRISocket == "" { // crictl has no socket to use
 		return
 	}
@@ -104,8 +104,8 @@ func criSockets(cfg *config.Config) (runtime, images string) {
 	return socketPath(cfg.Edge.CRISocket), socketPath(cfg.Edge.CRISocket)
 }
 
-// askLeft asks the agent at a socket what is left from a move to another container runtime.
-func askLeft(ctx context.Context, socket string) string {
+// askLeftovers requests the leftovers of a move to another container runtime from the agent at a socket.
+func askLeftovers(ctx context.Context, socket string) string {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) {
 		return ""

@@ -33,7 +33,7 @@ func TestCrictl(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &checkup{Input: Input{Host: fstest.MapFS{crictlConfig: {Data: []byte(c.text), Mode: c.mode}}, CRISocket: c.socket, ImageSocket: "/run/images.sock"}}
-			p.crictl(t.Context())
+			p.checkCrictl(t.Context())
 			if c.want == "" {
 				if len(p.findings) != 0 {
 					t.Errorf("%+v", p.findings)
@@ -47,7 +47,7 @@ func TestCrictl(t *testing.T) {
 		})
 	}
 	p := &checkup{Input: Input{Host: fstest.MapFS{}, CRISocket: ours}}
-	if p.crictl(t.Context()); len(p.findings) != 0 {
+	if p.checkCrictl(t.Context()); len(p.findings) != 0 {
 		t.Errorf("without the file: %+v", p.findings)
 	}
 }

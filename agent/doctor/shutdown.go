@@ -2,8 +2,8 @@ package doctor
 
 import "context"
 
-// shutdown checks that the machine waits for its pods when it shuts down.
-func (p *checkup) shutdown(ctx context.Context) {
+// checkShutdown checks that the machine waits for its pods when it shuts down.
+func (p *checkup) checkShutdown(ctx context.Context) {
 	if p.ShutdownNeed == 0 || p.ShutdownDelay == nil {
 		return
 	}

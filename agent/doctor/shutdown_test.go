@@ -27,7 +27,7 @@ func TestShutdown(t *testing.T) {
 	} {
 		f := fstest.MapFS{tt.file: &fstest.MapFile{}}
 		p := &checkup{Input: Input{Host: f, ShutdownNeed: tt.need, Externals: Externals{ShutdownDelay: func(context.Context) (time.Duration, error) { return tt.delay, tt.err }}}}
-		p.shutdown(t.Context())
+		p.checkShutdown(t.Context())
 		if found := len(p.findings) > 0; found != tt.found || found && p.findings[0].Severity != tt.want {
 			t.Errorf("%s: %+v", tt.name, p.findings)
 		}

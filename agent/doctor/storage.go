@@ -20,7 +20,7 @@ func (m mount) hasOption(option string) bool { return slices.Contains(m.options,
 
 func (p *checkup) mountTable() []mount {
 	var table []mount
-	for lines := bufio.NewScanner(strings.NewReader(p.file("proc/mounts"))); lines.Scan(); {
+	for lines := bufio.NewScanner(strings.NewReader(p.readText("proc/mounts"))); lines.Scan(); {
 		if f := strings.Fields(lines.Text()); len(f) >= 4 {
 			table = append(table, mount{f[0], unescape(f[1]), f[2], strings.Split(f[3], ",")})
 		}
@@ -49,7 +49,7 @@ func isBelow(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-func (p *checkup) mounts(context.Context) {
+func (p *checkup) checkMounts(context.Context) {
 	state := p.mountOf(p.StateDir)
 	for _, c := range []struct {
 		id, option string
@@ -73,7 +73,7 @@ func (p *checkup) mounts(context.Context) {
 			"%s is on a disk that takes no writes: changes are kept in memory, and are lost at the next boot",
 			p.StateDir)
 	} else {
-		p.fileSystem(state)
+		p.checkFileSystem(state)
 	}
 	if run := p.mountOf(p.RunDir); run.kind != "" && run.kind != "tmpfs" && run.kind != "ramfs" {
 		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: its files must not survive a reboot",
@@ -83,8 +83,8 @@ func (p *checkup) mounts(context.Context) {
 	}
 }
 
-// fileSystem checks the type of the state directory's file system.
-func (p *checkup) fileSystem(state mount) {
+// checkFileSystem checks the type of the state directory's file system.
+func (p *checkup) checkFileSystem(state mount) {
 	switch kind := state.kind; kind {
 	case "overlay", "aufs":
 		p.add("state-fs", Warning, "put --state-dir on a disk of its own",
@@ -101,12 +101,12 @@ func (p *checkup) fileSystem(state mount) {
 		p.add("state-fs", Info, "nothing, if the rest is in order", "cannot read the mount table of this host")
 	default:
 		p.add("state-fs", OK, "", "%s is on %s", p.StateDir, kind)
-		p.journal(state)
+		p.checkJournal(state)
 	}
 }
 
-// journal checks the mount options for settings that wear flash memory or lose data at a power cut.
-func (p *checkup) journal(m mount) {
+// checkJournal checks whether a file system may lose data at a power cut, and whether its mount options wear flash memory.
+func (p *checkup) checkJournal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
 		case m.kind == "ext2" || m.hasOption("noload") || m.hasOption("norecovery"):
@@ -129,8 +129,8 @@ func (p *checkup) journal(m mount) {
 
 const mib = 1 << 20
 
-// disks checks the free space and inodes of each file system once.
-func (p *checkup) disks(ctx context.Context) {
+// checkDisks checks the free space and inodes of each file system once.
+func (p *checkup) checkDisks(ctx context.Context) {
 	seen := map[string]bool{}
 	for _, dir := range []string{p.StateDir, p.RootDir, p.RunDir} {
 		at := p.nearestExisting(dir)
@@ -168,9 +168,9 @@ func (p *checkup) nearestExisting(path string) string {
 	return path
 }
 
-func (p *checkup) memory(context.Context) {
+func (p *checkup) checkMemory(context.Context) {
 	var kib uint64
-	for line := range strings.SplitSeq(p.file("proc/meminfo"), "\n") {
+	for line := range strings.SplitSeq(p.readText("proc/meminfo"), "\n") {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			kib, _ = strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-func (p *checkup) swap(context.Context) {
-	lines := strings.Split(p.file("proc/swaps"), "\n")
+func (p *checkup) checkSwap(context.Context) {
+	lines := strings.Split(p.readText("proc/swaps"), "\n")
 	if len(lines) < 2 {
 		p.add("swap", OK, "", "swap is off")
 		return
 	}
 	device, _, _ := strings.Cut(lines[1], " ")
 	device, _, _ = strings.Cut(device, "\t")
-	if major, minor, ok := kernelVersion(p.file("proc/sys/kernel/osrelease")); ok && (major < 6 || major == 6 && minor < 4) {
+	if major, minor, ok := kernelVersion(p.readText("proc/sys/kernel/osrelease")); ok && (major < 6 || major == 6 && minor < 4) {
 		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later",
 			"this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
 	}
@@ -38,10 +38,10 @@ func (p *checkup) swap(context.Context) {
 	p.add("swap", Info, "nothing: failSwapOn: false allows it", "swap is on (%s)", device)
 }
 
-func (p *checkup) kernelSettings(context.Context) {
+func (p *checkup) checkKernelSettings(context.Context) {
 	for _, path := range slices.Sorted(maps.Keys(p.KernelSettings)) {
 		want := p.KernelSettings[path]
-		have, err := strconv.Atoi(p.file("proc/sys/" + path))
+		have, err := strconv.Atoi(p.readText("proc/sys/" + path))
 		if err == nil && have != want {
 			name := strings.ReplaceAll(path, "/", ".")
 			p.add("kernel-setting", Error,
@@ -51,9 +51,9 @@ func (p *checkup) kernelSettings(context.Context) {
 	}
 }
 
-// clock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start even if the
+// checkClock reports a clock that is certainly wrong. Certificates and leases need a correct clock. Pods start even if the
 // clock is wrong.
-func (p *checkup) clock(context.Context) {
+func (p *checkup) checkClock(context.Context) {
 	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.BuildTime
 	if !clock.IsSet(built) {
@@ -78,12 +78,12 @@ func (p *checkup) clock(context.Context) {
 
 // A process is an entry of the host's /proc.
 type process struct {
-	pid  int
-	name string
-	ours bool // set if it runs the same executable as this process
+	pid         int
+	name        string
+	sameProgram bool // set if it runs the same executable as this process
 }
 
-func (p *checkup) processes() []process {
+func (p *checkup) listProcesses() []process {
 	entries, err := fs.ReadDir(p.Host, "proc")
 	if err != nil {
 		return nil
@@ -92,7 +92,7 @@ func (p *checkup) processes() []process {
 	var list []process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		name := p.file("proc/" + e.Name() + "/comm")
+		name := p.readText("proc/" + e.Name() + "/comm")
 		if err != nil || name == "" || pid == p.Self {
 			continue
 		}
@@ -102,11 +102,11 @@ func (p *checkup) processes() []process {
 	return list
 }
 
-// neighbours reports other kubelets and container runtimes on the host.
-func (p *checkup) neighbours(context.Context) {
-	for _, proc := range p.processes() {
-		if proc.ours {
-			p.agent = true // its name may be kubelet if islet is installed under this name
+// checkNeighbours reports other kubelets and container runtimes on the host.
+func (p *checkup) checkNeighbours(context.Context) {
+	for _, proc := range p.listProcesses() {
+		if proc.sameProgram {
+			p.agentRuns = true // its name may be kubelet if islet is installed under this name
 			continue
 		}
 		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)
@@ -122,7 +122,7 @@ func (p *checkup) neighbours(context.Context) {
 		}
 	}
 	for _, port := range p.Ports {
-		if !p.agent && p.listening(port) {
+		if !p.agentRuns && p.isListening(port) {
 			p.add("port-in-use", Warning, fmt.Sprintf("find the process: ss -ltnp sport = :%d; stop it or choose another port", port),
 				"another process listens on TCP port %d, which is configured for islet", port)
 		}
@@ -133,11 +133,11 @@ func (p *checkup) neighbours(context.Context) {
 	}
 }
 
-// listening reports whether a process listens on a TCP port of the host.
-func (p *checkup) listening(port int) bool {
+// isListening reports whether a process listens on a TCP port of the host.
+func (p *checkup) isListening(port int) bool {
 	want := fmt.Sprintf(":%04X", port)
 	for _, file := range []string{"proc/net/tcp", "proc/net/tcp6"} {
-		for line := range strings.SplitSeq(p.file(file), "\n") {
+		for line := range strings.SplitSeq(p.readText(file), "\n") {
 			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
 				return true
 			}

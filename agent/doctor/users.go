@@ -12,17 +12,17 @@ func withoutIDMap() []string {
 	return []string{"nfs", "nfs4", "cifs", "smb3", "9p", "overlay", "ecryptfs"}
 }
 
-// users checks whether pods can have a user namespace (hostUsers: false). A problem is only an Info, because few pods
+// checkUserNamespaces checks whether pods can have a user namespace (hostUsers: false). A problem is only an Info, because few pods
 // use one. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#before-you-begin
-func (p *checkup) users(context.Context) {
+func (p *checkup) checkUserNamespaces(context.Context) {
 	const id, pods = "user-namespaces", "pods with hostUsers: false do not start: "
-	major, minor, known := kernelVersion(p.file("proc/sys/kernel/osrelease"))
+	major, minor, known := kernelVersion(p.readText("proc/sys/kernel/osrelease"))
 	since := func(a, b int) bool { return !known || major > a || major == a && minor >= b }
 	switch {
 	case !p.exists("proc/self/ns/user"):
 		p.add(id, Info, "use a kernel with CONFIG_USER_NS", pods+"the kernel is built without user namespaces")
 		return
-	case p.file("proc/sys/user/max_user_namespaces") == "0":
+	case p.readText("proc/sys/user/max_user_namespaces") == "0":
 		p.add(id, Info, "set the sysctl user.max_user_namespaces to 1000 or more", pods+"user.max_user_namespaces is 0")
 		return
 	case !since(5, 19):
@@ -51,9 +51,9 @@ func (p *checkup) users(context.Context) {
 	p.add(id, OK, "", "pods can have a user namespace (hostUsers: false)")
 }
 
-// usersRuntime returns the path of the first installed OCI runtime that supports user namespaces. If no runtime does, the
-// result able is false. The result path is then for the message: the runtimes that were tried, or the last one that is
-// installed.
+// usersRuntime returns the path of the first installed OCI runtime that supports user namespaces, and true. If there
+// is none, it returns false and a text for the message: the path of the last installed runtime, or the names of all
+// runtimes that were tried.
 func (p *checkup) usersRuntime() (path string, able bool) {
 	names := p.ociRuntimes()
 	path = strings.Join(names, ", ")

@@ -47,7 +47,7 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	return out, out.Start()
 }
 
-// systemCgroups returns the cgroups that enforceNodeAllocatable names, except pods. They are in the order in which a
+// systemCgroups returns the cgroups in the list enforceNodeAllocatable, except pods. They are in the order in which a
 // kubelet sets their limits.
 func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgroup.EnforcedCgroup) {
 	for _, row := range []struct {

@@ -51,10 +51,10 @@ type Containers struct {
 	CgroupDriver string                 // of the runtime
 	Cgroups      *cgroup.CachedReader   // the cached cgroup figures of the runtime, which the other readers share
 	Endpoint     string                 // of the runtime; empty if it is in this process
-	Leftovers    string                 // describes what is left in the previous runtime; empty if nothing is known to be left
+	Leftovers    string                 // describes the leftovers in the previous runtime; empty if none are known
 
 	backend
-	observed  chan struct{} // closed once the running pods have been listed
+	podsKnown chan struct{} // closed once the running pods have been listed
 	moveError error         // why the configured runtime is not in use
 	cfg       *config.Config
 	log       *slog.Logger
@@ -78,8 +78,7 @@ type Imports interface {
 	WaitImage(ctx context.Context, image string) error
 }
 
-// A backend has the operations that differ between the runtime in this process and one
-// behind a socket.
+// A backend has the operations that differ between the runtime in this process and a remote runtime.
 type backend interface {
 	// CheckPodNetwork returns an error, with a kubelet's message, if no pod can get its own network now.
 	CheckPodNetwork() error
@@ -107,7 +106,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, stays, err := move(ctx, a, used)
+	now, stays, err := moveRuntime(ctx, a, used)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +114,9 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Leftovers, c.moveError, c.observed, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
+	c.Leftovers, c.moveError, c.podsKnown, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
 	if c.Endpoint != "" {
-		c.CgroupDriver = now.driver(a, c.backend.(*remoteBackend).Runtime)
+		c.CgroupDriver = now.cgroupDriver(a, c.backend.(*remoteBackend).Runtime)
 	}
 	if err := now.save(ctx, a); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -148,8 +147,8 @@ func (c *Containers) Problems() (out []string) {
 	return out
 }
 
-// name returns the runtime's name, such as containerd or cri-o, or "" if the call fails.
-func (c *Containers) name(ctx context.Context) string {
+// runtimeName returns which runtime is in use, such as containerd or cri-o. It returns "" if the call fails.
+func (c *Containers) runtimeName(ctx context.Context) string {
 	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
 		return ""
@@ -157,8 +156,8 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// OwnSandboxes returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
-// other programs. These do not have the agent's labels.
+// OwnSandboxes returns those sandboxes in a list that belong to this node. A remote runtime may also run
+// sandboxes of other programs, which do not have the agent's labels.
 func (c *Containers) OwnSandboxes(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
@@ -179,17 +178,17 @@ const observeRetry = time.Second
 
 // MarkObserved records that the running pods are known. It calls setName with the runtime's name.
 func (c *Containers) MarkObserved(ctx context.Context, setName func(string)) {
-	setName(c.name(ctx))
-	close(c.observed)
+	setName(c.runtimeName(ctx))
+	close(c.podsKnown)
 }
 
 // CheckPodsKnown returns an error for users until the running pods are known.
 func (c *Containers) CheckPodsKnown() error {
 	select {
-	case <-c.observed:
+	case <-c.podsKnown:
 		return nil
 	default:
-		return fmt.Errorf("%s does not answer: start it first", title(c.Endpoint))
+		return fmt.Errorf("%s does not answer: start it first", runtimeTitle(c.Endpoint))
 	}
 }
 
@@ -255,7 +254,7 @@ type loopFunc func(context.Context) error
 
 func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Rotator returns the loop that rotates the logs of a runtime behind a socket. For the runtime in this process the
+// Rotator returns the loop that rotates the logs of a remote runtime. For the runtime in this process the
 // loop does nothing, because the shims rotate their logs.
 func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 	if c.Endpoint == "" {

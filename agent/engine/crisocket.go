@@ -25,8 +25,8 @@ type Socket struct {
 	images  cri.Images
 }
 
-// OpenSocket listens at the given path. It returns nil if the path is empty. The function needed returns the name of the
-// pod that needs an image, or "". Clients of the socket cannot remove an image that a pod needs.
+// OpenSocket listens at the given path. It returns nil if the path is empty. Clients of the socket cannot remove an
+// image that a pod needs. To find such a pod, the socket calls needed, which returns the pod's name or "".
 func OpenSocket(
 	path string, runtime cri.Runtime, images cri.Images,
 	needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets,

@@ -16,14 +16,13 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// streamer is a fake runtime that also implements cri.Streamer, which the CRI server requires.
+// streamer is a fake runtime that also implements cri.Streamer. The CRI server requires this interface.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// TestCRISocket checks that only root can connect to the socket, that it serves requests, and that its file is
-// removed when the server stops.
+// TestCRISocket checks that the socket serves requests, and that only root can connect to it. Its file is removed when the server stops.
 func TestCRISocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cri.sock")
 	rt := fake.New("demo:1", "spare:1")

@@ -1,5 +1,6 @@
 // Package engine opens the container runtime. This is either containerd in this process, with its image store and the
-// built-in network, or the runtime at the CRI socket that the configuration names.
+// built-in network, or a remote runtime. A remote runtime is another process, such as CRI-O, at the CRI socket that
+// the configuration names.
 //
 //	Open --runtime changed: end the node's pods in the old one--> native, or remote
 //	     --> Runtime, Images (counted) --> workers, server, CRI socket

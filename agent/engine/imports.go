@@ -19,8 +19,8 @@ func (c *nativeBackend) ImportsInProgress() (out []api.Import) {
 func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, file := range slices.Sorted(maps.Keys(c.failed)) {
-		out = append(out, api.Import{Ref: file, Status: "failed", Error: c.failed[file].Error()})
+	for _, file := range slices.Sorted(maps.Keys(c.importErrors)) {
+		out = append(out, api.Import{Ref: file, Status: "failed", Error: c.importErrors[file].Error()})
 	}
 	return out
 }

@@ -28,7 +28,7 @@ type record struct {
 	Endpoint string `json:"endpoint"`         // empty for the runtime in this process
 	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
 	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
-	Left     string `json:"left,omitempty"`   // what is left in the previous runtime
+	Left     string `json:"left,omitempty"`   // describes the leftovers in the previous runtime
 	exists   bool   // the node has run pods before
 }
 
@@ -65,14 +65,14 @@ func (r *record) save(ctx context.Context, a Config) error {
 // answerTimeout is the time for which a change of the runtime waits until a runtime answers.
 const answerTimeout = 10 * time.Second
 
-// move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes to
-// the new runtime only if that answers, and only after the pods in the old one were stopped with their grace period. If
-// the node must keep the old runtime, the result stays is the reason.
+// moveRuntime returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node changes
+// to the new runtime only if the new one answers, and only after the pods in the old one were stopped with their
+// grace period. If the node must keep the old runtime, the second result is the reason.
 //
 //	new runtime answers?  no -> keep the old one
 //	old runtime answers?  no -> booted since: nothing runs there; else: fail to start
 //	end the node's pods there --> report what remains --> new runtime
-func move(ctx context.Context, a Config, used record) (now record, stays error, err error) {
+func moveRuntime(ctx context.Context, a Config, used record) (now record, stays error, err error) {
 	unchanged := remote.Socket(used.Endpoint) == remote.Socket(a.RuntimeEndpoint)
 	if !used.exists || unchanged {
 		return record{Endpoint: a.RuntimeEndpoint, Driver: used.Driver, Left: used.Left}, nil, nil
@@ -85,7 +85,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 		defer next.Close()
 		if !waitAnswer(ctx, next) {
 			stays = fmt.Errorf("the configured container runtime at %s does not answer, so this node's pods stay in %s: "+
-				"start it and then restart islet, or remove containerRuntimeEndpoint", a.RuntimeEndpoint, title(used.Endpoint))
+				"start it and then restart islet, or remove containerRuntimeEndpoint", a.RuntimeEndpoint, runtimeTitle(used.Endpoint))
 			a.Log.Error(stays.Error())
 			return used, stays, nil
 		}
@@ -98,15 +98,15 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove logs the change of the runtime and what is left in the old one, and records an event about it.
+// reportMove logs the change of the runtime and the leftovers in the old one, and records an event about it.
 func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node has changed to another container runtime",
-		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
-	a.RecordEvent(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
+		"before", runtimeTitle(before), "now", runtimeTitle(a.RuntimeEndpoint), "left", left)
+	a.RecordEvent(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", runtimeTitle(a.RuntimeEndpoint), left))
 }
 
-// title returns the runtime's name for messages.
-func title(endpoint string) string {
+// runtimeTitle returns the runtime's name for messages.
+func runtimeTitle(endpoint string) string {
 	if endpoint == "" {
 		return "islet's own runtime"
 	}
@@ -124,7 +124,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods stops and removes the node's pods in the old runtime. It returns a description of what is left there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description of the leftovers there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -141,14 +141,14 @@ func endOldPods(ctx context.Context, a Config, used record) (left string, err er
 		}
 		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, "+
 			"so that islet can end the pods there before it starts them in %s; or reboot the machine",
-			used.Endpoint, title(a.RuntimeEndpoint))
+			used.Endpoint, runtimeTitle(a.RuntimeEndpoint))
 	}
 	if err := a.OnLeave(ctx, old.Runtime); err != nil {
-		return "", fmt.Errorf("store the state of the pods in %s: %w", title(used.Endpoint), err)
+		return "", fmt.Errorf("store the state of the pods in %s: %w", runtimeTitle(used.Endpoint), err)
 	}
 	others, err := endPods(ctx, a, old)
 	if err != nil {
-		return "", fmt.Errorf("end the node's pods in %s: %w", title(used.Endpoint), err)
+		return "", fmt.Errorf("end the node's pods in %s: %w", runtimeTitle(used.Endpoint), err)
 	}
 	if err := old.Network.Clean(ctx); err != nil {
 		a.Log.Warn("the built-in network could not be removed completely", "error", err)
@@ -228,7 +228,7 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers describes what is left in the previous runtime, with the command that removes it.
+// describeLeftovers describes the leftovers in the previous runtime, with the command that removes them.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
@@ -246,10 +246,10 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 	return text
 }
 
-// driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
-// answer, driver returns the driver that was reported last. If the runtime does not report a driver, it returns the
+// cgroupDriver returns the cgroup driver of a remote runtime, as the runtime reports it. If the runtime does not
+// answer, the result is the last reported one. If the runtime answers but does not report any, the result is the
 // configured one, as KEP-4033 requires.
-func (r *record) driver(a Config, rt *remote.Runtime) string {
+func (r *record) cgroupDriver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()
 	said, err := rt.CgroupDriver(ctx)

@@ -17,8 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The type late is a runtime that returns an error for the removal of a pod until it has processed the end of the
-// pod.
+// This type is a runtime that processes the end of a pod late. Until then, it returns an error when the pod is removed.
 type late struct {
 	cri.Runtime
 	heard   time.Time
@@ -43,8 +42,8 @@ func (l *late) RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "engine")) }
 
-// TestMoved checks that a change of the runtime records one event, which names the new runtime and the remaining
-// objects in the old one.
+// TestMoved checks that a change of the runtime records one event. The event names the new runtime and the objects that remain in the old
+// one.
 func TestMoved(t *testing.T) {
 	told := 0
 	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), RecordEvent: func(warning bool, reason, message string) {
@@ -61,8 +60,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestLateEnd checks that a pod is removed also if the runtime processes its end late. If the runtime never removes
-// it, endPod returns an error.
+// TestLateEnd checks that a pod is removed even if the runtime processes the end of the pod late. If the runtime never removes the pod,
+// endPod returns an error.
 func TestLateEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &api.PodSandbox{Id: "s", Metadata: &api.PodSandboxMetadata{Name: "p", Namespace: "n"}}

@@ -36,14 +36,14 @@ type nativeBackend struct {
 	daemon  *daemon.Daemon
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	failed map[string]error // errors of failed imports, by the archive's file name
+	mu           sync.Mutex
+	importErrors map[string]error // errors of failed imports, by the archive's file name
 }
 
 // openNative starts containerd in this process and adopts the running sandboxes.
 func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
-	c := &nativeBackend{log: a.Log, failed: map[string]error{}}
+	c := &nativeBackend{log: a.Log, importErrors: map[string]error{}}
 	ops := operations.New()
 	var err error
 	if c.network, err = c.openNetwork(a, ops.CountRepair); err != nil {
@@ -191,9 +191,9 @@ func (c *nativeBackend) report(file string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		delete(c.failed, file)
+		delete(c.importErrors, file)
 		return
 	}
-	c.failed[file] = err
+	c.importErrors[file] = err
 	c.log.Warn("cannot import an image archive", "file", file, "error", err)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
-// remoteBackend is a runtime behind a socket, which has its own images, network and OCI
-// runtimes. The state of the runtime in this process is not opened.
+// remoteBackend is a remote runtime, which has its own images, network and OCI runtimes. The state of the runtime in
+// this process is not opened.
 type remoteBackend struct{ *remote.Runtime }
 
 // openRemote connects to the runtime at endpoint, and requests its status once.
@@ -60,7 +60,7 @@ func (d *remoteBackend) ImportsInProgress() []agentapi.Import { return nil }
 
 func (d *remoteBackend) FailedArchives() []agentapi.Import { return nil }
 
-// remoteNetwork is the network of a runtime behind a socket. The runtime runs the CNI plugins, and only reports
+// remoteNetwork is the network of a remote runtime. The runtime runs the CNI plugins, and only reports
 // whether the network is ready.
 type remoteNetwork struct {
 	rt *remote.Runtime
@@ -72,7 +72,7 @@ type remoteNetwork struct {
 // Run does nothing, because the runtime maintains its network.
 func (n *remoteNetwork) Run(context.Context) error { return nil }
 
-// IsStale returns false, because a runtime behind a socket does not report the network of a sandbox.
+// IsStale returns false, because a remote runtime does not report the network of a sandbox.
 func (n *remoteNetwork) IsStale(string) bool { return false }
 
 // SetPodCIDRs sends the Node's podCIDRs to the runtime. Some runtimes generate their CNI

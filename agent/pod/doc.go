@@ -1,13 +1,13 @@
 // Package pod contains the packages for a pod's whole life, from its admission to the release of its last resource.
 // None of them imports a package of another part of the agent. Features take part in a pod's life through hooks.
 //
-//	plan     what must happen to a pod now: pure, for all who reason about pods
-//	hook     how a feature joins a pod's life
-//	life     keeps pods: the worker, what the runtime says, verdicts, recovery of a lost store
-//	spec     what a pod's spec means: admission, the CRI's configurations, user namespaces
+//	plan     decides which actions a pod needs; a pure function
+//	hook     the interfaces through which a feature takes part in a pod's life
+//	life     the workers of pods, their state in the runtime, decisions about pods, recovery of a lost store
+//	spec     admission, translation of a pod's spec to the CRI, user namespaces
 //	status   the status that a kubelet would report
-//	machine  what pods and the Node are told of the machine
-//	probe    probes, hooks of containers, and the calls that they make
-//	figures  what is counted of pods
-//	collect  removes what pods leave behind
+//	machine  facts about the machine for pods and the Node
+//	probe    probes, lifecycle hooks, and the calls that they make
+//	figures  metrics of pods
+//	collect  removes files that pods leave behind
 package pod

@@ -48,7 +48,7 @@ func New(c Config) *Upkeep {
 	g.Pods, g.Offline, g.Dead = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead
 	g.Events, g.Log, g.Now = c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
 	g.Runtime, g.CheckPodsKnown, g.Meta = c.Garbage.Runtime, c.Garbage.CheckPodsKnown, c.Store
-	wrote := func() uint64 { return 0 } // a runtime behind a socket does not report the number
+	wrote := func() uint64 { return 0 } // a remote runtime does not report the number
 	if i, ok := c.Images.(interface{ WrittenBytes() uint64 }); ok {
 		wrote = i.WrittenBytes
 	}

@@ -101,7 +101,7 @@ func (s *Server) Put(o object) {
 func (s *Server) Remove(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(keyOf(o))
+	s.deleteNow(keyOf(o))
 }
 
 // Terminate deletes an object with a grace period, like a DELETE request.
@@ -139,7 +139,7 @@ func (s *Server) Snapshot() *Snapshot {
 }
 
 // Restore restores a backup, including its resource versions, as if the etcd of a control plane was restored. It breaks all connections.
-// The current version becomes the version of the backup plus the parameter others, as if other objects had changed since the backup.
+// The current version becomes higher than the version of the backup by the given number, as if other objects had changed since the backup.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
@@ -152,7 +152,7 @@ func (s *Server) Restore(b *Snapshot, others int64) {
 		s.putObject(k, o.DeepCopyObject().(object))
 	}
 	for scope := range s.changed {
-		s.wake(scope)
+		s.wakeWatches(scope)
 	}
 	s.mu.Unlock()
 	s.CloseConnections()
@@ -164,7 +164,7 @@ func (s *Server) Bookmark() {
 	defer s.mu.Unlock()
 	s.version++
 	for scope := range s.log {
-		s.note(scope, change{s.version, watch.Bookmark, key{}, nil})
+		s.appendChange(scope, change{s.version, watch.Bookmark, key{}, nil})
 	}
 }
 
@@ -190,7 +190,7 @@ func (s *Server) put(k key, o object) {
 	s.recordChange(change{s.version, event, k, o})
 }
 
-func (s *Server) drop(k key) {
+func (s *Server) deleteNow(k key) {
 	o, ok := s.objects[k]
 	if !ok {
 		return
@@ -206,7 +206,7 @@ func (s *Server) delete(k key, grace *int64) {
 	p, ok := s.objects[k].(*v1.Pod)
 	switch {
 	case !ok || p.Spec.NodeName == "":
-		s.drop(k)
+		s.deleteNow(k)
 	default:
 		p = p.DeepCopy()
 		seconds := int64(30)
@@ -220,7 +220,7 @@ func (s *Server) delete(k key, grace *int64) {
 		p.DeletionGracePeriodSeconds = &seconds
 		s.put(k, p)
 		if seconds == 0 { // first set the deletion time, as a real server does
-			s.drop(k)
+			s.deleteNow(k)
 		}
 	}
 }
@@ -328,12 +328,12 @@ func listOf(resource string) runtime.Object {
 	return &v1.PodList{}
 }
 
-func group(resource string) schema.GroupResource {
+func groupResource(resource string) schema.GroupResource {
 	_, kind := kindOf(resource)
 	return schema.GroupResource{Group: kind.Group, Resource: resource}
 }
 
-func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }
+func notFound(k key) error { return apierrors.NewNotFound(groupResource(k.resource), k.name) }
 
 // CertificateRequests returns copies of all PodCertificateRequests.
 func (s *Server) CertificateRequests() (list []*certificatesv1.PodCertificateRequest) {

@@ -45,9 +45,9 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
-// certificates returns the API version in the path of a request for the group certificates.k8s.io. It returns false if the path belongs to
-// another group.
-func certificates(r *http.Request) (version string, asked bool) {
+// certificateVersion returns the API version in the path of a request for the group certificates.k8s.io. It returns false if the path
+// belongs to another group.
+func certificateVersion(r *http.Request) (version string, asked bool) {
 	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
 	version, _, _ = strings.Cut(rest, "/")
 	return version, asked
@@ -61,7 +61,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k, sub := parse(r.URL.Path)
-	if v, asked := certificates(r); asked && k.resource != "certificatesigningrequests" && (v == "v1beta1") != s.Former.Load() {
+	if v, asked := certificateVersion(r); asked && k.resource != "certificatesigningrequests" && (v == "v1beta1") != s.Former.Load() {
 		http.NotFound(w, r)
 		return
 	}
@@ -90,7 +90,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.WriteError(w, r, err)
 		return
 	}
-	out, err := s.do(r, verb, k, sub, body)
+	out, err := s.execute(r, verb, k, sub, body)
 	if err != nil {
 		s.WriteError(w, r, err)
 		return
@@ -98,18 +98,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, out)
 }
 
-// do executes a request and returns a copy of the resulting object, because encoding modifies objects.
-func (s *Server) do(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
+// execute executes a request and returns a copy of the resulting object, because encoding modifies objects.
+func (s *Server) execute(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out, err := s.change(r, verb, k, sub, body)
+	out, err := s.changeObject(r, verb, k, sub, body)
 	if err != nil {
 		return nil, err
 	}
 	return out.DeepCopyObject(), nil
 }
 
-func (s *Server) change(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
+func (s *Server) changeObject(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
 	old, found := s.objects[k]
 	if !found && k.name != "" {
 		return nil, notFound(k)
@@ -129,12 +129,12 @@ func (s *Server) change(r *http.Request, verb string, k key, sub string, body []
 			return nil, err
 		}
 		if p := o.Preconditions; p != nil && p.UID != nil && *p.UID != old.GetUID() {
-			return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID in the precondition does not match"))
+			return nil, apierrors.NewConflict(groupResource(k.resource), k.name, errors.New("the UID in the precondition does not match"))
 		}
 		s.delete(k, o.GracePeriodSeconds)
 		return &metav1.Status{Status: metav1.StatusSuccess}, nil
 	}
-	return nil, apierrors.NewMethodNotSupported(group(k.resource), verb+sub)
+	return nil, apierrors.NewMethodNotSupported(groupResource(k.resource), verb+sub)
 }
 
 func (s *Server) decode(data []byte, into runtime.Object) error {
@@ -149,7 +149,7 @@ func (s *Server) create(k key, body []byte) (runtime.Object, error) {
 	}
 	k = keyOf(o)
 	if _, found := s.objects[k]; found {
-		return nil, apierrors.NewAlreadyExists(group(k.resource), k.name)
+		return nil, apierrors.NewAlreadyExists(groupResource(k.resource), k.name)
 	}
 	o.SetUID("")
 	s.put(k, o)
@@ -170,7 +170,8 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if o.GetUID() != old.GetUID() || o.GetResourceVersion() != old.GetResourceVersion() {
-		return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID or version in the precondition does not match"))
+		return nil, apierrors.NewConflict(groupResource(k.resource), k.name,
+			errors.New("the UID or version in the precondition does not match"))
 	}
 	if m := o.GetManagedFields(); len(m) == 1 && m[0] == (metav1.ManagedFieldsEntry{}) {
 		o.SetManagedFields(nil) // the patch clears the managed fields
@@ -199,7 +200,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		err = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
 	}
 	if !isWatchable(k.resource) {
-		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
+		err = apierrors.NewMethodNotSupported(groupResource(k.resource), "watch")
 	}
 	s.mu.Lock()
 	if err == nil && since < s.compacted {
@@ -210,7 +211,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		s.WriteError(w, r, err)
 		return
 	}
-	info := s.wire(r)
+	info := s.chooseSerializer(r)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
 	out := newStream(w, r)
 	frames := info.StreamSerializer.NewFrameWriter(out)
@@ -218,7 +219,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		initial = append(initial, change{version: since, event: watch.Bookmark, key: endOfList})
 	}
 	for _, c := range initial {
-		if err := s.frame(r, frames, info, k, c); err != nil {
+		if err := s.writeFrame(r, frames, info, k, c); err != nil {
 			return
 		}
 	}
@@ -232,7 +233,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 				continue
 			}
 			since = c.version
-			if err := s.frame(r, frames, info, k, c); err != nil {
+			if err := s.writeFrame(r, frames, info, k, c); err != nil {
 				return
 			}
 		}
@@ -259,7 +260,7 @@ func (s *Server) presentState(r *http.Request, k key) (version int64, initial []
 	return s.version, initial, nil
 }
 
-func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInfo, k key, c change) error {
+func (s *Server) writeFrame(r *http.Request, to io.Writer, info runtime.SerializerInfo, k key, c change) error {
 	o, kind := kindOf(k.resource)
 	if c.event == watch.Bookmark {
 		o.SetResourceVersion(strconv.FormatInt(c.version, 10))
@@ -298,7 +299,7 @@ func (s *Server) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o runtime.Object) {
-	info := s.wire(r)
+	info := s.chooseSerializer(r)
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(status)
 	gv := v1.SchemeGroupVersion
@@ -322,7 +323,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 // encode encodes an object in the form that the request accepts.
 func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
 	shown := kubetest.AcceptedForm(r, o)
-	if v, asked := certificates(r); asked && gv.Group == certificatesv1.GroupName {
+	if v, asked := certificateVersion(r); asked && gv.Group == certificatesv1.GroupName {
 		gv.Version = v
 	}
 	if shown != o {
@@ -331,7 +332,7 @@ func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupV
 	return runtime.Encode(s.codecs.EncoderForVersion(as, gv), shown)
 }
 
-func (s *Server) wire(r *http.Request) runtime.SerializerInfo {
+func (s *Server) chooseSerializer(r *http.Request) runtime.SerializerInfo {
 	media := runtime.ContentTypeJSON
 	if strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
 		media = runtime.ContentTypeProtobuf

@@ -41,7 +41,7 @@ type Server struct {
 	http     *http.Server
 	listener *listener
 	codecs   serializer.CodecFactory
-	down     atomic.Bool
+	isDown   atomic.Bool
 	sent     atomic.Int64
 	received atomic.Int64
 
@@ -107,10 +107,10 @@ func (s *Server) Client(t testing.TB) *kube.Client {
 }
 
 // Disconnect makes the server unreachable. Open connections stay open until CloseConnections and transfer no data.
-func (s *Server) Disconnect() { s.down.Store(true) }
+func (s *Server) Disconnect() { s.isDown.Store(true) }
 
 // Reconnect makes the server reachable.
-func (s *Server) Reconnect() { s.down.Store(false) }
+func (s *Server) Reconnect() { s.isDown.Store(false) }
 
 // CloseConnections closes all connections.
 func (s *Server) CloseConnections() {
@@ -146,7 +146,7 @@ func (s *Server) Total() (n int) {
 
 // Dial connects to the server. It ignores the address.
 func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) {
-	if s.down.Load() {
+	if s.isDown.Load() {
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}
 	near, far := net.Pipe()
@@ -160,7 +160,7 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	c := &requestCount{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // Disconnect was called in the meantime, so CloseConnections may miss this connection
+	if s.isDown.Load() { // Disconnect was called in the meantime, so CloseConnections may miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}

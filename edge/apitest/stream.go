@@ -17,7 +17,7 @@ var endOfList = key{name: "end of the list"}
 type stream struct {
 	w     http.ResponseWriter
 	zip   *gzip.Writer // nil if the body is not compressed
-	dirty bool         // the field zip has data that flush must send
+	dirty bool         // the gzip writer has data that flush must send
 }
 
 func newStream(w http.ResponseWriter, r *http.Request) *stream {

@@ -76,17 +76,17 @@ func (s *Server) recordChange(c change) {
 		return
 	}
 	for _, scope := range topicsOf(c.object) {
-		s.note(scope, c)
+		s.appendChange(scope, c)
 	}
 }
 
-func (s *Server) note(scope topic, c change) {
+func (s *Server) appendChange(scope topic, c change) {
 	s.log[scope] = append(s.log[scope], c)
-	s.wake(scope)
+	s.wakeWatches(scope)
 }
 
-// wake wakes the watches of a topic.
-func (s *Server) wake(scope topic) {
+// wakeWatches wakes the watches of a topic.
+func (s *Server) wakeWatches(scope topic) {
 	if changed, ok := s.changed[scope]; ok {
 		close(changed)
 		delete(s.changed, scope)

@@ -22,8 +22,8 @@ const (
 	metaBrake = "brake"
 	// settleFor is the delay before removed pods are judged together. Garbage collection removes the pods of a Node one after the other.
 	settleFor = 5 * time.Second
-	// lookEvery is the interval between two checks of a hold. A check asks two questions. Is the time limit over? Has the identity of the
-	// control plane changed since the hold was judged?
+	// lookEvery is the interval between two checks of a hold. A check tests whether the time limit is over, and whether the identity of the
+	// control plane has changed since the hold was judged.
 	lookEvery = time.Minute
 )
 
@@ -112,12 +112,12 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 	if h := b.state.Hold; h != nil {
 		c.Log.Warn("pods that the API server no longer has are on hold since before the agent started: they run until islet accept",
 			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
-		signal(b.wake)
+		notifyChannel(b.wake)
 	}
 	return b, nil
 }
 
-func signal(c chan struct{}) {
+func notifyChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -171,7 +171,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	}
 	b.judging.Lock()
 	defer b.judging.Unlock()
-	now, err := b.identify(ctx, true)
+	now, err := b.readIdentity(ctx, true)
 	if err != nil {
 		return fmt.Errorf("check whether the cluster is the same as before: %w", err)
 	}
@@ -207,7 +207,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 		return err
 	}
 	b.setState(ctx, after)
-	b.report(before.Hold, after.Hold, running)
+	b.reportChange(before.Hold, after.Hold, running)
 	return nil
 }
 
@@ -224,7 +224,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	if len(forced) == 0 {
 		return b.Next.Update(ctx, source, claims, gone)
 	}
-	now, err := b.identify(ctx, false)
+	now, err := b.readIdentity(ctx, false)
 	if err != nil {
 		return fmt.Errorf("check whether the Node is the same as before: %w", err)
 	}
@@ -244,7 +244,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	b.mu.Lock()
 	b.settleAt = time.Now().Add(settleFor)
 	b.mu.Unlock()
-	signal(b.wake)
+	notifyChannel(b.wake)
 	claims = slices.DeleteFunc(slices.Clone(claims), func(c desired.Claim) bool { return slices.Contains(forced, c.Pod.UID) })
 	gone = slices.DeleteFunc(slices.Clone(gone), func(g desired.RemovedPod) bool { return slices.Contains(forced, g.UID) })
 	return b.Next.Update(ctx, source, claims, gone)
@@ -301,8 +301,8 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 		after.Known = after.Known.merge(*h.Seen)
 	}
 	b.setState(ctx, after)
-	b.report(h, nil, len(h.Pods))
-	signal(b.listAgain) // the control plane may have changed again
+	b.reportChange(h, nil, len(h.Pods))
+	notifyChannel(b.listAgain) // the control plane may have changed again
 	return len(gone), nil
 }
 
@@ -330,7 +330,7 @@ func (b *Brake) setState(ctx context.Context, now state) {
 		b.Log.Error("the pods on hold cannot be stored: they are judged again after a restart of the agent", "error", err)
 	}
 	if now.Hold != nil {
-		signal(b.wake)
+		notifyChannel(b.wake)
 	}
 }
 
@@ -372,9 +372,9 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 		if wait := time.Until(settle); !settle.IsZero() && wait > 0 {
 			return wait
 		}
-		signal(b.listAgain)
-	} else if now, err := b.identify(ctx, true); err == nil && now != *h.Seen {
-		signal(b.listAgain)
+		notifyChannel(b.listAgain)
+	} else if now, err := b.readIdentity(ctx, true); err == nil && now != *h.Seen {
+		notifyChannel(b.listAgain)
 	}
 	return lookEvery
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// report logs that a hold has begun, changed or ended. It also records an event of the Node.
-func (b *Brake) report(before, after *Hold, running int) {
+// reportChange logs that a hold has begun, changed or ended. It also records an event of the Node.
+func (b *Brake) reportChange(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
 		b.Log.Warn("the API server no longer has most pods of this node: they keep running until islet accept",

@@ -47,8 +47,8 @@ func TestRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// TestRestoredSoonAfterTheBackup checks that a restored server is detected although the node has not renewed its Lease since the backup.
-// In this case only the resource versions of the pods differ.
+// TestRestoredSoonAfterTheBackup checks that the node detects a restored server from the resource versions of the pods. The node has not
+// renewed its Lease since the backup.
 func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -145,7 +145,7 @@ func TestNodeDeletedWhileAway(t *testing.T) {
 	}
 }
 
-// The map ways contains three ways to remove a pod that is still running: without a deletion, by kubectl delete --force, and by the pod
+// This map contains three ways to remove a pod that is still running: without a deletion, by kubectl delete --force, and by the pod
 // garbage collector.
 var ways = map[string]func(s *site, name string){
 	"gone":   func(s *site, name string) { s.Remove(pod(name)) },
@@ -165,7 +165,8 @@ var ways = map[string]func(s *site, name string){
 	},
 }
 
-// TestNodeDeletedWhileConnected checks that pods are held if their Node object was deleted and they are then removed one after the other.
+// TestNodeDeletedWhileConnected removes pods one after the other after their Node object was deleted. It checks that the node holds all
+// these pods. If only one pod is removed, the pod ends.
 func TestNodeDeletedWhileConnected(t *testing.T) {
 	for name, remove := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -223,8 +224,8 @@ func TestNormalDeletionsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestLyingList checks that no pod ends because of a list that lacks existing pods, or because of a response that is not a pod list. The
-// server sends it as the response to a list request and as the beginning of a watch.
+// TestLyingList checks that no pod ends because of a wrong pod list. The wrong lists lack existing pods, or are not pod lists. The server
+// sends each of them as the response to a list request and as the beginning of a watch.
 func TestLyingList(t *testing.T) {
 	list := func(metadata, items string) string {
 		return `{"kind":"PodList","apiVersion":"v1","metadata":{` + metadata + `},"items":[` + items + `]}`
@@ -276,7 +277,7 @@ func TestLyingList(t *testing.T) {
 	}
 }
 
-// TestUnsure checks that no pod ends while requests for the Node fail, because the node cannot identify the server then.
+// TestUnsure checks that no pod ends while requests for the Node object fail. The node cannot identify the server without this object.
 func TestUnsure(t *testing.T) {
 	at(t, func(s *site) {
 		deny := func(w http.ResponseWriter, r *http.Request) bool {

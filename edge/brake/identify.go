@@ -20,9 +20,9 @@ const apiService = "kubernetes"
 // maxReads is the maximum number of missing pods that checkVanished reads.
 const maxReads = 4
 
-// identify reads the identity of the control plane. If the parameter cluster is false, identify reads only the Node. That is enough for
-// events of an open watch, whose server cannot have become another cluster.
-func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
+// readIdentity reads the identity of the control plane: the cluster and the Node. For an event of an open watch, the Node is sufficient,
+// because the server of an open watch cannot have become another cluster.
+func (b *Brake) readIdentity(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
 		return now, fmt.Errorf("read the Node %s: %w", b.Node, err)
@@ -72,8 +72,8 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of running pods from the API server. It also returns the running pods that a list lacks, in the order of
-// the parameter pods. Pods that are being deleted do not count.
+// missingPods returns the number of running pods from the API server. It also returns the running pods that the claims lack, in the order
+// of the given pods. Pods that are being deleted do not count.
 func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {

@@ -58,8 +58,8 @@ const (
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides whether the pods that a list lacks end or go on hold. It returns the verdict, and the reason if pods go on hold. It is a
-// pure function.
+// Judge decides about the running pods that are missing in a list: they end, or they go on hold. It returns the verdict, and the reason if
+// pods go on hold. It is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.describeDifference(s.Now)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// The type mortal is a Meta that drops all writes after the agent of its site was killed.
+// This type is a Meta that drops all writes after the site's agent was killed.
 type mortal struct {
 	*store.Store
 	s *site
@@ -32,7 +32,7 @@ func (s *site) kill() {
 	s.dead.Store(false)
 }
 
-// The function orders returns all permutations of names.
+// This function returns all permutations of names.
 func orders(names []string) [][]string {
 	if len(names) == 0 {
 		return [][]string{nil}
@@ -46,10 +46,10 @@ func orders(names []string) [][]string {
 	return out
 }
 
-// TestEveryOrderOfDisasters checks that pods that were created after a backup are held and do not end. In every order, the backup is
-// restored, the connection is cut, the agent is killed and the machine is rebooted. The machine and the connection return after the last
-// of these. In the cases named soon, the agent has not renewed its lease since the creation of the pods, so no renewal has stored the
-// marker. The other cases run every fourth order. With ISLET_TEST_LONG they run every order.
+// TestEveryOrderOfDisasters checks that the node holds pods that were created after a backup. Four disasters happen in every order: the
+// backup is restored, the connection is cut, the agent is killed, and the machine is rebooted. The machine and the connection return after
+// the last disaster. In the cases named soon, the agent has not renewed its lease since the pods were created, so no renewal has stored
+// the marker. The other cases run in every fourth order, or in every order with ISLET_TEST_LONG.
 func TestEveryOrderOfDisasters(t *testing.T) {
 	for i, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
 		for name, c := range map[string]struct {

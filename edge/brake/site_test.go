@@ -51,7 +51,7 @@ func (s *site) event(warning bool, reason, message string) {
 	s.events = append(s.events, reason)
 }
 
-// The function at runs a test on a site with the pods a, b, c and d.
+// This function runs a test on a site with the pods a, b, c and d.
 func at(t *testing.T, test func(s *site)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -183,7 +183,7 @@ func (s *site) want(running, held string) {
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// The method stays checks that the wanted and held pods stay the same during six minutes and two restarts.
+// This method checks that the wanted and held pods stay the same during six minutes and two restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -194,7 +194,7 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// The method away disconnects the node, calls happens, and connects the node again.
+// This method disconnects the node, calls the function happens, and connects the node again.
 func (s *site) away(happens func()) {
 	s.Disconnect()
 	s.CloseConnections()

@@ -53,7 +53,7 @@ func New(c Config) (*Source, error) {
 	return &Source{c}, nil
 }
 
-// errOther ends follow, so that Run calls WantedName again.
+// errOther ends the watch of a ConfigMap, so that Run calls WantedName again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.
@@ -70,7 +70,7 @@ func (s *Source) Run(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
-		err := s.follow(ctx, namespace, name)
+		err := s.readAndWatch(ctx, namespace, name)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -92,8 +92,8 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the ConfigMap and watches it until the watch ends.
-func (s *Source) follow(ctx context.Context, namespace, name string) error {
+// readAndWatch reads the ConfigMap and watches it until the watch ends.
+func (s *Source) readAndWatch(ctx context.Context, namespace, name string) error {
 	version := ""
 	cm, err := kube.Get[v1.ConfigMap](ctx, s.c.Client, namespace, name)
 	switch {
@@ -103,13 +103,13 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 		return fmt.Errorf("read the ConfigMap: %w", err)
 	default:
 		version = cm.ResourceVersion
-		s.forward(cm, name)
+		s.deliver(cm, name)
 	}
 	w, err := kube.Watch[v1.ConfigMap](ctx, s.c.Client, namespace, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name, ResourceVersion: version, AllowWatchBookmarks: true,
 	})
 	if apierrors.IsForbidden(err) {
-		return s.pause(ctx)
+		return s.waitForRead(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("watch the ConfigMap: %w", err)
@@ -127,15 +127,15 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 			if !open {
 				return nil
 			}
-			if err := s.event(e, name); err != nil {
+			if err := s.handleEvent(e, name); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// pause waits until the next read of a ConfigMap that the node may not watch.
-func (s *Source) pause(ctx context.Context) error {
+// waitForRead waits until the next read of a ConfigMap that the node may not watch.
+func (s *Source) waitForRead(ctx context.Context) error {
 	t := time.NewTimer(retry.Jitter(pollInterval))
 	defer t.Stop()
 	select {
@@ -146,7 +146,7 @@ func (s *Source) pause(ctx context.Context) error {
 	return errOther
 }
 
-func (s *Source) event(e watch.Event, name string) error {
+func (s *Source) handleEvent(e watch.Event, name string) error {
 	cm, ok := e.Object.(*v1.ConfigMap)
 	switch {
 	case e.Type == watch.Bookmark:
@@ -155,13 +155,13 @@ func (s *Source) event(e watch.Event, name string) error {
 	case e.Type == watch.Deleted:
 		s.c.OnProblem("it was deleted; the configuration that it had sent to the node stays")
 	default:
-		s.forward(cm, name)
+		s.deliver(cm, name)
 	}
 	return nil
 }
 
-// forward passes the ConfigMap to Receive. It ignores a ConfigMap with another name than requested, which a faulty server may send.
-func (s *Source) forward(cm *v1.ConfigMap, name string) {
+// deliver passes the ConfigMap to Receive. It ignores a ConfigMap with another name than requested, which a faulty server may send.
+func (s *Source) deliver(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return
 	}

@@ -33,8 +33,8 @@ const (
 	maxMemory  = 1 << 20 // maximum size of the decoded annotation, in bytes; all annotations together have at most 256 KiB
 )
 
-// migrated is the list of in-tree plugins whose volumes are handled by CSI drivers. A kubelet has the same list.
-const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
+// migratedPlugins is the list of in-tree plugins whose volumes are handled by CSI drivers. A kubelet has the same list.
+const migratedPlugins = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
 	"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
 // Config contains the dependencies of a Node.
@@ -70,8 +70,7 @@ func New(c Config) (*Node, error) {
 	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, reported: map[string]*driver{}}, nil
 }
 
-// Install adds a driver. The parameter id is the ID that the driver uses for this node. The parameter limit is the maximum number of
-// volumes; 0 means unlimited.
+// Install adds a driver, with the ID that the driver uses for this node and the maximum number of volumes. A maximum of 0 means unlimited.
 func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
 	spec := storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}
 	d := &driver{CSINodeDriver: spec, topology: maps.Clone(topology)}
@@ -168,7 +167,7 @@ func (n *Node) sync(ctx context.Context) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(todo)) { // one request per driver, because the server may reject the labels of one driver
 		d := todo[name]
-		err := n.label(ctx, node, name, d)
+		err := n.labelNode(ctx, node, name, d)
 		if err == nil {
 			err = n.updateCSINode(ctx, node, name, d)
 		}
@@ -188,8 +187,8 @@ func (n *Node) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. It does not change a label that another program has set to another value.
-func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
+// labelNode sets the annotation and the labels of the Node. It does not change a label that another program has set to another value.
+func (n *Node) labelNode(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
 		err := weight.JSON([]byte(text), &ids, maxMemory)
@@ -272,12 +271,12 @@ func (n *Node) updateCSINode(ctx context.Context, node *v1.Node, name string, d 
 	if err != nil {
 		return fmt.Errorf("read the CSINode: %w", err)
 	}
-	return n.change(ctx, has.Spec.Drivers, name, d)
+	return n.changeDriver(ctx, has.Spec.Drivers, name, d)
 }
 
-// change updates a driver's entry in the existing CSINode. API servers since 1.35 accept a change of the limit (KEP-4876). For other
+// changeDriver updates a driver's entry in the existing CSINode. API servers since 1.35 accept a change of the limit (KEP-4876). For other
 // changes, the entry is deleted and added again.
-func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
+func (n *Node) changeDriver(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
 	var removed, added []any
 	i := slices.IndexFunc(has, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 	if i >= 0 && d != nil && equalDriver(has[i], d.CSINodeDriver) {
@@ -323,7 +322,7 @@ func (n *Node) patch(ctx context.Context, drivers []any) error {
 
 func (n *Node) create(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
 	made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
-		Name: n.Name, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: migrated},
+		Name: n.Name, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: migratedPlugins},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 	}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
 	for _, name := range slices.Sorted(maps.Keys(todo)) {

@@ -59,7 +59,7 @@ func (s *scene) start() {
 	}
 }
 
-// The method wants checks the drivers in the CSINode.
+// This method checks the drivers in the CSINode.
 func (s *scene) wants(want string) {
 	s.Helper()
 	time.Sleep(time.Second)
@@ -128,8 +128,8 @@ func TestDrivers(t *testing.T) {
 	})
 }
 
-// TestOffline checks that drivers can register without a connection, that a restart of the agent removes no driver, and that a recreated
-// Node gets a new CSINode.
+// TestOffline checks that drivers can register without a connection. A restart of the agent must remove no driver. A recreated Node must
+// get a new CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Disconnect()
@@ -162,7 +162,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb checks that an annotation of the Node that is too large when decoded is replaced.
+// TestAnnotationBomb checks that the node replaces an annotation whose decoded form is too large. The annotation belongs to the Node
+// object.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder

@@ -22,39 +22,39 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 		unsure[p.Origin] = true
 	}
 	var held []types.UID
-	err := d.change(ctx, func(next rows, blocked map[string][]blockedClaim) error {
+	err := d.applyEdit(ctx, func(next rows, blocked map[string][]blockedClaim) error {
 		gone := next.missingPods(source, claims, unsure)
 		held = nil
 		if d.Hold {
 			gone, held = nil, gone
 		}
 		for _, uid := range gone {
-			next.end(uid, graceOf(next[uid].Pod))
+			next.markDeleting(uid, graceOf(next[uid].Pod))
 		}
 		blocked[source] = next.applyClaims(source, claims)
 		return nil
 	})
 	if err == nil && d.Hold {
 		d.mu.Lock()
-		d.held[source] = held
+		d.keptPods[source] = held
 		d.mu.Unlock()
 	}
 	if err != nil {
 		problems = append(slices.Clone(problems), Problem{Message: err.Error()})
 	}
-	d.report(source, problems, err == nil)
+	d.replaceProblems(source, problems, err == nil)
 	return err
 }
 
 // Update applies changes of a source: new and changed claims, and removed pods. The other pods of the source are kept. If Update returns an
 // error, nothing has changed, and the source must call Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []RemovedPod) error {
-	return d.change(ctx, func(next rows, blockedClaims map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, blockedClaims map[string][]blockedClaim) error {
 		named := make(map[types.UID]bool, len(claims)+len(gone))
 		for _, g := range gone {
 			named[g.UID] = true
 			if row, ok := next[g.UID]; ok && row.Source == source {
-				next.end(g.UID, g.Ending.gracePeriod(row.Pod))
+				next.markDeleting(g.UID, g.Ending.gracePeriod(row.Pod))
 			}
 		}
 		for _, c := range claims {
@@ -67,10 +67,12 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 }
 
 // ReportFailure records why a source cannot read its pods. All pods of the source are kept.
-func (d *Desired) ReportFailure(source string, problems []Problem) { d.report(source, problems, false) }
+func (d *Desired) ReportFailure(source string, problems []Problem) {
+	d.replaceProblems(source, problems, false)
+}
 
-// report replaces the problems of a source and logs the new ones. The parameter delivered is true if the source has delivered its pods.
-func (d *Desired) report(source string, problems []Problem, delivered bool) {
+// replaceProblems replaces the problems of a source and logs the new ones. It also records whether the source has delivered its pods.
+func (d *Desired) replaceProblems(source string, problems []Problem, delivered bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
 		problems[i].Source = source
@@ -78,7 +80,7 @@ func (d *Desired) report(source string, problems []Problem, delivered bool) {
 	d.mu.Lock()
 	before := d.problems[source]
 	d.problems[source] = problems
-	d.spoken[source] = d.spoken[source] || delivered
+	d.deliveredSources[source] = d.deliveredSources[source] || delivered
 	d.mu.Unlock()
 	d.logNew(before, problems)
 }
@@ -94,19 +96,19 @@ func (d *Desired) logNew(before, now []Problem) {
 // Apply adds or replaces pods of the local source, which are identified by namespace and name. An unchanged pod has the same UID and keeps
 // running. A changed pod ends within its grace period before its successor starts. Apply applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
-	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		for _, p := range pods {
-			h, held := next.owner(nameOf(p))
+			h, held := next.findOwner(nameOf(p))
 			if held && h.Source != Local {
 				return fmt.Errorf("apply pod %s: %w: it is defined by %s, change it there", nameOf(p), ErrForeign, describe(h))
 			}
 			if held && h.Pod.UID != p.UID {
-				next.end(h.Pod.UID, graceOf(h.Pod))
+				next.markDeleting(h.Pod.UID, graceOf(h.Pod))
 			}
 			if why := next.whyBlocked(Local, Claim{Pod: p}); why != "" {
 				return fmt.Errorf("apply: %s", why)
 			}
-			next.claim(Local, Claim{Pod: p})
+			next.applyClaim(Local, Claim{Pod: p})
 		}
 		return nil
 	})
@@ -115,7 +117,7 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 // Delete ends a pod of the local source. The grace period is in seconds; nil means the pod's own grace period. For a pod that already ends,
 // Delete can only shorten the grace period.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
-	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		row, ok := next[uid]
 		if !ok {
 			return fmt.Errorf("delete pod %s: %w", uid, ErrNotFound)
@@ -127,7 +129,7 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 		if grace != nil {
 			within = time.Duration(*grace) * time.Second
 		}
-		next.end(uid, within)
+		next.markDeleting(uid, within)
 		return nil
 	})
 }
@@ -135,7 +137,7 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 // Forget removes a deleting pod. Call it after all resources of the pod on this node were removed. If the pod was added again in the
 // meantime, it becomes wanted instead. Forget ignores unknown UIDs, and pods that are not deleting.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
-	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		next.forget(uid)
 		return nil
 	})
@@ -161,16 +163,16 @@ type Recovered struct {
 // Adopt adds running pods that the store has lost. It skips pods with a known UID. If a known pod has the same name, Adopt ends the added
 // pod.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
-	return d.change(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		for _, p := range pods {
 			if _, found := next[p.Pod.UID]; found || p.Pod.UID == "" {
 				continue
 			}
 			setPriority(p.Source, p.Pod)
-			_, held := next.owner(nameOf(p.Pod))
+			_, held := next.findOwner(nameOf(p.Pod))
 			next[p.Pod.UID] = store.Pod{Seq: next.nextSeq(), Source: p.Source, Pod: p.Pod}
 			if held || p.Deleting {
-				next.end(p.Pod.UID, graceOf(p.Pod))
+				next.markDeleting(p.Pod.UID, graceOf(p.Pod))
 			}
 		}
 		return nil

@@ -18,13 +18,13 @@ type change struct {
 	err  error
 }
 
-// change applies an edit, stores and publishes the changed rows, and calls Poke for their UIDs. If it returns an error, nothing has
+// applyEdit applies an edit, stores and publishes the changed rows, and calls Poke for their UIDs. If it returns an error, nothing has
 // changed. A commit waits for the disk. Edits that arrive during a commit share the next commit.
-func (d *Desired) change(ctx context.Context, e edit) error {
+func (d *Desired) applyEdit(ctx context.Context, e edit) error {
 	c := &change{edit: e}
-	d.asking.Lock()
-	d.asked = append(d.asked, c)
-	d.asking.Unlock()
+	d.waitingMu.Lock()
+	d.waiting = append(d.waiting, c)
+	d.waitingMu.Unlock()
 	for _, uid := range d.commitWaiting(ctx, c) {
 		d.Poke(uid)
 	}
@@ -38,10 +38,10 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	if c.done {
 		return nil
 	}
-	d.asking.Lock()
-	group := d.asked
-	d.asked = nil
-	d.asking.Unlock()
+	d.waitingMu.Lock()
+	group := d.waiting
+	d.waiting = nil
+	d.waitingMu.Unlock()
 	if len(group) > 1 { // the contexts of other callers may end later than ctx
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -66,7 +66,7 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 }
 
 // commit stores a group of changes in one transaction. If the edit of a change fails, commit sets the error of this change and omits it. If
-// commit returns an error, nothing was stored. The caller must hold the mutex changing.
+// commit returns an error, nothing was stored. The caller must hold the mutex for changes.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
@@ -76,9 +76,9 @@ func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, err
 		if c.err = c.edit(next, claims); c.err != nil { // the edit may have changed some rows, so start over without it
 			return d.commit(ctx, group)
 		}
-		claims = next.retry(claims)
+		claims = next.retryBlocked(claims)
 	}
-	put, remove := difference(d.rows, next)
+	put, remove := compareRows(d.rows, next)
 	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // only a field that is not stored has changed
 		return nil, nil
 	}

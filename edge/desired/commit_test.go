@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A disk is a Store that counts its updates, can block in the first one, and rejects one pod.
+// A disk is a Store that counts its updates. It can block the first update, and it rejects updates of one pod.
 type disk struct {
 	memory
 	wait         chan struct{} // if nil, the first update does not block
@@ -49,7 +49,7 @@ func onDisk(t *testing.T) (*disk, *Desired) {
 	return k, d
 }
 
-// The method meanwhile applies changes while the disk is busy with another change. It returns their errors.
+// This method applies changes while the disk is busy with another change. It returns the errors of the changes.
 func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})
@@ -65,9 +65,9 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	for i, change := range changes {
 		all.Go(func() { errs[i] = change() })
 		for asked := 0; asked <= i; runtime.Gosched() {
-			d.asking.Lock()
-			asked = len(d.asked)
-			d.asking.Unlock()
+			d.waitingMu.Lock()
+			asked = len(d.waiting)
+			d.waitingMu.Unlock()
 		}
 	}
 	close(release)
@@ -75,7 +75,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	return errs
 }
 
-// TestChangesShareAWait checks that changes that arrive while the disk is busy are stored in one update.
+// TestChangesShareAWait checks that one update stores all changes that arrive while the disk is busy.
 func TestChangesShareAWait(t *testing.T) {
 	const pods = 50
 	k, d := onDisk(t)
@@ -100,7 +100,7 @@ func TestChangesShareAWait(t *testing.T) {
 	}
 }
 
-// TestAChangeFailsAlone checks that a rejected change does not fail the other changes of its update.
+// TestAChangeFailsAlone checks that the other changes of an update succeed when the store rejects one change.
 func TestAChangeFailsAlone(t *testing.T) {
 	k, d := onDisk(t)
 	k.refuses = "bad"

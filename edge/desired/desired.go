@@ -100,16 +100,16 @@ type Desired struct {
 	changing sync.Mutex // held during a commit, from reading the rows to publishing the new rows
 	rows     rows
 
-	asking sync.Mutex
-	asked  []*change // changes that wait for the mutex changing
+	waitingMu sync.Mutex
+	waiting   []*change // edits that wait for a commit
 
-	mu       sync.RWMutex // protects the published view; never held during I/O
-	pods     map[types.UID]Pod
-	version  uint64
-	spoken   map[string]bool
-	problems map[string][]Problem      // problems that each source reported
-	blocked  map[string][]blockedClaim // by source
-	held     map[string][]types.UID
+	mu               sync.RWMutex // protects the published view; never held during I/O
+	pods             map[types.UID]Pod
+	version          uint64
+	deliveredSources map[string]bool
+	problems         map[string][]Problem      // problems that each source reported
+	blocked          map[string][]blockedClaim // by source
+	keptPods         map[string][]types.UID
 
 	restarts struct{ static, fromAPI int }
 }
@@ -122,7 +122,7 @@ func New(c Config) (*Desired, error) {
 	}
 	d := &Desired{
 		Config: c, rows: rows{}, blocked: map[string][]blockedClaim{},
-		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{}, held: map[string][]types.UID{},
+		deliveredSources: map[string]bool{Local: true}, problems: map[string][]Problem{}, keptPods: map[string][]types.UID{},
 	}
 	for _, p := range stored {
 		setPriority(p.Source, p.Pod)
@@ -181,14 +181,14 @@ func (d *Desired) Version() uint64 {
 func (d *Desired) HasReported(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.spoken[source]
+	return d.deliveredSources[source]
 }
 
 // HeldPods returns the UIDs of the pods that their source no longer lists and that run only because Hold is set.
 func (d *Desired) HeldPods() (list []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	for _, held := range d.held {
+	for _, held := range d.keptPods {
 		for _, uid := range held {
 			if p, ok := d.pods[uid]; ok && !p.Deleting { // a deleting pod does not run because of Hold
 				list = append(list, uid)
@@ -224,7 +224,7 @@ func (d *Desired) Problems() []Problem {
 // publish makes new rows visible to readers. It returns the UIDs of the pods that have changed.
 func (d *Desired) publish(next rows, claims map[string][]blockedClaim) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
-	waits := next.predecessors()
+	waits := next.findPredecessors()
 	restarts := d.restarts   // only publish writes it
 	version := d.version + 1 // only publish writes version, so reading it needs no lock
 	for uid, row := range next {

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A world is a Desired and its store, which can be restarted.
+// A world is a Desired with its store. A test can restart the Desired.
 type world struct {
 	testing.TB
 	*Desired
@@ -55,7 +55,7 @@ func (w *world) restart() {
 	}
 }
 
-// pod returns a pod for "name/uid", or for "name/uid/version" a pod with different content.
+// This function returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	grace := int64(7)
@@ -66,7 +66,7 @@ func pod(spec string) *v1.Pod {
 	}
 }
 
-// claims returns one Claim for each "name/uid". Each claim has a different origin.
+// This function returns one Claim for each "name/uid". Each claim has a different origin.
 func claims(specs ...string) (all []Claim) {
 	for _, spec := range specs {
 		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
@@ -176,7 +176,8 @@ func TestLifeOfPods(t *testing.T) {
 	}
 }
 
-// TestRestarted: a pod that was added again before it had ended counts once, when it starts again.
+// TestRestarted checks that Restarted counts a pod that was added again before it had ended. The pod is counted once, when it starts
+// again.
 func TestRestarted(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	restarted := func(static, fromAPI int) {
@@ -293,7 +294,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// TestSeenAgain checks that the time at which a manifest was read does not count as a change of the pod.
+// TestSeenAgain checks that a pod does not change when only the time at which its manifest was read changes.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
@@ -339,7 +340,7 @@ func TestRebuild(t *testing.T) {
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
-// TestFullDisk checks that nothing changes on a full disk and that the reported problem contains the reason. A later call succeeds.
+// TestFullDisk checks that nothing changes on a full disk. The reported problem must contain the reason, and a later call must succeed.
 func TestFullDisk(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -384,8 +385,8 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 }
 
-// TestOldPriority checks that a static pod that an older version stored without a priority has the priority of its class after the start,
-// before any source has delivered its pods. A pod of the API server is not changed.
+// TestOldPriority checks that a static pod without a stored priority has the priority of its class after the start. An older version
+// stored the pod, and no source has delivered its pods yet. A pod of the API server is not changed.
 func TestOldPriority(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	critical := func(spec, source string) *v1.Pod {
@@ -432,8 +433,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestHold checks that a pod that its source no longer delivers is kept while Hold is set. The pod ends when an agent starts without
-// Hold.
+// TestHold checks that a pod is kept while Hold is set, although the source no longer delivers the pod. The pod ends when an agent starts
+// without Hold.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -472,8 +473,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldReplaced checks that a held pod starts after the pod that it replaces has ended. That pod has the same name, or is an earlier
-// instance of the held pod. The held pod ends when an agent starts without Hold.
+// TestHoldReplaced checks that a held pod starts after its predecessor has ended. The predecessor is another pod with the same name, or an
+// earlier instance of the held pod. The held pod ends when an agent starts without Hold.
 func TestHoldReplaced(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

@@ -41,8 +41,8 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 // ownsName reports whether the row owns its namespace and name, so that no other pod can have them.
 func ownsName(row store.Pod) bool { return !row.Deleting || row.Again }
 
-// owner returns the row that owns a namespace and name.
-func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
+// findOwner returns the row that owns a namespace and name.
+func (r rows) findOwner(name types.NamespacedName) (store.Pod, bool) {
 	for _, row := range r {
 		if ownsName(row) && nameOf(row.Pod) == name {
 			return row, true
@@ -51,8 +51,8 @@ func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
 	return store.Pod{}, false
 }
 
-// predecessors returns, for each wanted pod, the oldest deleting pod with the same name. That pod must be forgotten first.
-func (r rows) predecessors() map[types.UID]types.UID {
+// findPredecessors returns, for each wanted pod, the oldest deleting pod with the same name. That pod must be forgotten first.
+func (r rows) findPredecessors() map[types.UID]types.UID {
 	ending := map[types.NamespacedName]store.Pod{}
 	for _, row := range r {
 		if old, ok := ending[nameOf(row.Pod)]; row.Deleting && (!ok || row.Seq < old.Seq) {
@@ -72,7 +72,7 @@ func (r rows) predecessors() map[types.UID]types.UID {
 }
 
 // missingPods returns the known pods of a source that are missing in the claims of this source. It omits pods whose origin has a problem,
-// which is in the parameter unsure.
+// because such an origin may still contain the pod.
 func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
@@ -106,9 +106,9 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 	taken := map[types.UID]Claim{}
 	for _, c := range claims {
 		first, twice := taken[c.Pod.UID]
-		h, ok := r.owner(nameOf(c.Pod))
+		h, ok := r.findOwner(nameOf(c.Pod))
 		if ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
-			r.end(h.Pod.UID, graceOf(h.Pod))
+			r.markDeleting(h.Pod.UID, graceOf(h.Pod))
 		}
 		block := func(field, format string, args ...any) {
 			failed = append(failed, blockedClaim{c, field, fmt.Sprintf(format, args...), true})
@@ -124,7 +124,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 			failed = append(failed, blockedClaim{c, "metadata.name", why, false})
 		default:
 			taken[c.Pod.UID] = c
-			r.claim(source, c)
+			r.applyClaim(source, c)
 		}
 	}
 	return failed
@@ -133,7 +133,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 // whyBlocked returns the reason why a claim is blocked, or "" if it is not blocked.
 func (r rows) whyBlocked(source string, c Claim) (why string) {
 	name := nameOf(c.Pod)
-	if h, ok := r.owner(name); ok && h.Pod.UID != c.Pod.UID {
+	if h, ok := r.findOwner(name); ok && h.Pod.UID != c.Pod.UID {
 		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
 	}
 	row, found := r[c.Pod.UID]
@@ -143,8 +143,8 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 	return ""
 }
 
-// claim adds the pod of a claim that is not blocked, or updates it.
-func (r rows) claim(source string, c Claim) {
+// applyClaim adds the pod of a claim that is not blocked, or updates it.
+func (r rows) applyClaim(source string, c Claim) {
 	row, found := r[c.Pod.UID]
 	switch {
 	case !found:
@@ -158,12 +158,12 @@ func (r rows) claim(source string, c Claim) {
 	}
 	r[c.Pod.UID] = row
 	if c.Ending != nil {
-		r.end(c.Pod.UID, c.Ending.Grace)
+		r.markDeleting(c.Pod.UID, c.Ending.Grace)
 	}
 }
 
-// end marks a pod as deleting. It can only shorten the grace period.
-func (r rows) end(uid types.UID, grace time.Duration) {
+// markDeleting marks a pod as deleting. It can only shorten the grace period.
+func (r rows) markDeleting(uid types.UID, grace time.Duration) {
 	row := r[uid]
 	if !row.Deleting || grace < row.Grace {
 		row.Grace = grace
@@ -192,8 +192,8 @@ func (r rows) nextSeq() int64 {
 	return last + 1
 }
 
-// retry applies the claims that are no longer blocked, and returns the others. It processes the sources in the order of their names.
-func (r rows) retry(blockedClaims map[string][]blockedClaim) map[string][]blockedClaim {
+// retryBlocked applies the claims that are no longer blocked, and returns the others. It processes the sources in the order of their names.
+func (r rows) retryBlocked(blockedClaims map[string][]blockedClaim) map[string][]blockedClaim {
 	still := map[string][]blockedClaim{}
 	for _, source := range slices.Sorted(maps.Keys(blockedClaims)) {
 		for _, b := range blockedClaims[source] {
@@ -204,16 +204,16 @@ func (r rows) retry(blockedClaims map[string][]blockedClaim) map[string][]blocke
 				b.field = cmp.Or(b.field, "metadata.name")
 				still[source] = append(still[source], b)
 			} else {
-				r.claim(source, b.Claim)
+				r.applyClaim(source, b.Claim)
 			}
 		}
 	}
 	return still
 }
 
-// difference compares two states. It returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in both
+// compareRows compares two states. It returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in both
 // lists, because the rows of its former instance in other tables must be removed.
-func difference(old, next rows) (put []store.Pod, remove []types.UID) {
+func compareRows(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
 		before, found := old[uid]
 		if row == before {

@@ -47,8 +47,8 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a random history of a node that is derived from bytes. Sources deliver sets of claims, users apply and delete pods,
-// pods end, the agent restarts, and the disk becomes full.
+// A simulation is a random history of a node. Its choices are derived from bytes. Sources deliver sets of claims, users apply and delete
+// pods, pods end, the agent restarts, and the disk becomes full.
 type simulation struct {
 	testing.TB
 	*Desired
@@ -89,7 +89,7 @@ func (s *simulation) pick(n int) int {
 	return int(b) % n
 }
 
-// spec returns one of nine pods: three names with three contents each.
+// This method returns one of nine pods: three names with three contents each.
 func (s *simulation) spec() string {
 	name := string(rune('a' + s.pick(3)))
 	return fmt.Sprintf("%s/%s%d", name, name, s.pick(3))

@@ -37,8 +37,8 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// AddMetaValue is (*store.Store).AddMetaValue. It makes the store call the function value in each transaction that stores pods, and
-	// write the result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
+	// AddMetaValue is (*store.Store).AddMetaValue. The store calls the given function in each transaction that stores pods, and writes the
+	// result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
 	AddMetaValue func(key string, value func() string)
 	Log          *slog.Logger
 }
@@ -55,7 +55,7 @@ type marker struct {
 type History struct {
 	Config
 
-	settling sync.Mutex // held during a read of the Lease
+	leaseMu sync.Mutex // held during a read of the Lease
 
 	mu          sync.Mutex
 	last        marker
@@ -138,8 +138,8 @@ func (h *History) SuspectServer() {
 // VerifyServer reads the Lease if SuspectServer was called since the last read. Call it before renewing the Lease, and before accepting a
 // list from the server. If it returns an error, the next VerifyServer reads the Lease again.
 func (h *History) VerifyServer(ctx context.Context) error {
-	h.settling.Lock()
-	defer h.settling.Unlock()
+	h.leaseMu.Lock()
+	defer h.leaseMu.Unlock()
 	h.mu.Lock()
 	doubt, last := h.doubt, h.last
 	h.doubt = false
@@ -159,14 +159,15 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	h.mu.Lock()
 	last = h.last // the Lease may have been renewed during the read
 	h.mu.Unlock()
-	if why := last.contradiction(lease); why != "" {
+	if why := last.contradictionWith(lease); why != "" {
 		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil
 }
 
-// contradiction compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not older.
-func (m marker) contradiction(lease *coordinationv1.Lease) string {
+// contradictionWith compares a Lease with the marker. It returns the reason why the Lease is older than the marker, or "" if it is not
+// older.
+func (m marker) contradictionWith(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
 	case version != 0 && version < m.Version:
@@ -223,9 +224,8 @@ func (h *History) RecordMissingLease(ctx context.Context) {
 	}
 }
 
-// CompareLists checks that a list of pods is not older than the known pods. The parameter now is the version of the list. The list is older
-// if its version is lower than the parameter before, or lower than the newest version that RecordVersion has recorded. Then a new epoch
-// begins and CompareLists returns true.
+// CompareLists reports whether a list of pods is older than the known pods. This is the case if the version of the list is lower than the
+// given earlier version, or lower than the newest version that RecordVersion has recorded. Then a new epoch begins.
 func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)

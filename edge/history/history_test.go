@@ -156,7 +156,8 @@ func TestFewWrites(t *testing.T) {
 	})
 }
 
-// TestUnsettled checks that Settle returns an error while the server does not respond. A restored server is detected after the outage.
+// TestUnsettled checks that Settle returns an error while the server does not respond. After the outage, a restored server must be
+// detected.
 func TestUnsettled(t *testing.T) {
 	in(t, func(s *scene) {
 		backup := s.Snapshot()

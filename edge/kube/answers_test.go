@@ -20,7 +20,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestServerAsksToWait checks that a request is retried a few times after the server's Retry-After. Then the caller gets the response.
+// TestServerAsksToWait checks that the client repeats a rejected request after the time in its Retry-After header. If the server rejects
+// the third attempt, the caller gets the error.
 func TestServerAsksToWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	var asked, refuse atomic.Int32
@@ -48,7 +49,7 @@ func TestServerAsksToWait(t *testing.T) {
 	}
 }
 
-// TestUnbound checks that requests of Unbound do not wait for the client's limit and do not count towards it.
+// TestUnbound checks that a request with WithoutRateLimit does not wait for the rate limit and does not count towards it.
 func TestUnbound(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
@@ -74,7 +75,7 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestInternalErrorIsTheCallers checks that an internal error is not retried.
+// TestInternalErrorIsTheCallers checks that the client returns an internal error of the server without a retry.
 func TestInternalErrorIsTheCallers(t *testing.T) {
 	s := kubetest.New(t)
 	var asked atomic.Int32
@@ -87,7 +88,8 @@ func TestInternalErrorIsTheCallers(t *testing.T) {
 	}
 }
 
-// TestSilentServer checks that a request ends when its context ends. The same applies to a watch that the server has not accepted yet.
+// TestSilentServer checks that a request to a server that does not respond fails when the request's context ends. The test also starts a
+// watch that the server does not accept.
 func TestSilentServer(t *testing.T) {
 	s := kubetest.New(t)
 	s.Mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -104,8 +106,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestGateAndCredentials checks that a request that Before rejects is not sent, that After is called for all other requests, and that a
-// new configuration opens a new connection.
+// TestGateAndCredentials checks the hooks of the client and a change of its credentials. A request that BeforeRequest rejects is not sent.
+// AfterRequest gets the status of the other requests. A new configuration is used for the next request.
 func TestGateAndCredentials(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,7 @@ type boundedBody struct {
 func (b *boundedBody) Read(data []byte) (int, error) {
 	if b.p == nil {
 		data = data[:min(len(data), freeAnswer)]
-	} else if err := b.p.hold(b.read + len(data)); err != nil {
+	} else if err := b.p.acquireBytes(b.read + len(data)); err != nil {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(data)

@@ -48,9 +48,9 @@ type share struct {
 	large   bool
 }
 
-// hold waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends first,
-// hold returns the cause.
-func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
+// acquireBytes waits until the budget has room for the given number of bytes of an answer. It reports whether it had to wait. If ctx ends
+// first, the error is the cause.
+func (c *share) acquireBytes(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil
 	}

@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLargeAnswersWait checks that concurrent large responses are decoded one after the other, and that a stalled large response does not
-// block a small one.
+// TestLargeAnswersWait checks that large responses are decoded one after the other. A small response is decoded while a large one is
+// incomplete.
 func TestLargeAnswersWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme, coordinationv1.AddToScheme)
 	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 3<<20)}}
@@ -133,7 +133,7 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	}
 }
 
-// TestBombs checks that no number of concurrent responses and watch events uses much more memory than the budget.
+// TestBombs checks that concurrent responses and watch events use little more memory than the budget, for any number of them.
 func TestBombs(t *testing.T) {
 	for name := range bombers(nil) {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestWatchBombs(t *testing.T) {
 	}
 }
 
-// TestStuckEvent checks that an incomplete event ends its watch after a timeout, because other large responses wait for its share of the
-// budget. A watch without an incomplete event continues.
+// TestStuckEvent checks that a watch with an incomplete event ends after a timeout. Otherwise the event would keep its share of the budget,
+// and other large responses would wait for it. A watch without an incomplete event continues.
 func TestStuckEvent(t *testing.T) {
 	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
 	for name, begin := range map[string]string{
@@ -272,7 +272,7 @@ func TestStuckEvent(t *testing.T) {
 	}
 }
 
-// TestEvents checks that JSON events with any white space are separated correctly, and that an event that is too large ends the watch
+// TestEvents checks that JSON events are separated correctly for any white space between them. An event that is too large ends the watch
 // with an error.
 func TestEvents(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
@@ -301,7 +301,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// measure returns by how many bytes the heap grows at most while f runs.
+// measure runs f and returns the maximum growth of the heap during the run, in bytes.
 func measure(f func()) uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -328,8 +328,8 @@ func measure(f func()) uint64 {
 	return peak - min(peak, before)
 }
 
-// TestNotServer checks that a web page or a redirect is an error for every request, and that the node's token is not sent to the target
-// of a redirect.
+// TestNotServer checks that a web page or a redirect is an error for every request. The node's token is not sent to the target of a
+// redirect.
 func TestNotServer(t *testing.T) {
 	page := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -66,13 +66,14 @@ type Client struct {
 	progress progress
 	page     atomic.Int64 // items per page of a list; 0 means the default
 
-	mu     sync.Mutex
-	conn   *connection           // nil before the first request
-	open   map[net.Conn]struct{} // includes connections with former credentials
-	counts map[Outcome]uint64
-	served map[schema.GroupResource]schema.GroupVersionResource // version that the API server serves; missing for the newest version
+	mu        sync.Mutex
+	conn      *connection           // nil before the first request
+	openConns map[net.Conn]struct{} // includes connections with former credentials
+	counts    map[Outcome]uint64
+	// Version that the API server serves; missing for the newest version.
+	servedVersions map[schema.GroupResource]schema.GroupVersionResource
 
-	took atomic.Pointer[func(method string, took time.Duration)]
+	observeDuration atomic.Pointer[func(method string, took time.Duration)]
 }
 
 // Outcome is the result of a request.
@@ -89,8 +90,8 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.AnswerBudget, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{},
-		served: map[schema.GroupResource]schema.GroupVersionResource{}}
+	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.AnswerBudget, openConns: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{},
+		servedVersions: map[schema.GroupResource]schema.GroupVersionResource{}}
 	if c.answers == nil {
 		c.answers = NewAnswers()
 	}
@@ -133,16 +134,16 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe sets the function f, which is called for each request with the time until the first byte of the answer. It replaces an earlier
-// function. The function f must be fast.
-func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
+// Observe sets a function that is called for each request with the time until the first byte of the answer. It replaces an earlier
+// function. The function must be fast.
+func (c *Client) Observe(f func(method string, took time.Duration)) { c.observeDuration.Store(&f) }
 
 // CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new connection. Call
 // CloseConnections if the peer of the connections no longer answers.
 func (c *Client) CloseConnections() {
 	c.mu.Lock()
-	open := make([]net.Conn, 0, len(c.open))
-	for conn := range c.open {
+	open := make([]net.Conn, 0, len(c.openConns))
+	for conn := range c.openConns {
 		open = append(open, conn)
 	}
 	c.mu.Unlock()
@@ -153,7 +154,7 @@ func (c *Client) CloseConnections() {
 
 // restClient returns client-go's client for a group and version, with the current credentials.
 func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
-	conn, err := c.connection()
+	conn, err := c.currentConnection()
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +171,9 @@ func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rc, nil
 }
 
-// connection returns the connection for the current credentials. A connection with former credentials is closed after the end of its last
-// request.
-func (c *Client) connection() (*connection, error) {
+// currentConnection returns the connection for the current credentials. A connection with former credentials is closed after the end of
+// its last request.
+func (c *Client) currentConnection() (*connection, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ const (
 	pingReply   = time.Minute
 	keepAlive   = 15 * time.Second // interval of TCP probes of an idle connection
 	idleTimeout = 90 * time.Second // time after which a connection without requests is closed
-	sessions    = 4                // number of cached TLS sessions
+	tlsSessions = 4                // number of cached TLS sessions
 )
 
 // A connection contains everything that is needed to send requests with the credentials of one *rest.Config.
@@ -58,14 +58,14 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	tlsConfig.Time = c.cfg.Now
-	tlsConfig.ClientSessionCache = tls.NewLRUClientSessionCache(sessions)
+	tlsConfig.ClientSessionCache = tls.NewLRUClientSessionCache(tlsSessions)
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return nil, err
 	}
 	t := &http.Transport{
 		Proxy:               cfg.Proxy,
-		DialContext:         c.dialer(tc),
+		DialContext:         c.newDialer(tc),
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: dialTimeout,
 		ForceAttemptHTTP2:   true,
@@ -97,7 +97,7 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 	cfg := rest.Config{
 		Host: conn.base,
 		ContentConfig: rest.ContentConfig{
-			AcceptContentTypes:   c.accepts(""),
+			AcceptContentTypes:   c.acceptHeader(""),
 			ContentType:          c.mediaType(),
 			GroupVersion:         &gv,
 			NegotiatedSerializer: c.serializer(),
@@ -112,8 +112,8 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 	return rest.RESTClientForConfigAndClient(&cfg, conn.http)
 }
 
-// dialer returns a function that opens connections and registers them for CloseConnections.
-func (c *Client) dialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
+// newDialer returns a function that opens connections and registers them for CloseConnections.
+func (c *Client) newDialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{
 		Timeout:         dialTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: keepAlive, Count: 2},
@@ -135,7 +135,7 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 		c.progress.connected(time.Since(began))
 		t := &trackedConn{Conn: conn, client: c}
 		c.mu.Lock()
-		c.open[t] = struct{}{}
+		c.openConns[t] = struct{}{}
 		c.mu.Unlock()
 		return t, nil
 	}
@@ -166,7 +166,7 @@ type trackedConn struct {
 // Close also removes the connection from its client.
 func (t *trackedConn) Close() error {
 	t.client.mu.Lock()
-	delete(t.client.open, t)
+	delete(t.client.openConns, t)
 	t.client.mu.Unlock()
 	return t.Conn.Close()
 }

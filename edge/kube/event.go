@@ -17,9 +17,9 @@ import (
 // errLongEvent ends a watch after an event that is longer than maxEvent.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", maxEvent>>20)
 
-// events decodes the events of a watch. It differs from client-go's decoder: it also limits the size of events in JSON, uses the
+// eventDecoder decodes the events of a watch. It differs from client-go's decoder: it also limits the size of events in JSON, uses the
 // AnswerBudget, and does not keep a buffer with the size of the largest event.
-type events struct {
+type eventDecoder struct {
 	in         *bufio.Reader
 	body       io.Closer
 	p          *requestTimeouts
@@ -28,16 +28,16 @@ type events struct {
 }
 
 func newEvents(body io.ReadCloser, p *requestTimeouts, serializer limitedSerializer) watch.Interface {
-	return watch.NewStreamWatcher(&events{in: bufio.NewReader(body), body: body, p: p, serializer: serializer},
+	return watch.NewStreamWatcher(&eventDecoder{in: bufio.NewReader(body), body: body, p: p, serializer: serializer},
 		apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding"))
 }
 
 // Close ends the watch.
-func (e *events) Close() { _ = e.body.Close() }
+func (e *eventDecoder) Close() { _ = e.body.Close() }
 
 // Decode waits for the next event. The error is io.EOF if the server has ended the watch.
-func (e *events) Decode() (watch.EventType, runtime.Object, error) {
-	frame, mediaType, err := e.frame()
+func (e *eventDecoder) Decode() (watch.EventType, runtime.Object, error) {
+	frame, mediaType, err := e.readFrame()
 	defer e.p.share.release()
 	if e.stop != nil {
 		e.stop()
@@ -68,28 +68,28 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// hold waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests may have
-// to wait. hold therefore starts a timeout, which ends the watch if the rest of the event does not arrive.
-func (e *events) hold(bytes int) error {
+// acquireBytes waits until the budget has room for the given number of bytes of an event. While the event uses this room, other requests
+// may have to wait. A timeout therefore ends the watch if the rest of the event does not arrive.
+func (e *eventDecoder) acquireBytes(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.startRestTimeout()
 	}
-	return e.p.hold(bytes)
+	return e.p.acquireBytes(bytes)
 }
 
-// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, the first of which is zero. A JSON event
+// readFrame reads the bytes of an event. A protobuf event begins with its length in four bytes, the first of which is zero. A JSON event
 // begins with a brace.
-func (e *events) frame() (frame []byte, mediaType string, err error) {
+func (e *eventDecoder) readFrame() (frame []byte, mediaType string, err error) {
 	for {
 		first, err := e.in.Peek(1)
 		switch {
 		case err != nil:
 			return nil, "", err
 		case first[0] == 0:
-			frame, err := e.protobuf()
+			frame, err := e.readProtobuf()
 			return frame, protobuf, err
 		case first[0] == '{':
-			frame, err := e.json()
+			frame, err := e.readJSON()
 			return frame, asJSON, err
 		case first[0] != ' ' && first[0] != '\t' && first[0] != '\r' && first[0] != '\n':
 			return nil, "", errors.New("the server's watch has an event that is neither protobuf nor JSON")
@@ -98,7 +98,7 @@ func (e *events) frame() (frame []byte, mediaType string, err error) {
 	}
 }
 
-func (e *events) protobuf() ([]byte, error) {
+func (e *eventDecoder) readProtobuf() ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(e.in, head[:]); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (e *events) protobuf() ([]byte, error) {
 	if size > maxEvent {
 		return nil, errLongEvent
 	}
-	if err := e.hold(int(size)); err != nil {
+	if err := e.acquireBytes(int(size)); err != nil {
 		return nil, err
 	}
 	// Do not trust the length: let the buffer grow with the received data.
@@ -118,8 +118,8 @@ func (e *events) protobuf() ([]byte, error) {
 	return frame, err
 }
 
-// json reads a JSON object up to its closing brace.
-func (e *events) json() (frame []byte, err error) {
+// readJSON reads a JSON object up to its closing brace.
+func (e *eventDecoder) readJSON() (frame []byte, err error) {
 	for depth, held, quoted := 0, freeAnswer, false; ; {
 		c, err := e.in.ReadByte()
 		if errors.Is(err, io.EOF) {
@@ -133,7 +133,7 @@ func (e *events) json() (frame []byte, err error) {
 		}
 		if len(frame) >= held { // may exceed the limit by two bytes after an escape
 			held = len(frame) + freeAnswer
-			if err := e.hold(held); err != nil {
+			if err := e.acquireBytes(held); err != nil {
 				return nil, err
 			}
 		}

@@ -56,7 +56,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.send(req, gated)
 }
 
-// send sends the request and counts its outcome. If the parameter gated is true, it calls OnDate and AfterRequest.
+// send sends the request and counts its outcome. OnDate and AfterRequest are called only for requests that the gate admits, not for probes.
 func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	ctx, cfg := req.Context(), g.client.cfg
 	began, sent := g.client.progress.now(), time.Now()
@@ -84,7 +84,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	if err == nil {
 		status = resp.StatusCode
 	}
-	if f := g.client.took.Load(); f != nil {
+	if f := g.client.observeDuration.Load(); f != nil {
 		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})

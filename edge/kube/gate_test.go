@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestGivenUp checks that AfterRequest is not called for a request that its caller has cancelled, for any cause.
+// TestGivenUp checks that AfterRequest is not called when the caller has cancelled its request. The cause of the cancellation does not
+// matter.
 func TestGivenUp(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("the pod was deleted"), context.DeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {

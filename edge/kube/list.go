@@ -34,14 +34,14 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	on := &share{answers: c.answers}
 	defer on.release()
 	ctx = context.WithValue(ctx, listShareKey{}, on)
-	all, err := pages[T, P](ctx, c, on, namespace, o)
+	all, err := listPages[T, P](ctx, c, on, namespace, o)
 	for isTooLarge(err) && o.Limit > smallestPage {
 		o.Limit = max(o.Limit/pageFactor, smallestPage)
-		all, err = pages[T, P](ctx, c, on, namespace, o)
+		all, err = listPages[T, P](ctx, c, on, namespace, o)
 	}
 	if apierrors.IsResourceExpired(err) && errors.Is(err, errContinued) {
 		o.Limit = 0
-		all, err = pages[T, P](ctx, c, on, namespace, o)
+		all, err = listPages[T, P](ctx, c, on, namespace, o)
 	}
 	switch {
 	case err == nil:
@@ -60,12 +60,12 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }
 
-func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namespace string, o metav1.ListOptions) (*T, error) {
+func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namespace string, o metav1.ListOptions) (*T, error) {
 	var first P
 	var items []runtime.Object
 	memory, seen := int64(0), map[string]bool{}
 	for n := 0; n < maxPages; n++ {
-		page, err := do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+		page, err := requestObject[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 			return inNamespace(r, namespace).VersionedParams(&o, c.params)
 		})
 		if err != nil && n > 0 {
@@ -87,7 +87,7 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 		}
 		// The decoded page stays in memory until the last page has been read.
 		memory += weight.SizeOf(page)
-		if _, err := on.hold(ctx, int(memory)); err != nil {
+		if _, err := on.acquireBytes(ctx, int(memory)); err != nil {
 			return nil, err
 		}
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// The function paged lists a server's pods with two pods per page.
+// This function lists a server's pods with two pods per page.
 func paged(t *testing.T, s *apitest.Server) (*corev1.PodList, error) {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial})
@@ -40,12 +40,12 @@ func names(l *corev1.PodList) (all string) {
 	return all
 }
 
-// TestPages checks that a paged list is complete and has one resource version, also if objects change between two pages. If the server
-// has compacted this version, the list has a later version.
+// TestPages checks that a paged list is complete and consistent when objects change between two pages. If the server no longer has the
+// version of the first page, the list has a later version.
 func TestPages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		between func(s *apitest.Server) // runs between the first and the second page
+		between func(s *apitest.Server) // called between the first and the second page
 		want    string
 		lists   int
 		newer   bool // whether the list has the version after the change
@@ -89,8 +89,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestExpiredTokens checks that the caller gets status 410 for the first page. A continue token that always expires causes one more
-// request and no loop.
+// TestExpiredTokens checks that the caller gets status 410 if the server returns it for the first page. If every continue token expires,
+// the client sends one more request and does not loop.
 func TestExpiredTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)

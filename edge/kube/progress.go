@@ -22,17 +22,17 @@ const (
 // progress records when the connections of a client last received data. Timeouts are counted from that time, so a slow link is not mistaken
 // for a dead one.
 type progress struct {
-	began time.Time
-	at    atomic.Int64 // time from began to the last received data
-	trip  atomic.Int64 // duration of the last connect, as the round-trip time
+	began        time.Time
+	lastReceived atomic.Int64 // time from began to the last received data
+	roundTrip    atomic.Int64 // duration of the last connect, as the round-trip time
 }
 
 func (p *progress) now() int64      { return int64(time.Since(p.began)) }
-func (p *progress) lastData() int64 { return p.at.Load() }
-func (p *progress) recordData()     { p.at.Store(p.now()) }
-func (p *progress) slack() int64    { return roundTrips * p.trip.Load() }
+func (p *progress) lastData() int64 { return p.lastReceived.Load() }
+func (p *progress) recordData()     { p.lastReceived.Store(p.now()) }
+func (p *progress) slack() int64    { return roundTrips * p.roundTrip.Load() }
 func (p *progress) connected(in time.Duration) {
-	p.trip.Store(int64(min(in, longTrip)))
+	p.roundTrip.Store(int64(min(in, longTrip)))
 	p.recordData()
 }
 
@@ -64,36 +64,36 @@ func WithBusyTimeout(ctx context.Context, most time.Duration) context.Context {
 // ErrBusy.
 type requestTimeouts struct {
 	context.Context
-	cancel  context.CancelCauseFunc
-	c       *Client
-	silence time.Duration
-	most    time.Duration // timeout while no data of the request's own answer arrives
-	began   atomic.Int64
-	own     atomic.Int64 // time of the last received data of the answer
-	timer   *time.Timer
+	cancel        context.CancelCauseFunc
+	c             *Client
+	silence       time.Duration
+	answerTimeout time.Duration // timeout while no data of the request's own answer arrives
+	began         atomic.Int64
+	lastOwnData   atomic.Int64 // time of the last received data of the answer
+	timer         *time.Timer
 
-	share *share // part of the budget of answers
-	free  func() // releases the share after the request
-	waits atomic.Int32
+	share        *share // part of the budget of answers
+	releaseShare func() // releases the share after the request
+	waits        atomic.Int32
 }
 
 type ownProgress struct{}
 
 func (c *Client) newTimeouts(ctx context.Context) *requestTimeouts {
-	p := &requestTimeouts{c: c, silence: defaultSilence, most: defaultBusy}
-	p.share, p.free = c.shareOf(ctx)
+	p := &requestTimeouts{c: c, silence: defaultSilence, answerTimeout: defaultBusy}
+	p.share, p.releaseShare = c.shareOf(ctx)
 	p.began.Store(c.progress.now())
 	if d, ok := ctx.Value(patienceKey{}).(time.Duration); ok {
 		p.silence = d
 	}
 	if d, ok := ctx.Value(busyKey{}).(time.Duration); ok {
-		p.most = d
+		p.answerTimeout = d
 	}
-	p.own.Store(p.began.Load())
+	p.lastOwnData.Store(p.began.Load())
 	ctx, p.cancel = context.WithCancelCause(ctx)
 	p.Context = context.WithValue(ctx, ownProgress{}, p)
 	ready := make(chan struct{})
-	p.timer = time.AfterFunc(min(p.silence, p.most), func() {
+	p.timer = time.AfterFunc(min(p.silence, p.answerTimeout), func() {
 		<-ready
 		p.check()
 	})
@@ -105,7 +105,7 @@ func (c *Client) newTimeouts(ctx context.Context) *requestTimeouts {
 func (p *requestTimeouts) check() {
 	now, last := p.c.progress.now(), p.c.progress.lastData()
 	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
-	own := p.own.Load() + int64(p.most) - now
+	own := p.lastOwnData.Load() + int64(p.answerTimeout) - now
 	switch {
 	case p.waits.Load() > 0: // the request waits for memory, not for the server
 		p.timer.Reset(p.silence)
@@ -116,7 +116,7 @@ func (p *requestTimeouts) check() {
 	case last > p.began.Load():
 		p.cancel(ErrBusy)
 	default: // no data has arrived
-		p.timer.Reset(time.Duration(min(quiet, int64(p.most))))
+		p.timer.Reset(time.Duration(min(quiet, int64(p.answerTimeout))))
 	}
 }
 
@@ -135,13 +135,13 @@ func (p *requestTimeouts) stopTimeout() error {
 	return p.timeoutError()
 }
 
-// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives for the
-// duration p.most, the request ends with ErrBusy. The returned function stops the timeout.
+// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives until its own
+// timeout, the request ends with ErrBusy. The returned function stops the timeout.
 func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
-	p.own.Store(p.c.progress.now())
+	p.lastOwnData.Store(p.c.progress.now())
 	go func() {
-		timer := time.NewTimer(p.most)
+		timer := time.NewTimer(p.answerTimeout)
 		defer timer.Stop()
 		for {
 			select {
@@ -149,10 +149,10 @@ func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 				return
 			case <-timer.C:
 			}
-			left := p.own.Load() + int64(p.most) - p.c.progress.now()
+			left := p.lastOwnData.Load() + int64(p.answerTimeout) - p.c.progress.now()
 			switch {
 			case p.waits.Load() > 0: // the request waits for memory, not for the server
-				timer.Reset(p.most)
+				timer.Reset(p.answerTimeout)
 			case left > 0:
 				timer.Reset(time.Duration(left))
 			default:
@@ -164,21 +164,21 @@ func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	return stop
 }
 
-func (p *requestTimeouts) end() {
+func (p *requestTimeouts) endRequest() {
 	p.timer.Stop()
 	p.cancel(nil)
-	p.free()
+	p.releaseShare()
 }
 
-// hold waits until the given number of bytes of the answer fits into the budget. The wait does not count for the timeouts.
-func (p *requestTimeouts) hold(bytes int) error {
+// acquireBytes waits until the given number of bytes of the answer fits into the budget. The wait does not count for the timeouts.
+func (p *requestTimeouts) acquireBytes(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)
-	waited, err := p.share.hold(p, bytes)
+	waited, err := p.share.acquireBytes(p, bytes)
 	if waited {
 		now := p.c.progress.now()
 		p.began.Store(now)
-		p.own.Store(now)
+		p.lastOwnData.Store(now)
 	}
 	return err
 }
@@ -189,7 +189,7 @@ func trackBody(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 	if !ok {
 		return body
 	}
-	p.own.Store(p.c.progress.now())
+	p.lastOwnData.Store(p.c.progress.now())
 	return &ownBody{ReadCloser: body, p: p}
 }
 
@@ -202,7 +202,7 @@ type ownBody struct {
 func (b *ownBody) Read(data []byte) (int, error) {
 	n, err := b.ReadCloser.Read(data)
 	if n > 0 {
-		b.p.own.Store(b.p.c.progress.now())
+		b.p.lastOwnData.Store(b.p.c.progress.now())
 	}
 	return n, err
 }

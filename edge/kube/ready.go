@@ -22,11 +22,11 @@ type Answer struct {
 
 // Ready sends GET /readyz. It skips BeforeRequest, AfterRequest and the rate limit. It returns an error if there was no answer.
 func (c *Client) Ready(ctx context.Context) (Answer, error) {
-	conn, err := c.connection()
+	conn, err := c.currentConnection()
 	if err != nil {
 		return Answer{}, err
 	}
-	return c.ready(ctx, conn, conn.http)
+	return c.probeReady(ctx, conn, conn.http)
 }
 
 // ReadyAnew is like Ready, but it opens a new connection and closes it afterwards.
@@ -41,14 +41,14 @@ func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 	}
 	conn.transport.DisableKeepAlives = true
 	defer conn.transport.CloseIdleConnections()
-	a, err := c.ready(ctx, conn, conn.http)
+	a, err := c.probeReady(ctx, conn, conn.http)
 	a.NewConnection = true
 	return a, err
 }
 
-func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (Answer, error) {
+func (c *Client) probeReady(ctx context.Context, conn *connection, by *http.Client) (Answer, error) {
 	p := c.newTimeouts(WithoutHooks(ctx))
-	defer p.end()
+	defer p.endRequest()
 	req, err := http.NewRequestWithContext(p, http.MethodGet, conn.base+"/readyz", nil)
 	if err != nil {
 		return Answer{}, err

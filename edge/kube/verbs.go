@@ -26,9 +26,9 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts returns the Accept header of a request. If the parameter part is not empty, the header prefers this form, such as metadataOnly.
-// JSON is included because custom types have no protobuf encoding.
-func (c *Client) accepts(part string) string {
+// acceptHeader returns the Accept header of a request. The header prefers the given form of the object, such as metadataOnly, if there is
+// one. JSON is included because custom types have no protobuf encoding.
+func (c *Client) acceptHeader(part string) string {
 	list := c.mediaType()
 	if part != "" {
 		list += part + "," + c.mediaType()
@@ -42,28 +42,28 @@ func (c *Client) accepts(part string) string {
 // Get reads an object. The namespace is empty for cluster-scoped objects. The functions of this package return the server's errors as
 // errors of k8s.io/apimachinery/pkg/api/errors. A request times out after half a minute without data. There is no other time limit.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
-	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+	return requestObject[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name)
 	})
 }
 
 // GetMetadata reads the metadata of an object.
 func GetMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*metav1.ObjectMeta, error) {
-	return change(ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+	return requestMetadata(ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name)
 	})
 }
 
 // Create creates an object in its namespace and returns the resulting metadata.
 func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1.ObjectMeta, error) {
-	return change(ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
+	return requestMetadata(ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
 
 // PostReview posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the completed object.
 func PostReview[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
-	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
+	return requestObject[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
 	})
 }
@@ -73,7 +73,7 @@ func PostReview[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T,
 func CreateSub[Owner, T any, PO Object[Owner], P Object[T]](
 	ctx context.Context, c *Client, namespace, name, subresource string, obj *T,
 ) (*T, error) {
-	return do[T, P](ctx, c, PO(new(Owner)), "POST", func(r *rest.Request) *rest.Request {
+	return requestObject[T, P](ctx, c, PO(new(Owner)), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
 	})
 }
@@ -83,7 +83,7 @@ func Patch[T any, P Object[T]](
 	ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte,
 	o metav1.PatchOptions, subresources ...string,
 ) (*metav1.ObjectMeta, error) {
-	return change(ctx, c, P(new(T)), "PATCH", func(r *rest.Request) *rest.Request {
+	return requestMetadata(ctx, c, P(new(T)), "PATCH", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name).SubResource(subresources...).
 			SetHeader("Content-Type", string(kind)).VersionedParams(&o, c.params).Body(data)
 	})
@@ -92,7 +92,7 @@ func Patch[T any, P Object[T]](
 // Delete deletes an object.
 func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, o metav1.DeleteOptions) error {
 	return c.sendForVersion(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
-		return inNamespace(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
+		return inNamespace(r, namespace).Name(name).SetHeader("Accept", c.acceptHeader(metadataOnly)).Body(&o).Do(ctx).Error()
 	})
 }
 
@@ -100,18 +100,19 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 // the objects.
 func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
 	return c.sendForVersion(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
-		r = inNamespace(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
+		r = inNamespace(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.acceptHeader(metadataLists))
 		return r.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 }
 
-// change sends a request for a resource and returns the metadata of the answer. The parameter like is any object of the resource's type.
-func change(
+// requestMetadata sends a request for a resource and returns the metadata of the answer. The caller passes any object of the resource's
+// type to select the resource.
+func requestMetadata(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
 	var out runtime.Object
 	err := c.sendForVersion(ctx, like, verb, func(ctx context.Context, r *rest.Request) (err error) {
-		out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
+		out, err = build(r).SetHeader("Accept", c.acceptHeader(metadataOnly)).Do(ctx).Get()
 		return err
 	})
 	if err != nil {
@@ -124,8 +125,9 @@ func change(
 	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
 }
 
-// do sends a request for a resource and decodes the answer. The parameter like is any object of the resource's type.
-func do[T any, P Object[T]](
+// requestObject sends a request for a resource and decodes the answer. The caller passes any object of the resource's type to select the
+// resource.
+func requestObject[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
 	var out P
@@ -139,14 +141,14 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// sendForVersion makes a request for a resource, in the version that the API server serves, and calls the function send with it. After
-// temporary errors, it repeats the call. The parameter like is any object of the resource's type.
+// sendForVersion makes a request for a resource, in the version that the API server serves, and repeats it after temporary errors. The
+// caller passes any object of the resource's type to select the resource.
 func (c *Client) sendForVersion(
 	ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error,
 ) error {
 	return c.inVersion(like, func(gvr schema.GroupVersionResource) error {
-		return c.repeat(ctx, verb, func(ctx context.Context) error {
-			r, err := request(c, gvr, verb)
+		return c.sendWithRetries(ctx, verb, func(ctx context.Context) error {
+			r, err := newRequest(c, gvr, verb)
 			if err != nil {
 				return err
 			}
@@ -155,7 +157,7 @@ func (c *Client) sendForVersion(
 	})
 }
 
-func request(c *Client, gvr schema.GroupVersionResource, verb string) (*rest.Request, error) {
+func newRequest(c *Client, gvr schema.GroupVersionResource, verb string) (*rest.Request, error) {
 	rc, err := c.restClient(gvr.GroupVersion())
 	if err != nil {
 		return nil, err

@@ -38,14 +38,15 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// TestVerbsSpeakAsTheAPIServerExpects checks the requests of every verb in both content types.
+// TestVerbsSpeakAsTheAPIServerExpects checks the requests of every verb, with protobuf and with JSON.
 func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 	const proto, plain, some = "application/vnd.kubernetes.protobuf", "application/json", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"
 	t.Run("protobuf", func(t *testing.T) { verbs(t, false, proto, proto+","+plain, proto+some+proto+","+plain) })
 	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
 }
 
-// verbs checks that request bodies have the type body, and that the Accept headers are whole for objects and bare for metadata.
+// verbs checks the headers of the requests of every verb. Content-Type must be the parameter body. Accept must be whole for an object and
+// bare for its metadata.
 func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
@@ -169,7 +170,7 @@ func TestWatch(t *testing.T) {
 	<-gone
 }
 
-// TestMetadataOnly checks that the client accepts a whole object as the response to a request for metadata.
+// TestMetadataOnly checks that the client accepts a complete object from a server that ignores the request for metadata only.
 func TestMetadataOnly(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		s := kubetest.New(t, corev1.AddToScheme)
@@ -204,7 +205,8 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoServerIsAnError checks that a watch without a server is an error. Otherwise the caller would repeat it in a busy loop.
+// TestWatchOfNoServerIsAnError checks that Watch returns an error if the server cannot be reached. A caller without this error would call
+// Watch in a busy loop.
 func TestWatchOfNoServerIsAnError(t *testing.T) {
 	s := kubetest.New(t)
 	s.Close()

@@ -19,9 +19,9 @@ func formerVersions() map[schema.GroupVersion][]runtime.Object {
 	}
 }
 
-// inVersion calls the function send with the version of a resource that the API server serves. If the API server answers "not found",
-// inVersion calls send with the other version. It remembers the version that worked. The client therefore finds the version without
-// additional requests, also after an upgrade or downgrade of the API server. The parameter like is any object of the resource's type.
+// inVersion sends a request with the version of a resource that the API server serves. The caller passes any object of the resource's type
+// to select the resource. If the API server answers "not found", inVersion tries the other version. It remembers the version that worked.
+// The client therefore finds the version without additional requests, also after an upgrade or downgrade of the API server.
 func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionResource) error) error {
 	all, err := resourcesOf(c.scheme, like)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 	}
 	at := all[0].GroupResource()
 	c.mu.Lock()
-	served, found := c.served[at]
+	served, found := c.servedVersions[at]
 	c.mu.Unlock()
 	if !found {
 		served = all[0]
@@ -44,7 +44,7 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 		}
 		if second := send(other); !apierrors.IsNotFound(second) {
 			c.mu.Lock()
-			c.served[at] = other
+			c.servedVersions[at] = other
 			c.mu.Unlock()
 			return second
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // WaitForRetry waits until a failed request should be retried. It waits for the back-off, and at least for the server's Retry-After. If the
-// request failed with ErrNoLink, WaitForRetry waits only for a value from the channel link, so that an outage costs nothing. The channel
-// receives a value when the link has changed. It may be nil. WaitForRetry returns true if a value from the channel has ended the wait. It
-// returns an error only if ctx has ended.
+// request failed with ErrNoLink, WaitForRetry waits only for a change of the link, so that an outage costs nothing. The channel for changes
+// of the link may be nil. WaitForRetry returns true if a value from the channel has ended the wait. It returns an error only if ctx has
+// ended.
 func WaitForRetry(ctx context.Context, again *retry.Backoff, err error, link <-chan struct{}) (woken bool, ended error) {
 	if link == nil || !errors.Is(err, ErrNoLink) {
 		return again.Wait(ctx, RetryAfter(err), link)

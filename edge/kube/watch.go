@@ -17,31 +17,31 @@ import (
 // the resource version is too old, the last event has the type watch.Error. apierrors.FromObject converts its object to an error with code
 // 410. The caller must then list again.
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request { return inNamespace(r, namespace) })
+	return beginWatch(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request { return inNamespace(r, namespace) })
 }
 
 // WatchMetadata is like Watch, but it requests only the metadata of objects. Use meta.Accessor to read the object of an event.
 func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request {
-		return inNamespace(r, namespace).SetHeader("Accept", c.accepts(metadataOnly))
+	return beginWatch(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request {
+		return inNamespace(r, namespace).SetHeader("Accept", c.acceptHeader(metadataOnly))
 	})
 }
 
-// begin starts a watch in the version of the resource that the API server serves.
-func begin(
+// beginWatch starts a watch in the version of the resource that the API server serves.
+func beginWatch(
 	ctx context.Context, c *Client, of runtime.Object, o metav1.ListOptions, build func(*rest.Request) *rest.Request,
 ) (w watch.Interface, err error) {
 	err = c.inVersion(of, func(gvr schema.GroupVersionResource) error {
-		r, err := request(c, gvr, "GET")
+		r, err := newRequest(c, gvr, "GET")
 		if err == nil {
-			w, err = start(ctx, c, build(r), o)
+			w, err = startWatch(ctx, c, build(r), o)
 		}
 		return err
 	})
 	return w, err
 }
 
-func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
+func startWatch(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	var unanswered error
 	p := c.newTimeouts(context.WithValue(ctx, noAnswerKey{}, &unanswered))
@@ -55,10 +55,10 @@ func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 		if body != nil {
 			_ = body.Close()
 		}
-		p.end()
+		p.endRequest()
 		return nil, unwrapRefused(cmp.Or(late, err))
 	}
-	return &releasingWatch{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
+	return &releasingWatch{Interface: newEvents(body, p, c.serializer()), end: p.endRequest}, nil
 }
 
 // A releasingWatch is a watch whose Stop also releases the context of its request.

@@ -45,7 +45,7 @@ func WatchList[T any, P Object[T]](
 	if err != nil {
 		return nil, "", nil, watchListError(err)
 	}
-	all := initial[T, P]{items: map[types.NamespacedName]P{}}
+	all := initialObjects[T, P]{items: map[types.NamespacedName]P{}}
 	if version, err = all.read(ctx, w); err != nil {
 		w.Stop()
 		return nil, "", nil, watchListError(err)
@@ -64,14 +64,14 @@ func watchListError(err error) error {
 	return err
 }
 
-// initial collects the objects of the initial events.
-type initial[T any, P Object[T]] struct {
+// initialObjects collects the objects of the initial events.
+type initialObjects[T any, P Object[T]] struct {
 	items  map[types.NamespacedName]P
 	memory int64
 }
 
 // read reads the initial events of a watch. It returns the resource version up to which the collected objects are complete.
-func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version string, err error) {
+func (s *initialObjects[T, P]) read(ctx context.Context, w watch.Interface) (version string, err error) {
 	silent := time.NewTimer(initialSilence)
 	defer silent.Stop()
 	late := time.NewTimer(initialTime)
@@ -97,7 +97,7 @@ func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version st
 }
 
 // addEvent adds the object of an event. For the last initial event, it returns the resource version.
-func (s *initial[T, P]) addEvent(e watch.Event) (version string, err error) {
+func (s *initialObjects[T, P]) addEvent(e watch.Event) (version string, err error) {
 	p, is := e.Object.(P)
 	if e.Type == watch.Error || !is {
 		return "", apierrors.FromObject(e.Object)

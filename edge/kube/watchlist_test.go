@@ -24,7 +24,7 @@ import (
 
 var ofNode = metav1.ListOptions{FieldSelector: "spec.nodeName=n"}
 
-// The function usual returns a typical running pod with the token volume of a service account.
+// This function returns a typical running pod with the token volume of a service account.
 func usual(name string) *corev1.Pod {
 	p := bound(name)
 	p.UID = uuid.NewUUID()
@@ -107,7 +107,7 @@ func watchList(t *testing.T, pods int) {
 	})
 }
 
-// TestNoWatchList checks that a response that is not a complete list is an error. No part of it is returned.
+// TestNoWatchList checks that an incomplete list is an error. The caller gets no part of the list.
 func TestNoWatchList(t *testing.T) {
 	event := func(kind, object string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`, kind, object) }
 	pod := func(name, more string) string {
@@ -118,8 +118,8 @@ func TestNoWatchList(t *testing.T) {
 	for name, x := range map[string]struct {
 		body        string
 		status      int
-		ends        bool // the server ends the watch
-		repeats     bool // the server sends the body every ten seconds
+		ends        bool // whether the server ends the watch
+		repeats     bool // whether the server sends the body every ten seconds
 		unsupported bool
 	}{
 		"bookmarks for ever":  {body: event("BOOKMARK", pod("", "")), status: 200, repeats: true, unsupported: true},

@@ -50,7 +50,7 @@ func (s scales) Decode(
 	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); ok {
 		weigh = weight.Protobuf
 		var err error
-		if kind, parts, err = envelope(message); err != nil {
+		if kind, parts, err = parseEnvelope(message); err != nil {
 			return nil, nil, err
 		}
 	} else {
@@ -66,7 +66,7 @@ func (s scales) Decode(
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// If the data contains another kind than the parameter into, the decoder creates an object of the other kind.
+	// If the data contains another kind than the requested one, the decoder creates an object of the other kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}
@@ -83,8 +83,8 @@ func (s scales) Decode(
 	return s.Decoder.Decode(data, defaults, into)
 }
 
-// envelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the object.
-func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
+// parseEnvelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the object.
+func parseEnvelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
 	var apiVersion, name string
 	var inner error
 	err = visitFields(message, func(n protowire.Number, value []byte) {

@@ -33,7 +33,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	}
 	defer c.CloseConnections()
 	a, err := c.Ready(ctx) // detects connection problems
-	if err != nil && i.link.clock.learn(err, with) {
+	if err != nil && i.link.clock.evaluateCertError(err, with) {
 		a, err = c.Ready(ctx)
 	}
 	if err != nil {
@@ -41,16 +41,16 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
-		i.link.clock.answered(a.Date, a.CertificateEnd, true)
+		i.link.clock.evaluateDate(a.Date, a.CertificateEnd, true)
 	}
-	if err := i.obtain(ctx, c); err != nil {
+	if err := i.obtainClientCert(ctx, c); err != nil {
 		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); isUnreadable(err) {
 		i.warnUnread(err) // only a warning, because read also works without this file
 	} else if err != nil {
-		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
+		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
 		}
 	}
@@ -59,9 +59,9 @@ func (i *identity) bootstrap(ctx context.Context) error {
 }
 
 // rotate replaces the certificate with a new one.
-func (i *identity) rotate(ctx context.Context) error { return i.obtain(ctx, i.link.client) }
+func (i *identity) rotate(ctx context.Context) error { return i.obtainClientCert(ctx, i.link.client) }
 
-func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
+func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client) error {
 	waiting := func(name string) {
 		i.mu.Lock()
 		without := i.config == nil
@@ -70,17 +70,18 @@ func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
 			i.setMissing(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
 		}
 	}
-	_, err := obtain(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting)
+	_, err := obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting)
 	return err
 }
 
-// obtain requests a certificate and saves it with its key.
-func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *clock, waiting func(name string)) (*pair, error) {
+// obtainPair requests a certificate and saves it with its key.
+func obtainPair(ctx context.Context, p pairFiles, r signingRequest, c *kube.Client, clock *clock, waiting func(name string)) (*pair,
+	error) {
 	key, keyPEM, err := p.pendingKey()
 	if err != nil {
 		return nil, fmt.Errorf("create a key: %w", err)
 	}
-	cert, err := r.obtain(ctx, c, key, waiting)
+	cert, err := r.obtainCertificate(ctx, c, key, waiting)
 	if errors.Is(err, errDenied) {
 		_ = os.Remove(p.pendingPath()) // the next request must use another key
 	}
@@ -94,7 +95,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	if _, ok := made.cert.PrivateKey.(crypto.Signer); !ok {
 		return nil, errors.New("the certificate's key cannot sign")
 	}
-	clock.suggest(made.cert.Leaf.NotBefore)
+	clock.recordHint(made.cert.Leaf.NotBefore)
 	return made, nil
 }
 

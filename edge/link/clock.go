@@ -17,7 +17,7 @@ const (
 	// maxAhead must be confirmed. The same applies to a Date that is earlier than the floor by more than maxAhead. A Date is confirmed when
 	// several answers agree, which must come over separate connections and at different times.
 	maxAhead        = 10 * time.Minute
-	agreement       = time.Minute // maximum difference between answers that agree
+	maxDisagreement = time.Minute // maximum difference between answers that agree
 	agreeingAnswers = 3
 	askAgain        = 8 * time.Second // interval between requests for the server's time
 )
@@ -35,14 +35,14 @@ type clock struct {
 	machine func() time.Time
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	proven  startTime
-	hint    startTime // the latest NotBefore of a certificate; never stored, and dropped when a server's certificate contradicts it
-	wrong   time.Time // a hint that was wrong; hints of this time or later are ignored
-	claimed startTime // a Date that is not confirmed yet
-	agreed  int
-	doubt   chan struct{} // capacity 1; a value means that claimed was set
-	refused string        // the last rejected Date, with the reason
+	mu            sync.Mutex
+	proven        startTime
+	hint          startTime // the latest NotBefore of a certificate; never stored, and dropped when a server's certificate contradicts it
+	wrongHint     time.Time // a hint that was wrong; hints of this time or later are ignored
+	claimedTime   startTime // a Date that is not confirmed yet
+	agreed        int
+	claimedSignal chan struct{} // capacity 1; a value means that claimed was set
+	refused       string        // the last rejected Date, with the reason
 }
 
 // A startTime is a point of the wall clock, with the monotonic time at which it was the current time. The current time can be computed from
@@ -59,7 +59,7 @@ func (s startTime) now() time.Time {
 func sinceNow(t time.Time) startTime { return startTime{t.Round(0).UTC(), time.Now()} }
 
 func newClock(ctx context.Context, cfg Config) (*clock, error) {
-	c := &clock{meta: cfg.Meta, machine: cfg.Clock, log: cfg.Log, doubt: make(chan struct{}, 1)}
+	c := &clock{meta: cfg.Meta, machine: cfg.Clock, log: cfg.Log, claimedSignal: make(chan struct{}, 1)}
 	if c.machine == nil {
 		c.machine = time.Now
 	}
@@ -95,18 +95,18 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// suggest records the NotBefore of a certificate of the cluster's CA as a hint.
-func (c *clock) suggest(t time.Time) {
+// recordHint records the NotBefore of a certificate of the cluster's CA as a hint.
+func (c *clock) recordHint(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.After(c.now()) && (c.wrong.IsZero() || t.Before(c.wrong)) {
+	if t.After(c.now()) && (c.wrongHint.IsZero() || t.Before(c.wrongHint)) {
 		c.hint = sinceNow(t)
 	}
 }
 
-// contradict checks the hint with a server's certificate that is valid from begins to ends. If the certificate has expired only because of
-// the hint, the hint is wrong. Then contradict drops the hint and returns true.
-func (c *clock) contradict(begins, ends time.Time) bool {
+// checkHint checks the hint with a server's certificate that is valid from begins to ends. If the certificate has expired only because of
+// the hint, the hint is wrong. Then the hint is dropped, and the result is true.
+func (c *clock) checkHint(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	without := c.machine()
@@ -117,7 +117,7 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 		return false
 	}
 	c.log.Warn("a certificate begins at an impossible time, which is ignored", "claimed", c.hint.t)
-	c.wrong = c.hint.t
+	c.wrongHint = c.hint.t
 	c.hint = startTime{}
 	if begins.After(without) {
 		c.hint = sinceNow(begins)
@@ -125,27 +125,27 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. The parameter until is the NotAfter of the server's certificate. The parameter fresh is true if
-// the answer came over a new connection.
-func (c *clock) answered(date, until time.Time, fresh bool) {
+// evaluateDate evaluates the Date of an answer. A Date after the NotAfter of the server's certificate is rejected. A Date that differs much
+// from the known time must be confirmed by answers over new connections.
+func (c *clock) evaluateDate(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, proven := c.now(), c.proven.now()
 	switch {
 	case date.After(until):
-		c.refuse(date, "the server's own certificate expired at "+until.UTC().Format(time.RFC3339))
+		c.rejectDate(date, "the server's own certificate expired at "+until.UTC().Format(time.RFC3339))
 		return
 	case !date.After(now.Add(maxAhead)) && !date.Before(proven.Add(-maxAhead)):
-		c.claimed, c.agreed = startTime{}, 0
+		c.claimedTime, c.agreed = startTime{}, 0
 		if date.After(proven) {
 			c.proven = sinceNow(date)
 		}
 		return
 	}
-	off := date.Sub(c.claimed.now()).Abs()
-	if c.claimed.t.IsZero() || off > agreement {
-		c.claimed, c.agreed = sinceNow(date), 1
-		poke(c.doubt)
+	off := date.Sub(c.claimedTime.now()).Abs()
+	if c.claimedTime.t.IsZero() || off > maxDisagreement {
+		c.claimedTime, c.agreed = sinceNow(date), 1
+		signalChannel(c.claimedSignal)
 		return
 	}
 	if !fresh {
@@ -167,10 +167,10 @@ func (c *clock) acceptDate(date, proven time.Time) {
 	} else {
 		c.log.Info("this machine's clock is behind: the API server's time is used", "server", date.UTC(), "machine", c.machine().UTC())
 	}
-	c.proven, c.claimed, c.agreed = sinceNow(date), startTime{}, 0
+	c.proven, c.claimedTime, c.agreed = sinceNow(date), startTime{}, 0
 }
 
-func (c *clock) refuse(date time.Time, why string) {
+func (c *clock) rejectDate(date time.Time, why string) {
 	c.refused = date.UTC().Format(time.RFC3339) + ": " + why
 }
 
@@ -178,7 +178,7 @@ func (c *clock) refuse(date time.Time, why string) {
 func (c *clock) askAgainAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.claimed.t.IsZero() || c.agreed >= agreeingAnswers {
+	if c.claimedTime.t.IsZero() || c.agreed >= agreeingAnswers {
 		return 0
 	}
 	return askAgain
@@ -190,7 +190,7 @@ func (c *clock) latestTime() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if t := c.claimed.now(); t.After(now) {
+	if t := c.claimedTime.now(); t.After(now) {
 		return t
 	}
 	return now
@@ -270,11 +270,11 @@ type Times struct {
 	Refused              string // the last rejected time of a server, with the reason
 }
 
-func (c *clock) times() Times {
+func (c *clock) knownTimes() Times {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Times{
-		Now: c.now(), Machine: c.machine(), Floor: c.proven.now(), Hint: c.hint.now(), Claimed: c.claimed.now(),
+		Now: c.now(), Machine: c.machine(), Floor: c.proven.now(), Hint: c.hint.now(), Claimed: c.claimedTime.now(),
 		Answers: c.agreed, Refused: c.refused,
 	}
 }
@@ -282,7 +282,7 @@ func (c *clock) times() Times {
 // reset drops all known times. Only the machine's clock is used after that.
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
-	c.proven, c.hint, c.claimed, c.wrong, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""
+	c.proven, c.hint, c.claimedTime, c.wrongHint, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""
 	c.mu.Unlock()
 	if err := c.meta.SetMeta(ctx, floorKey, ""); err != nil {
 		return fmt.Errorf("remove the stored time: %w", err)

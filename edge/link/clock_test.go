@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestClockFloor checks the lower bound that a known time sets for the clock. The machine's clock starts in the year 2000, because the
-// test runs in a bubble.
+// TestClockFloor checks that a known time is a lower bound for the clock. The machine's clock starts in the year 2000, because the test
+// runs in a bubble.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &memory{values: map[string]string{}}
@@ -30,8 +30,8 @@ func TestClockFloor(t *testing.T) {
 		}
 		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 		c.proven = sinceNow(known)
-		c.answered(known.Add(time.Minute), known.AddDate(1, 0, 0), false)
-		c.answered(known.Add(-time.Hour), known.AddDate(1, 0, 0), false)
+		c.evaluateDate(known.Add(time.Minute), known.AddDate(1, 0, 0), false)
+		c.evaluateDate(known.Add(-time.Hour), known.AddDate(1, 0, 0), false)
 		known = known.Add(time.Minute)
 		time.Sleep(150 * time.Minute)
 		synctest.Wait()

@@ -26,34 +26,35 @@ import (
 // errDenied means that a certificate signing request was denied or has failed permanently.
 var errDenied = errors.New("denied")
 
-// names contains the host names and addresses of a serving certificate.
-type names struct {
+// certNames contains the host names and addresses of a serving certificate.
+type certNames struct {
 	dns []string
 	ips []netip.Addr
 }
 
-// A request is a certificate signing request. See
+// A signingRequest contains the content of a certificate signing request. See
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/.
-type request struct {
+type signingRequest struct {
 	signer string
 	node   string
 	usage  certificatesv1.KeyUsage // key usage in addition to digital signature
-	names  names
+	names  certNames
 }
 
-func clientRequest(node string) request {
-	return request{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: node, usage: certificatesv1.UsageClientAuth}
+func clientRequest(node string) signingRequest {
+	return signingRequest{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: node, usage: certificatesv1.UsageClientAuth}
 }
 
-func servingRequest(node string, n names) request {
-	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
+func servingRequest(node string, n certNames) signingRequest {
+	return signingRequest{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit. obtain may be repeated: a request
-// with the same key and content has the same name, and is not created twice. While obtain waits, it calls the function waiting with that
-// name.
-func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
-	csr, err := r.object(key)
+// obtainCertificate creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a
+// request with the same key and content has the same name, and is not created twice. The caller is informed of that name while the request
+// waits.
+func (r signingRequest) obtainCertificate(ctx context.Context, c *kube.Client, key crypto.Signer,
+	waiting func(name string)) ([]byte, error) {
+	csr, err := r.newObject(key)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, 
 
 // waitForCertificate reads the signing request and watches it until the watch ends. If waitForCertificate returns neither a certificate nor
 // an error, the caller must call it again.
-func (r request) waitForCertificate(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
+func (r signingRequest) waitForCertificate(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
 	one := "metadata.name=" + name
 	list, err := kube.List[certificatesv1.CertificateSigningRequestList](ctx, c, "", metav1.ListOptions{FieldSelector: one})
 	if err != nil {
@@ -114,7 +115,7 @@ func issuedCertificate(csr *certificatesv1.CertificateSigningRequest) ([]byte, e
 	return csr.Status.Certificate, nil
 }
 
-func (r request) object(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
+func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
 	template := &x509.CertificateRequest{
 		Subject:  pkix.Name{CommonName: commonName(r.node), Organization: []string{"system:nodes"}},
 		DNSNames: slices.Sorted(slices.Values(r.names.dns)),

@@ -8,7 +8,7 @@
 //	store <--floor-- clock <--Date, NotBefore-- health --State--> Changed, gate
 //	                   |                          ^-- network changed
 //	                   '--Now--> TLS, expiry
-//	pki/kubelet-server-*, kubelet.crt --> serving --ServingCertificate--> port 10250
+//	pki/kubelet-server-*, kubelet.crt --> servingCert --ServingCertificate--> port 10250
 //
 // # State
 //

@@ -17,19 +17,19 @@ const (
 	quietTime = 200 * time.Millisecond
 	// maxDrain is the maximum time from a change until the files are read.
 	maxDrain = 5 * time.Second
-	// recheck is the interval for checking directories that are missing or cannot be watched.
-	recheck = time.Minute
+	// recheckInterval is the interval for checking directories that are missing or cannot be watched.
+	recheckInterval = time.Minute
 )
 
-// files watches the files of the credentials. It calls the function reload when another program may have changed them.
-type files struct {
+// credentialFiles watches the files of the credentials. It reloads the credentials when another program may have changed the files.
+type credentialFiles struct {
 	dirs   map[string]struct{}
-	own    string // the directory to which this package writes its files
+	ownDir string // the directory to which this package writes its files
 	reload func()
 }
 
-func newFiles(l *Link) *files {
-	f := &files{dirs: map[string]struct{}{}, own: filepath.Clean(l.cfg.CertDir), reload: func() {
+func newFiles(l *Link) *credentialFiles {
+	f := &credentialFiles{dirs: map[string]struct{}{}, ownDir: filepath.Clean(l.cfg.CertDir), reload: func() {
 		l.identity.filesChanged()
 		l.serving.filesChanged()
 	}}
@@ -39,14 +39,15 @@ func newFiles(l *Link) *files {
 		}
 	}
 	if len(f.dirs) > 0 {
-		f.dirs[f.own] = struct{}{}
+		f.dirs[f.ownDir] = struct{}{}
 	}
 	return f
 }
 
-// watch starts to watch the directories and then calls reload, so that no change after the first read is missed. It returns nil if there is
-// nothing to watch, or if inotify is not available. If inotify is not available, run calls reload in intervals of recheck.
-func (f *files) watch() *fsnotify.Watcher {
+// watch starts to watch the directories and then reloads the credentials, so that no change after the first read is missed. It returns nil
+// if there is nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in intervals of
+// recheckInterval.
+func (f *credentialFiles) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil
 	}
@@ -54,14 +55,14 @@ func (f *files) watch() *fsnotify.Watcher {
 	if err != nil {
 		return nil
 	}
-	_ = os.MkdirAll(f.own, 0o755) // created before the watch, so that the creation does not count as a change
-	_, _ = f.follow(w)
+	_ = os.MkdirAll(f.ownDir, 0o755) // created before the watch, so that the creation does not count as a change
+	_, _ = f.addWatches(w)
 	f.reload()
 	return w
 }
 
 // run calls reload after each change until ctx ends. At the end it closes the watcher w.
-func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
+func (f *credentialFiles) run(ctx context.Context, w *fsnotify.Watcher) error {
 	if len(f.dirs) == 0 {
 		<-ctx.Done()
 		return nil
@@ -72,12 +73,12 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 		defer w.Close()
 		events, failures = w.Events, w.Errors
 	}
-	quiet := time.NewTimer(recheck)
+	quiet := time.NewTimer(recheckInterval)
 	defer quiet.Stop()
 	for {
-		wait := recheck
+		wait := recheckInterval
 		if w != nil {
-			all, fresh := f.follow(w)
+			all, fresh := f.addWatches(w)
 			if fresh { // the directory was not watched before, so earlier changes caused no events
 				f.reload()
 			}
@@ -93,7 +94,7 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 			if isTemporary(e.Name) {
 				continue
 			}
-			if !f.drain(ctx, events) {
+			if !f.drainEvents(ctx, events) {
 				return nil
 			}
 			f.reload()
@@ -112,9 +113,8 @@ func isTemporary(path string) bool {
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. The first result is true if all directories are watched. The second result is true if follow has added a
-// watch.
-func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
+// addWatches adds missing watches. The first result is true if all directories are watched. The second result is true if a watch was added.
+func (f *credentialFiles) addWatches(w *fsnotify.Watcher) (all, fresh bool) {
 	watched := w.WatchList()
 	all = true
 	for dir := range f.dirs {
@@ -125,8 +125,8 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	return all, fresh
 }
 
-// drain reads events until no event arrives for quietTime, or until maxDrain has passed. It returns false if ctx has ended.
-func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
+// drainEvents reads events until no event arrives for quietTime, or until maxDrain has passed. It returns false if ctx has ended.
+func (f *credentialFiles) drainEvents(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for began := time.Now(); time.Since(began) < maxDrain; {
 		quiet := time.NewTimer(quietTime)
 		select {

@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestDrain checks that files are read although their directory changes continuously.
+// TestDrain checks that the credential files are read after a limited time, even if other files in their directory change continuously.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
@@ -27,7 +27,7 @@ func TestDrain(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		if !new(files).drain(ctx, events) || time.Since(began) > 2*maxDrain {
+		if !new(credentialFiles).drainEvents(ctx, events) || time.Since(began) > 2*maxDrain {
 			t.Errorf("they are read after %s", time.Since(began))
 		}
 		stop()

@@ -24,9 +24,10 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestFleetOfAServer is TestReturnOfAFleet with a real API server. ISLET_FLEET_KUBECONFIG is the kubeconfig of its administrator. All
-// nodes are disconnected until the control plane has marked them NotReady. When they are connected again, all must be Ready within two
-// minutes, and few requests may be rejected with status 429. The nodes authenticate by impersonation. test/cluster/bench runs this test.
+// TestFleetOfAServer is TestReturnOfAFleet with a real API server. ISLET_FLEET_KUBECONFIG is the kubeconfig of the administrator. All nodes
+// are disconnected until the control plane has marked them NotReady. After the reconnection, all nodes must be Ready within two minutes,
+// and the server may reject only a few requests with status 429. The nodes authenticate by impersonation. test/cluster/bench runs this
+// test.
 func TestFleetOfAServer(t *testing.T) {
 	admin := os.Getenv("ISLET_FLEET_KUBECONFIG")
 	if admin == "" {
@@ -62,7 +63,7 @@ func TestFleetOfAServer(t *testing.T) {
 	w.Reconnect()
 	awaitReady(t, c, nodes, 2*time.Minute)
 	took := time.Since(began)
-	sleep(t.Context(), 30*time.Second) // until the requests after the reconnection are done
+	sleep(t.Context(), 30*time.Second) // the nodes have sent the requests that follow a reconnection
 	all, tooMany := f.requests()
 	all, tooMany = all-before, tooMany-refused
 	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes,
@@ -72,7 +73,7 @@ func TestFleetOfAServer(t *testing.T) {
 	}
 }
 
-// impersonated writes a kubeconfig that impersonates a node with the administrator's credentials.
+// impersonated writes a kubeconfig with the administrator's credentials. Requests with this kubeconfig impersonate a node.
 func impersonated(t *testing.T, admin, dir, name string) string {
 	cfg, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
@@ -87,7 +88,7 @@ func impersonated(t *testing.T, admin, dir, name string) string {
 	return path
 }
 
-// awaitReady waits until the given number of nodes is Ready.
+// awaitReady waits until the given number of nodes are Ready.
 func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -119,7 +120,8 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// requests returns how many requests of all nodes were answered, and how many of them were rejected with status 429.
+// requests returns two numbers for the whole fleet: the requests that the server has answered, and the requests among them that it has
+// rejected with status 429.
 func (f *fleet) requests() (all, tooMany uint64) {
 	for _, l := range f.links {
 		for outcome, n := range l.Client().Requests() {

@@ -31,9 +31,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestReturnOfAFleet checks how nodes reconnect to an API server. After an outage of an hour, they reconnect spread over a few minutes.
-// After an outage of a few seconds, they reconnect within seconds. Each node runs only the parts of edge that send requests. ISLET_FLEET
-// is the number of nodes.
+// TestReturnOfAFleet checks how nodes reconnect to an API server. After an outage of an hour, the reconnections are distributed over a few
+// minutes. After an outage of a few seconds, all nodes reconnect within seconds. Each node consists only of the parts of edge that send
+// requests. ISLET_FLEET is the number of nodes.
 func TestReturnOfAFleet(t *testing.T) {
 	nodes := 60
 	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
@@ -55,7 +55,7 @@ func TestReturnOfAFleet(t *testing.T) {
 		if took > 3*time.Minute {
 			t.Errorf("the last is back after %s", took)
 		}
-		time.Sleep(time.Minute) // a link that was up for only a moment still counts as down
+		time.Sleep(time.Minute) // the link must be up for a while, or it still counts as down
 		took, peak, mean, total = f.outage(15 * time.Second)
 		t.Logf("after 15 s: all %d are back after %s, %d requests, peak %d a second, mean %.0f", nodes, took, total, peak, mean)
 		if took > 6*time.Second {
@@ -84,7 +84,7 @@ type fleet struct {
 
 	mu   sync.Mutex
 	from time.Time
-	per  []int // requests per interval since the start
+	per  []int // number of requests in each interval since the start
 }
 
 func newFleet(t *testing.T, nodes int) *fleet {
@@ -126,7 +126,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	return f
 }
 
-// start starts the nodes.
+// start calls join for each node. It sets f.stop, which ends all nodes.
 func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Group, name string)) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	g, ctx := errgroup.WithContext(ctx)
@@ -181,7 +181,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	return box
 }
 
-// The type nowhere is a sink that accepts and discards everything.
+// This type is a sink that accepts and discards everything.
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
@@ -203,7 +203,8 @@ func (f *fleet) note() {
 	f.per[at]++
 }
 
-// The method bin returns the length of the intervals in which requests are counted: one second, or five for a small fleet.
+// This method returns the length of the intervals in which requests are counted. It is five seconds for a small fleet, and otherwise one
+// second.
 func (f *fleet) bin() time.Duration {
 	if len(f.links) < 1000 {
 		return 5 * time.Second
@@ -220,7 +221,7 @@ func (f *fleet) up() (n int) {
 	return n
 }
 
-// outage disconnects the server for a time. Then it counts the requests until all nodes have reconnected.
+// outage disconnects the server for the given duration and reconnects it. It counts the requests until all nodes have reconnected.
 func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
 	f.server.Disconnect()
 	f.server.CloseConnections()

@@ -46,35 +46,35 @@ type health struct {
 	claim    Claim // if nil, every machine may use the node's name
 	log      *slog.Logger
 
-	suspicion   chan struct{}   // capacity 1
-	retried     chan struct{}   // capacity 1; a value requests an attempt
-	credentials <-chan struct{} // a value means that the credentials have changed
-	logged      probeFailure    // the last logged failure; zero if the link is up
-	loggedAt    time.Time
+	suspicion    chan struct{}   // capacity 1
+	retryRequest chan struct{}   // capacity 1; a value requests an attempt
+	credentials  <-chan struct{} // a value means that the credentials have changed
+	logged       probeFailure    // the last logged failure; zero if the link is up
+	loggedAt     time.Time
 }
 
 func newHealth(l *Link) *health {
 	return &health{
 		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged,
-		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1),
+		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retryRequest: make(chan struct{}, 1),
 		credentials: l.identity.changed, logged: probeFailure{reason: ReasonNoCredentials},
 	}
 }
 
-// evaluate evaluates the result of a request of the client.
-func (h *health) evaluate(status int, err error) {
+// evaluateResult evaluates the result of a request of the client.
+func (h *health) evaluateResult(status int, err error) {
 	switch {
 	case err != nil && !errors.Is(err, kube.ErrNotServer):
 		h.log.Debug("a request was not answered: the API server is probed", "error", err)
-		poke(h.suspicion)
+		signalChannel(h.suspicion)
 	case err != nil: // some proxies answer some paths themselves
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubtTime {
-			poke(h.suspicion)
+			signalChannel(h.suspicion)
 		}
 	case status == http.StatusUnauthorized, status == http.StatusBadGateway,
 		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubtTime {
-			poke(h.suspicion)
+			signalChannel(h.suspicion)
 		}
 	}
 }
@@ -82,9 +82,9 @@ func (h *health) evaluate(status int, err error) {
 // probeFailure is the reason why a probe failed.
 type probeFailure struct {
 	reason, message string
-	most            time.Duration // maximum back-off; 0 means to wait for new credentials
+	maxBackoff      time.Duration // maximum back-off; 0 means to wait for new credentials
 	wait            time.Duration // minimum back-off: the server's Retry-After
-	again           bool          // probe again immediately
+	probeAgain      bool          // probe again immediately
 }
 
 func (h *health) run(ctx context.Context) error {
@@ -92,14 +92,14 @@ func (h *health) run(ctx context.Context) error {
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "the server has not answered yet"})
 	for ctx.Err() == nil {
 		began := time.Now()
-		h.forget()
-		t := h.probe(ctx, probeOld)
+		h.dropSignals()
+		t := h.probeServer(ctx, probeOld)
 		if t != nil && ctx.Err() == nil && t.reason == ReasonUnreachable {
 			h.client.CloseConnections() // the peer of these connections may no longer exist
-			t = h.probe(ctx, probeNew)
+			t = h.probeServer(ctx, probeNew)
 		}
 		if t == nil {
-			t = h.admitted(ctx)
+			t = h.checkAdmission(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -108,14 +108,14 @@ func (h *health) run(ctx context.Context) error {
 			h.waitAfterSuspicion(ctx, &again, began)
 			continue
 		}
-		h.down(ctx, t, &again)
+		h.handleFailure(ctx, t, &again)
 	}
 	return nil
 }
 
-// admitted returns a failure if another machine has the name of this node. Then this machine must not use the link although the server
-// answers.
-func (h *health) admitted(ctx context.Context) *probeFailure {
+// checkAdmission returns a failure if another machine has the name of this node. Then this machine must not use the link although the
+// server answers.
+func (h *health) checkAdmission(ctx context.Context) *probeFailure {
 	if h.claim == nil {
 		return nil
 	}
@@ -125,14 +125,14 @@ func (h *health) admitted(ctx context.Context) *probeFailure {
 		return troubleOf(err)
 	case why != "":
 		h.client.CloseConnections() // ends existing watches
-		return &probeFailure{reason: ReasonDuplicate, message: why, most: probeInterval, wait: wait}
+		return &probeFailure{reason: ReasonDuplicate, message: why, maxBackoff: probeInterval, wait: wait}
 	}
 	return nil
 }
 
-// forget drops all waiting signals, because the next probe checks everything that they announce.
-func (h *health) forget() {
-	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
+// dropSignals drops all waiting signals, because the next probe checks everything that they announce.
+func (h *health) dropSignals() {
+	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retryRequest} {
 		select {
 		case <-c:
 		default:
@@ -155,9 +155,9 @@ func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, p
 			suspected = true
 		case <-h.suspicion:
 			suspected = true
-		case <-h.clock.doubt: // leaves the select, so that the loop calls askTime again
+		case <-h.clock.claimedSignal: // leaves the select, so that the loop calls askTime again
 		case <-h.askTime():
-			if t := h.ask(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
+			if t := h.probeOnce(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
 				suspected = true
 			}
 		}
@@ -173,7 +173,7 @@ func (h *health) waitAfterSuspicion(ctx context.Context, again *retry.Backoff, p
 // stillAnswers probes the server after a change of the network. The state stays Up during the probe, because most changes do not affect the
 // connection to the server.
 func (h *health) stillAnswers(ctx context.Context) bool {
-	t := h.probe(ctx, probeOld)
+	t := h.probeServer(ctx, probeOld)
 	if t == nil {
 		sleep(ctx, probeInterval)
 		return true
@@ -184,23 +184,23 @@ func (h *health) stillAnswers(ctx context.Context) bool {
 	return false
 }
 
-func (h *health) down(ctx context.Context, t *probeFailure, again *retry.Backoff) {
+func (h *health) handleFailure(ctx context.Context, t *probeFailure, again *retry.Backoff) {
 	h.states.set(State{Phase: Down, Reason: t.reason, Message: t.message})
 	h.logChange(*t)
-	if t.most == 0 {
+	if t.maxBackoff == 0 {
 		select {
 		case <-h.credentials:
-		case <-h.retried:
+		case <-h.retryRequest:
 		case <-ctx.Done():
 		}
 		return
 	}
-	again.MaxWindow = t.most
+	again.MaxWindow = t.maxBackoff
 	wait := again.Next(t.wait)
 	if unsure := h.clock.askAgainAfter(); unsure > 0 {
 		wait = max(min(wait, unsure), t.wait)
 	}
-	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
+	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retryRequest)
 }
 
 // logChange logs a change of the link. It logs at most once a minute, because the link may go up and down often.
@@ -225,16 +225,16 @@ func (h *health) askTime() <-chan time.Time {
 	return nil
 }
 
-// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, probe repeats the
-// request immediately.
-func (h *health) probe(ctx context.Context, within time.Duration) (t *probeFailure) {
+// probeServer sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, the request is
+// repeated immediately.
+func (h *health) probeServer(ctx context.Context, within time.Duration) (t *probeFailure) {
 	ready := h.client.Ready
 	if h.clock.askAgainAfter() > 0 {
 		ready = h.client.ReadyAnew
 	}
 	for range certificateTries {
-		t = h.ask(ctx, within, ready)
-		if t == nil || !t.again {
+		t = h.probeOnce(ctx, within, ready)
+		if t == nil || !t.probeAgain {
 			return t
 		}
 	}
@@ -245,7 +245,7 @@ func (h *health) probe(ctx context.Context, within time.Duration) (t *probeFailu
 // may then correct it again.
 const certificateTries = 3
 
-func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *probeFailure {
+func (h *health) probeOnce(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *probeFailure {
 	cfg, err := h.identity.restConfig()
 	if err != nil {
 		var no *noCredentials
@@ -260,19 +260,19 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 		if t.reason == ReasonServerCertificate {
 			t.message += "; if the cluster has a new CA, replace " + h.identity.link.cfg.Kubeconfig + " by a kubeconfig with it"
 		}
-		t.again = h.clock.learn(err, cfg)
+		t.probeAgain = h.clock.evaluateCertError(err, cfg)
 		return t
 	}
 	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
-		h.clock.answered(a.Date, a.CertificateEnd, a.NewConnection)
+		h.clock.evaluateDate(a.Date, a.CertificateEnd, a.NewConnection)
 	}
 	switch {
 	case a.Status == http.StatusUnauthorized:
 		reason, message := h.identity.whyRefused()
-		return &probeFailure{reason: reason, message: message, most: maxRefused, wait: a.RetryAfter}
+		return &probeFailure{reason: reason, message: message, maxBackoff: maxRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
 		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))
-		return &probeFailure{reason: ReasonNotReady, message: message, most: maxRetry, wait: a.RetryAfter}
+		return &probeFailure{reason: ReasonNotReady, message: message, maxBackoff: maxRetry, wait: a.RetryAfter}
 	}
 	return nil // the server is ready, or it is an API server that does not reveal its health
 }
@@ -280,7 +280,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 func troubleOf(err error) *probeFailure {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
-		return &probeFailure{reason: ReasonServerCertificate, message: err.Error(), most: maxRefused}
+		return &probeFailure{reason: ReasonServerCertificate, message: err.Error(), maxBackoff: maxRefused}
 	}
 	message := err.Error()
 	var requested *url.Error
@@ -288,18 +288,18 @@ func troubleOf(err error) *probeFailure {
 		message = requested.URL + ": " + requested.Err.Error()
 	}
 	if errors.Is(err, kube.ErrNotServer) {
-		return &probeFailure{reason: ReasonNotServer, message: message, most: maxRetry}
+		return &probeFailure{reason: ReasonNotServer, message: message, maxBackoff: maxRetry}
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		message += " (no answer)"
 	}
-	return &probeFailure{reason: ReasonUnreachable, message: message, most: maxRetry}
+	return &probeFailure{reason: ReasonUnreachable, message: message, maxBackoff: maxRetry}
 }
 
-// learn evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has corrected the clock.
-// If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
-func (c *clock) learn(err error, cfg *rest.Config) bool {
+// evaluateCertError evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has
+// corrected the clock. If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
+func (c *clock) evaluateCertError(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {
 		return false
@@ -318,8 +318,8 @@ func (c *clock) learn(err error, cfg *rest.Config) bool {
 	}
 	before := c.Now()
 	if leaf.NotBefore.After(before) {
-		c.suggest(leaf.NotBefore)
+		c.recordHint(leaf.NotBefore)
 		return c.Now().After(before)
 	}
-	return c.contradict(leaf.NotBefore, leaf.NotAfter)
+	return c.checkHint(leaf.NotBefore, leaf.NotAfter)
 }

@@ -28,7 +28,7 @@ type cable struct {
 
 	mu    sync.Mutex
 	conns []net.Conn
-	deaf  atomic.Int64 // connections up to this number drop all data
+	deaf  atomic.Int64 // the connections with a number up to this one drop all data
 	count atomic.Int64
 	cut   atomic.Bool // whether new connections are closed immediately
 }
@@ -65,7 +65,7 @@ func (c *cable) forward(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	c.mu.Lock() // a connection that was accepted during the cut must be closed
+	c.mu.Lock() // holds the lock, so that a connection that was just accepted is closed too
 	whole := !c.cut.Load()
 	if whole {
 		c.conns = append(c.conns, conn, far)
@@ -81,7 +81,7 @@ func (c *cable) forward(conn net.Conn) {
 		for {
 			n, err := from.Read(buf)
 			if number <= c.deaf.Load() {
-				_, _ = io.Copy(io.Discard, from) // accepted and dropped
+				_, _ = io.Copy(io.Discard, from) // the data is dropped
 				return
 			}
 			if n > 0 {
@@ -121,8 +121,8 @@ func get(ctx context.Context, l *Link) error {
 	return err
 }
 
-// TestCutAndBack checks that the node sends only probes while the connection is cut, and that its requests fail immediately. The link is
-// up again within seconds after the cut has ended.
+// TestCutAndBack checks that the node sends only probes while its connection is cut. Other requests fail immediately. The link is up again
+// within seconds after the connection is restored.
 func TestCutAndBack(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -144,7 +144,7 @@ func TestCutAndBack(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	// The node sends a few probes in the first seconds. Each opens two connections.
+	// The node sends a few probes in the first seconds. Each probe opens two connections.
 	if n := c.count.Load() - before; n > 20+int64(time.Since(began)/time.Second) {
 		t.Errorf("a thousand requests made %d connections", n)
 	}
@@ -155,8 +155,8 @@ func TestCutAndBack(t *testing.T) {
 	}
 }
 
-// TestHalfOpen checks a network in which existing connections drop all data and new connections work. One request that times out is
-// enough to detect this. Watches, which would wait forever, are ended.
+// TestHalfOpen checks a network that drops all data of existing connections and accepts new ones. The node detects this when a single
+// request times out. It then ends its watches, which would wait forever.
 func TestHalfOpen(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -185,8 +185,8 @@ func TestHalfOpen(t *testing.T) {
 	t.Logf("found and healed after %s", time.Since(began).Round(time.Millisecond))
 }
 
-// TestFlapping checks that a flapping link causes a limited number of probes for any number of failed requests. A probe opens at most two
-// connections. Ten or more connections in five seconds have a probability below one in ten thousand.
+// TestFlapping checks that a flapping link causes few probes, however many requests fail. A probe opens at most two connections. If the
+// node works correctly, ten or more connections in five seconds have a probability of less than one in ten thousand.
 func TestFlapping(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -198,7 +198,7 @@ func TestFlapping(t *testing.T) {
 	for cut := true; sleep(ctx, 100*time.Millisecond); cut = !cut {
 		c.cut.Store(cut)
 		c.drop()
-		l.health.evaluate(0, io.ErrUnexpectedEOF) // a request failed
+		l.health.evaluateResult(0, io.ErrUnexpectedEOF) // reports a failed request
 	}
 	if n := c.count.Load() - before; n == 0 || n > 20 {
 		t.Errorf("%d connections in five seconds", n)
@@ -207,7 +207,7 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
-// The method ready is a handler that answers /readyz like a server that is ready, and all other requests with a Node.
+// This method handles requests like a server that is ready. It answers /readyz with "ok" and every other request with a Node.
 func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/readyz") {
 		_, _ = io.WriteString(rw, "ok")
@@ -216,7 +216,7 @@ func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	w.server.Write(rw, r, 200, &corev1.Node{})
 }
 
-// TestServerInTrouble checks that a server that responds with errors is retried after its Retry-After.
+// TestServerInTrouble checks that the node retries a server that returns errors after the time in the Retry-After header.
 func TestServerInTrouble(t *testing.T) {
 	w := newWorld(t)
 	var sick atomic.Bool
@@ -258,8 +258,8 @@ func TestServerInTrouble(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestCaptivePortal checks that a server that has a valid certificate and responds with a web page does not count as an API server. The
-// link reports it until the API server responds again.
+// TestCaptivePortal checks a server with a valid certificate that responds with a web page. The link is down and reports the web page until
+// the API server responds again.
 func TestCaptivePortal(t *testing.T) {
 	w := newWorld(t)
 	var portal atomic.Bool
@@ -280,7 +280,7 @@ func TestCaptivePortal(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 		portal.Store(false)
-		poke(l.health.retried)
+		signalChannel(l.health.retryRequest)
 		await(t, l, up)
 		l.states.mu.Lock()
 		l.states.state.Since = time.Now().Add(-2 * doubtTime) // the link has been up for a long time
@@ -292,7 +292,8 @@ func TestCaptivePortal(t *testing.T) {
 	}
 }
 
-// TestUnauthorized checks that the state contains the reason for a rejected credential, and that the probes continue at a low rate.
+// TestUnauthorized checks that the state of the link contains the reason if the server rejects the credential. The node sends probes at a
+// low rate.
 func TestUnauthorized(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -303,7 +304,8 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestForeignServer checks that a server with a certificate of another CA gets no request and does not correct the clock.
+// TestForeignServer checks that the node sends no request to a server whose certificate another CA has signed. The certificate does not
+// correct the clock.
 func TestForeignServer(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -318,8 +320,8 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// TestClockBehind checks a machine that has lost its time while the server's certificate was renewed. The certificate, which the
-// cluster's CA has signed, corrects the clock.
+// TestClockBehind checks that the server's certificate corrects the clock of a machine that has lost its time. The cluster's CA has signed
+// the certificate, which is not valid yet by the machine's clock.
 func TestClockBehind(t *testing.T) {
 	w := newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -342,8 +344,8 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
-// TestNetworkChanges checks that a network change that does not affect the connection to the server, such as a change of a pod network,
-// causes only a probe. A network change that breaks the connection sets the link to Down.
+// TestNetworkChanges checks what the link does after a network change. If the change does not affect the connection to the server, such as
+// a change of a pod network, the node only sends a probe. If the change breaks the connection, the link is Down.
 func TestNetworkChanges(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)

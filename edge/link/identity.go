@@ -25,7 +25,7 @@ const (
 	afterDenial = 10 * time.Minute
 )
 
-// noCredentials is an error that tells why the node has no credentials.
+// noCredentials is an error that contains the reason why the node has no credentials.
 type noCredentials struct{ reason, message string }
 
 // Error implements error.
@@ -41,45 +41,45 @@ func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink 
 type identity struct {
 	link    *Link
 	log     *slog.Logger
-	pairs   pairs
+	pairs   pairFiles
 	files   chan struct{} // capacity 1; a value means that files may have changed
 	changed chan struct{} // capacity 1; a value means that the result of restConfig has changed
 
-	failed string // the last error that run has logged
+	loggedFailure string // the last error that run has logged
 
 	failures atomic.Uint64
 
-	mu      sync.Mutex
-	unread  string            // the last logged error about an unreadable file
-	config  *rest.Config      // nil if credentials are missing; then the field missing contains the reason
-	leaf    *x509.Certificate // nil if the credentials have no certificate
-	missing *noCredentials
-	// rejected is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the clock
-	// may be wrong.
-	rejected *x509.Certificate
+	mu            sync.Mutex
+	unread        string            // the last logged error about an unreadable file
+	config        *rest.Config      // nil if credentials are missing; then missingReason is set
+	leaf          *x509.Certificate // nil if the credentials have no certificate
+	missingReason *noCredentials
+	// rejectedCert is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the
+	// clock may be wrong.
+	rejectedCert *x509.Certificate
 }
 
 func newIdentity(l *Link) *identity {
 	return &identity{
-		link: l, log: l.cfg.Log, pairs: pairs{dir: l.cfg.CertDir, prefix: "kubelet-client"},
+		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-client"},
 		files: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		missing: &noCredentials{ReasonNoCredentials, "this node has no cluster"},
+		missingReason: &noCredentials{ReasonNoCredentials, "this node has no cluster"},
 	}
 }
 
-func (i *identity) filesChanged() { poke(i.files) }
+func (i *identity) filesChanged() { signalChannel(i.files) }
 
 // restConfig returns the configuration of the client. It returns the same pointer until the credentials change.
 func (i *identity) restConfig() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.config == nil {
-		return nil, i.missing
+		return nil, i.missingReason
 	}
 	return i.config, nil
 }
 
-func (i *identity) expiry() time.Time {
+func (i *identity) expiryTime() time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.leaf == nil {
@@ -90,10 +90,10 @@ func (i *identity) expiry() time.Time {
 
 // whyRefused returns the probable reason why the server has rejected the credentials.
 func (i *identity) whyRefused() (reason, message string) {
-	until := i.expiry()
+	until := i.expiryTime()
 	if !until.IsZero() && i.link.clock.latestTime().After(until) {
 		i.mu.Lock()
-		i.rejected = i.leaf
+		i.rejectedCert = i.leaf
 		i.mu.Unlock()
 		i.filesChanged() // makes run read or obtain another certificate
 		message := fmt.Sprintf("the client certificate expired at %s; provide a bootstrap kubeconfig "+
@@ -122,10 +122,10 @@ func (i *identity) load() bool {
 		return false
 	}
 	if leaf != nil {
-		i.link.clock.suggest(leaf.NotBefore)
+		i.link.clock.recordHint(leaf.NotBefore)
 	}
 	i.mu.Lock()
-	isRejected := leaf != nil && i.rejected != nil && leaf.Equal(i.rejected)
+	isRejected := leaf != nil && i.rejectedCert != nil && leaf.Equal(i.rejectedCert)
 	i.mu.Unlock()
 	if isRejected && i.link.cfg.BootstrapKubeconfig != "" {
 		message := "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)
@@ -138,8 +138,8 @@ func (i *identity) load() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.config == nil || !reflect.DeepEqual(config, i.config) {
-		i.config, i.leaf, i.missing = config, leaf, nil
-		poke(i.changed)
+		i.config, i.leaf, i.missingReason = config, leaf, nil
+		signalChannel(i.changed)
 	}
 	return true
 }
@@ -161,7 +161,7 @@ func (i *identity) warnUnread(err error) {
 // setMissingUnlessBootstrapping is like setMissing, but does nothing during a bootstrap, whose reason is kept.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
-	bootstrapping := i.missing != nil && i.missing.reason == ReasonBootstrapping
+	bootstrapping := i.missingReason != nil && i.missingReason.reason == ReasonBootstrapping
 	i.mu.Unlock()
 	if !bootstrapping {
 		i.setMissing(why)
@@ -172,9 +172,9 @@ func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 func (i *identity) setMissing(why *noCredentials) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.config != nil || i.missing == nil || *i.missing != *why {
-		i.config, i.leaf, i.missing = nil, nil, why
-		poke(i.changed)
+	if i.config != nil || i.missingReason == nil || *i.missingReason != *why {
+		i.config, i.leaf, i.missingReason = nil, nil, why
+		signalChannel(i.changed)
 	}
 }
 
@@ -192,12 +192,12 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
 		why := err
 		if lost {
-			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current())
+			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath())
 		}
 		if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
 			i.warnUnread(why)
 		}
-		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.current())
+		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.currentPath())
 	}
 	if err != nil {
 		return nil, nil, err
@@ -205,7 +205,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	if newest != nil && i.prefersPair(newest, user) {
 		user.ClientCertificate, user.ClientKey = "", ""
 		user.ClientCertificateData, user.ClientKeyData = newest.pem, newest.pem
-	} else if user.ClientCertificate == i.pairs.current() {
+	} else if user.ClientCertificate == i.pairs.currentPath() {
 		return nil, nil, fmt.Errorf("the client certificate of %s: %w", cfg.Kubeconfig, pairErr)
 	}
 	config, err := restConfig(kubeconfig)
@@ -223,7 +223,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 // issued later than the certificate of the kubeconfig. If the kubeconfig has the later certificate, a user or program has put it there. Its
 // CA may be a new one, which would reject the pair. This certificate is therefore used until it expires.
 func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
-	if user.ClientCertificate == i.pairs.current() {
+	if user.ClientCertificate == i.pairs.currentPath() {
 		return true
 	}
 	if !i.link.cfg.Rotate || (user.ClientCertificate == "" && len(user.ClientCertificateData) == 0) {
@@ -234,7 +234,7 @@ func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 		return true
 	}
 	i.mu.Lock()
-	given := leaf.NotBefore.After(newest.cert.Leaf.NotBefore) && (i.rejected == nil || !leaf.Equal(i.rejected))
+	given := leaf.NotBefore.After(newest.cert.Leaf.NotBefore) && (i.rejectedCert == nil || !leaf.Equal(i.rejectedCert))
 	i.mu.Unlock()
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }

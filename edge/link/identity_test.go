@@ -24,8 +24,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return fi.Mode().Perm()
 }
 
-// TestBootstrap checks that a node with a bootstrap token gets a certificate and a kubeconfig, and sends requests under its own name
-// without a restart. The next start sends no signing request.
+// TestBootstrap checks that a node with a bootstrap token gets a certificate and a kubeconfig. It uses them for its requests without a
+// restart. The next start creates no signing request.
 func TestBootstrap(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -69,7 +69,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapContinuesAfterRestart checks that a restarted agent uses its existing signing request and creates no second one.
+// TestBootstrapContinuesAfterRestart checks that a restarted agent continues with its existing signing request. It does not create a second
+// one.
 func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -87,7 +88,7 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBootstrapCutOff checks an agent that ended after it had saved the key pair and before it wrote the kubeconfig.
+// TestBootstrapCutOff checks the bootstrap of an agent that was killed after it had saved the key pair. The kubeconfig was not written yet.
 func TestBootstrapCutOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -115,7 +116,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRotation checks that a certificate near its expiry is replaced during requests, and that no request fails.
+// TestRotation checks that a certificate is replaced shortly before it expires. No request fails meanwhile.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour),
@@ -154,14 +155,14 @@ func TestRotation(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-	l, _ = w.start(cfg) // the kubeconfig still has the old certificate
+	l, _ = w.start(cfg) // the kubeconfig still contains the old certificate
 	await(t, l, up)
 	if until, _ := l.Expiry(); !until.After(old) {
 		t.Error("the rotated certificate is not used after a restart")
 	}
 }
 
-// TestExpiredWhileOff checks that a node with an expired certificate bootstraps again if it has a bootstrap kubeconfig.
+// TestExpiredWhileOff checks that a node with a bootstrap kubeconfig bootstraps again if its certificate has expired.
 func TestExpiredWhileOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -175,8 +176,8 @@ func TestExpiredWhileOff(t *testing.T) {
 	}
 }
 
-// TestExpiredForGood checks that the state of a node with an expired certificate and without a bootstrap kubeconfig contains advice. A
-// new kubeconfig is used without a restart.
+// TestExpiredForGood checks a node whose certificate has expired and that has no bootstrap kubeconfig. Its state contains advice. It uses a
+// new kubeconfig without a restart.
 func TestExpiredForGood(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -217,7 +218,8 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestOldCA checks a node that was off while the cluster's CA was replaced. A kubeconfig with the new CA is sufficient.
+// TestOldCA checks a node that was off while the CA of the cluster was replaced. The node connects again when its kubeconfig contains the
+// new CA.
 func TestOldCA(t *testing.T) {
 	w := newWorld(t)
 	cfg, now := w.config(), w.server.CA
@@ -239,11 +241,11 @@ func TestOldCA(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestGivenCertificate checks that a certificate that a user has put into the kubeconfig is used, although the node's key pair expires
-// later. After its expiry it is not used.
+// TestGivenCertificate checks that the certificate in the kubeconfig of a user is used, although the node's own key pair expires later.
+// After the given certificate has expired, the node uses its own key pair.
 func TestGivenCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
-		pairs *kubetest.CA // CA of the pair; nil means the server's CA
+		pairs *kubetest.CA // CA that signs the certificate of the pair; nil means the server's CA
 		begin time.Duration
 		end   time.Duration
 		which string
@@ -262,7 +264,7 @@ func TestGivenCertificate(t *testing.T) {
 			ends := map[string]time.Time{"pair": now.Add(24 * time.Hour).Truncate(time.Second),
 				"given": now.Add(c.end).Truncate(time.Second)}
 			cert, key := signer.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), ends["pair"])
-			if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+			if _, err := (pairFiles{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
 				t.Fatal(err)
 			}
 			cert, key = w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(c.begin), ends["given"])
@@ -276,15 +278,15 @@ func TestGivenCertificate(t *testing.T) {
 	}
 }
 
-// TestJoinsAnew checks that a node bootstraps like a new node if its kubeconfig and its key pairs, which are of another CA, are removed
-// while it runs.
+// TestJoinsAnew checks that a running node bootstraps like a new node when its kubeconfig and its key pairs are removed. The key pairs are
+// of another CA.
 func TestJoinsAnew(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
 	now := time.Now()
 	cert, key := kubetest.NewCA(t).Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), now.Add(24*time.Hour))
-	if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+	if _, err := (pairFiles{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
 		t.Fatal(err)
 	}
 	current := filepath.Join(cfg.CertDir, "kubelet-client-current.pem")
@@ -301,8 +303,8 @@ func TestJoinsAnew(t *testing.T) {
 	<-w.asked
 }
 
-// TestBootstrapGone checks a node whose certificate has expired and whose bootstrap kubeconfig was deleted, as kubeadm does. A new
-// bootstrap kubeconfig is used as soon as it exists.
+// TestBootstrapGone checks a node whose certificate has expired. Its bootstrap kubeconfig was deleted, as kubeadm does. The node uses a new
+// bootstrap kubeconfig as soon as the file exists.
 func TestBootstrapGone(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()

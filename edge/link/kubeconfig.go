@@ -93,7 +93,7 @@ func readRest(path string) (*rest.Config, error) {
 }
 
 // makeKubeconfig returns the same kubeconfig that a kubelet writes after its TLS bootstrap. It has the server of the bootstrap kubeconfig.
-// The parameter pairFile is the path of the certificate and the key.
+// It refers to the given file with the certificate and the key.
 func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, error) {
 	from, _, err := readKubeconfig(bootstrap)
 	if err != nil {

@@ -70,8 +70,8 @@ type Link struct {
 	states   *states
 	identity *identity
 	health   *health
-	serving  *serving
-	files    *files
+	serving  *servingCert
+	files    *credentialFiles
 	client   *kube.Client
 	answers  *kube.AnswerBudget // all clients of the server share it
 }
@@ -96,15 +96,15 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	if l.client, err = kube.New(kube.Config{
 		Rest: l.identity.restConfig, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
 		JSON: cfg.JSON, AnswerBudget: l.answers,
-		BeforeRequest: l.states.admit, AfterRequest: func(status int, err error) { l.health.evaluate(status, err) },
-		OnDate: func(date, until time.Time) { l.clock.answered(date, until, false) },
+		BeforeRequest: l.states.waitUntilUp, AfterRequest: func(status int, err error) { l.health.evaluateResult(status, err) },
+		OnDate: func(date, until time.Time) { l.clock.evaluateDate(date, until, false) },
 	}); err != nil {
 		return nil, err
 	}
 	l.health = newHealth(l)
 	l.serving = newServing(l)
 	l.files = newFiles(l)
-	if l.standalone() {
+	if l.isStandalone() {
 		l.states.set(State{Phase: Standalone})
 	} else {
 		l.identity.load()
@@ -112,7 +112,7 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func (l *Link) standalone() bool {
+func (l *Link) isStandalone() bool {
 	return l.cfg.Kubeconfig == "" && l.cfg.BootstrapKubeconfig == ""
 }
 
@@ -121,7 +121,7 @@ func (l *Link) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watched := l.files.watch()
 	g.Go(func() error { return l.files.run(ctx, watched) })
-	if !l.standalone() {
+	if !l.isStandalone() {
 		g.Go(func() error { return l.identity.run(ctx) })
 		g.Go(func() error { return l.health.run(ctx) })
 		g.Go(func() error { return l.clock.run(ctx) })
@@ -140,7 +140,7 @@ func (l *Link) Client() *kube.Client { return l.client }
 func (l *Link) Now() time.Time { return l.clock.Now() }
 
 // Times returns the times from which the node derives the current time, for messages.
-func (l *Link) Times() Times { return l.clock.times() }
+func (l *Link) Times() Times { return l.clock.knownTimes() }
 
 // ResetClock drops the lower bound of the time. From then on, the machine's clock is used until the API server or a certificate proves a
 // later time. A link that is down is retried immediately.
@@ -153,8 +153,8 @@ func (l *Link) ResetClock(ctx context.Context) error {
 
 // RequestProbe requests a probe of the link. Call it, for example, after a change of the Claim.
 func (l *Link) RequestProbe() {
-	poke(l.health.suspicion)
-	poke(l.health.retried)
+	signalChannel(l.health.suspicion)
+	signalChannel(l.health.retryRequest)
 }
 
 // State returns the state of the link.
@@ -190,23 +190,23 @@ func (l *Link) WaitUp(ctx context.Context) error {
 
 // ServingCertificate returns the newest certificate of the node's own server. It is suitable for tls.Config.GetCertificate.
 func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return l.serving.certificate()
+	return l.serving.currentCert()
 }
 
 // SetAddresses sets the current names and addresses of the node. If the control plane signs the serving certificate, and the current
 // certificate lacks one of them, a new certificate is requested.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
-	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
+	l.serving.setNames(certNames{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }
 
 // Expiry returns the expiry times of the client and serving certificates. A missing certificate has the zero time.
 func (l *Link) Expiry() (client, serving time.Time) {
-	return l.identity.expiry(), l.serving.expiry()
+	return l.identity.expiryTime(), l.serving.expiryTime()
 }
 
 // ObserveRotation makes the link call f after each replacement of the serving certificate. The argument of f is the age of the former
 // certificate.
-func (l *Link) ObserveRotation(f func(age time.Duration)) { l.serving.rotated.Store(&f) }
+func (l *Link) ObserveRotation(f func(age time.Duration)) { l.serving.observeRotation.Store(&f) }
 
 // Failures returns the number of failed requests for client and serving certificates.
 func (l *Link) Failures() (client, serving uint64) {

@@ -30,7 +30,7 @@ const (
 	keepPairs = 2 // the current pair, and the previous one in case the disk loses the current one
 )
 
-// pairs manages the files of certificates for one purpose (client or server). A kubelet uses the same files:
+// pairFiles manages the files of certificates for one purpose (client or server). A kubelet uses the same files:
 //
 //	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
 //	kubelet-client-current.pem               a link to the pair in use
@@ -38,7 +38,7 @@ const (
 //
 // A file gets its name after its content is on the disk, and the symbolic link is replaced by a rename. After a power cut, either the old
 // pair or the new one is therefore in use.
-type pairs struct {
+type pairFiles struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server
 }
@@ -49,18 +49,18 @@ type pair struct {
 	cert *tls.Certificate
 }
 
-func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current.pem") }
+func (p pairFiles) currentPath() string { return filepath.Join(p.dir, p.prefix+"-current.pem") }
 
-func (p pairs) pendingPath() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
+func (p pairFiles) pendingPath() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
 // load returns the pair in use. If the symbolic link or its target is missing or broken, load sets the link to the newest intact pair. If
 // there is no pair, the error is fs.ErrNotExist.
-func (p pairs) load() (*pair, error) {
-	have, err := loadPair(p.current())
+func (p pairFiles) load() (*pair, error) {
+	have, err := loadPair(p.currentPath())
 	if err == nil {
 		return have, nil
 	}
-	files, listErr := p.files()
+	files, listErr := p.listFiles()
 	if listErr != nil {
 		return nil, errors.Join(err, listErr)
 	}
@@ -72,8 +72,8 @@ func (p pairs) load() (*pair, error) {
 	return nil, err
 }
 
-// files returns the paths of all pairs, oldest first.
-func (p pairs) files() ([]string, error) {
+// listFiles returns the paths of all pairs, oldest first.
+func (p pairFiles) listFiles() ([]string, error) {
 	entries, err := os.ReadDir(p.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -90,7 +90,7 @@ func (p pairs) files() ([]string, error) {
 }
 
 // save stores a certificate and its key as the pair in use. It removes the pending key and all pairs but the newest two.
-func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
+func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
 	if err := weight.PEM(maxCertificate, string(cert)); err != nil {
@@ -106,7 +106,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	if err := p.link(file); err != nil {
 		return nil, err
 	}
-	files, err := p.files()
+	files, err := p.listFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	return made, nil
 }
 
-func (p pairs) link(file string) error {
+func (p pairFiles) link(file string) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (p pairs) link(file string) error {
 	if err := os.Symlink(file, next); err != nil {
 		return err
 	}
-	if err := os.Rename(next, p.current()); err != nil {
+	if err := os.Rename(next, p.currentPath()); err != nil {
 		return err
 	}
 	return durable.SyncDir(p.dir)
@@ -147,7 +147,7 @@ func (p pairs) link(file string) error {
 
 // pendingKey returns the key of the pending request. If there is no such key, it creates and stores one. A node that restarts while it
 // waits for approval therefore repeats the same request.
-func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
+func (p pairFiles) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(p.pendingPath()); err == nil {
 		if key, err := parseKey(text); err == nil {
 			return key, text, nil

@@ -30,7 +30,7 @@ func TestSavePairsForEver(t *testing.T) {
 	if dir == "" {
 		t.Skip("only as a child")
 	}
-	ca, p, now := kubetest.NewCA(t), pairs{dir: dir, prefix: "kubelet-client"}, time.Now()
+	ca, p, now := kubetest.NewCA(t), pairFiles{dir: dir, prefix: "kubelet-client"}, time.Now()
 	fmt.Println("begin")
 	for n := 0; ; n++ {
 		if _, _, err := p.pendingKey(); err != nil {
@@ -43,10 +43,11 @@ func TestSavePairsForEver(t *testing.T) {
 	}
 }
 
-// TestKilledWhileSaving checks that a complete pair and few other files exist after the agent was killed at any moment.
+// TestKilledWhileSaving checks that a complete key pair exists after the agent was killed at a random moment. Only a few other files may be
+// left.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
-	p := pairs{dir: dir, prefix: "kubelet-client"}
+	p := pairFiles{dir: dir, prefix: "kubelet-client"}
 	cert, key := testPair(t, kubetest.NewCA(t))
 	if _, err := p.save(cert, key, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
@@ -84,9 +85,10 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 }
 
-// TestLostLinkOrFile checks that the newest complete pair is used after the disk has lost the symlink or its target.
+// TestLostLinkOrFile checks that the node uses the newest complete key pair if the disk has lost the symlink to it or the target of the
+// symlink.
 func TestLostLinkOrFile(t *testing.T) {
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -97,15 +99,15 @@ func TestLostLinkOrFile(t *testing.T) {
 		if _, err := p.save(cert, key, time.Unix(int64(n), 0).UTC()); err != nil {
 			t.Fatal(err)
 		}
-		newest, _ = os.Readlink(p.current())
+		newest, _ = os.Readlink(p.currentPath())
 	}
-	if err := os.Remove(p.current()); err != nil {
+	if err := os.Remove(p.currentPath()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.load(); err != nil {
 		t.Error(err)
 	}
-	if at, _ := os.Readlink(p.current()); at != newest {
+	if at, _ := os.Readlink(p.currentPath()); at != newest {
 		t.Errorf("the link leads to %s", at)
 	}
 	if err := os.WriteFile(newest, []byte("torn"), 0o600); err != nil {
@@ -114,7 +116,7 @@ func TestLostLinkOrFile(t *testing.T) {
 	if _, err := p.load(); err != nil {
 		t.Error(err)
 	}
-	if files, _ := p.files(); len(files) != keepPairs {
+	if files, _ := p.listFiles(); len(files) != keepPairs {
 		t.Errorf("kept: %v", files)
 	}
 	cert, _ := testPair(t, ca)
@@ -124,15 +126,15 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait checks that the files that a denied request writes and removes do not count as changes of another program. Such a
-// change would repeat the request immediately.
+// TestRequestsEndNoWait checks the files that a denied signing request writes and removes. The node must not take these changes for changes
+// by another program, because it would then repeat the request immediately.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	if err := w.Add(p.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +144,12 @@ func TestRequestsEndNoWait(t *testing.T) {
 	if err := os.Remove(p.pendingPath()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.current(), nil, 0o600); err != nil {
+	if err := os.WriteFile(p.currentPath(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	told := 0
 	for e := range w.Events {
-		if e.Name == p.current() {
+		if e.Name == p.currentPath() {
 			break
 		}
 		told++
@@ -155,8 +157,8 @@ func TestRequestsEndNoWait(t *testing.T) {
 			t.Errorf("%s counts as a change", e)
 		}
 	}
-	if told == 0 || isTemporary(p.current()) {
-		t.Errorf("%d events, of the current pair too: %v", told, isTemporary(p.current()))
+	if told == 0 || isTemporary(p.currentPath()) {
+		t.Errorf("%d events, of the current pair too: %v", told, isTemporary(p.currentPath()))
 	}
 }
 
@@ -192,10 +194,10 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// TestCertificateBombs checks that an issued certificate that is too large when decoded is rejected and not saved.
+// TestCertificateBombs checks that an issued certificate is rejected and not saved if it is too large when decoded.
 func TestCertificateBombs(t *testing.T) {
 	cert, key := testPair(t, kubetest.NewCA(t))
-	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
 		"chain":   strings.Repeat(string(cert), 5000),

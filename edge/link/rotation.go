@@ -22,13 +22,13 @@ func (i *identity) run(ctx context.Context) error {
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
-			i.attempt(ctx, "bootstrap", i.bootstrap, &again)
+			i.attemptCertificate(ctx, "bootstrap", i.bootstrap, &again)
 		case usable && i.isDue():
 			if s, moved := i.link.states.get(); s.Phase != Up {
 				sleep(ctx, maxSleep, i.files, moved)
 				continue
 			}
-			i.attempt(ctx, "rotate the client certificate", i.rotate, &again)
+			i.attemptCertificate(ctx, "rotate the client certificate", i.rotate, &again)
 		default:
 			again.Reset()
 			sleep(ctx, i.untilNext(), i.files)
@@ -37,17 +37,17 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt calls the function do. After a failure, it waits until the next attempt is due.
-func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
+// attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due.
+func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {
 		again.Reset()
-		i.failed = ""
+		i.loggedFailure = ""
 		return
 	}
 	i.failures.Add(1)
-	if err.Error() != i.failed {
-		i.failed = err.Error()
+	if err.Error() != i.loggedFailure {
+		i.loggedFailure = err.Error()
 		i.log.Warn("a client certificate cannot be obtained yet", "doing", what, "error", err)
 	}
 	wait := again.Next(kube.RetryAfter(err))

@@ -27,27 +27,27 @@ import (
 // selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// serving maintains the certificate of the node's own server. The certificate has one of three sources: files that another program manages,
-// the control plane, or a self-signature. The method run obtains a certificate from the control plane. The other certificates are read or
-// created when a client connects.
-type serving struct {
-	link  *Link
-	log   *slog.Logger
-	pairs pairs
-	moved chan struct{} // capacity 1; a value means that the names have changed
+// servingCert maintains the certificate of the node's own server. The certificate has one of three sources: files that another program
+// manages, the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other
+// certificates are read or created when a client connects.
+type servingCert struct {
+	link         *Link
+	log          *slog.Logger
+	pairs        pairFiles
+	namesChanged chan struct{} // capacity 1; a value means that the names have changed
 
-	failures atomic.Uint64
-	rotated  atomic.Pointer[func(age time.Duration)] // nil if ObserveRotation was not called
+	failures        atomic.Uint64
+	observeRotation atomic.Pointer[func(age time.Duration)] // nil if ObserveRotation was not called
 
 	mu    sync.Mutex
 	cert  *tls.Certificate // nil if the certificate is missing or not needed yet
-	names names
+	names certNames
 }
 
-func newServing(l *Link) *serving {
-	s := &serving{
-		link: l, log: l.cfg.Log, pairs: pairs{dir: l.cfg.CertDir, prefix: "kubelet-server"},
-		moved: make(chan struct{}, 1), names: names{ips: l.cfg.NodeIPs},
+func newServing(l *Link) *servingCert {
+	s := &servingCert{
+		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-server"},
+		namesChanged: make(chan struct{}, 1), names: certNames{ips: l.cfg.NodeIPs},
 	}
 	if l.cfg.Hostname != "" {
 		s.names.dns = []string{l.cfg.Hostname}
@@ -55,18 +55,18 @@ func newServing(l *Link) *serving {
 	return s
 }
 
-func (s *serving) setNames(n names) {
+func (s *servingCert) setNames(n certNames) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Equal(n.dns, s.names.dns) && slices.Equal(n.ips, s.names.ips) {
 		return
 	}
 	s.names = n
-	poke(s.moved)
+	signalChannel(s.namesChanged)
 }
 
 // filesChanged reads the certificate that another program manages. If the files are broken, it keeps the current certificate.
-func (s *serving) filesChanged() {
+func (s *servingCert) filesChanged() {
 	if s.link.cfg.TLSCertFile == "" {
 		return
 	}
@@ -79,14 +79,14 @@ func (s *serving) filesChanged() {
 }
 
 // set replaces the certificate and returns the former one, which may be nil.
-func (s *serving) set(cert *tls.Certificate) (former *tls.Certificate) {
+func (s *servingCert) set(cert *tls.Certificate) (former *tls.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	former, s.cert = s.cert, cert
 	return former
 }
 
-func (s *serving) expiry() time.Time {
+func (s *servingCert) expiryTime() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cert == nil {
@@ -95,8 +95,8 @@ func (s *serving) expiry() time.Time {
 	return s.cert.Leaf.NotAfter
 }
 
-// certificate returns the current certificate.
-func (s *serving) certificate() (*tls.Certificate, error) {
+// currentCert returns the current certificate.
+func (s *servingCert) currentCert() (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cfg := s.link.cfg
@@ -127,7 +127,7 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 	return s.cert, nil
 }
 
-func (s *serving) isExpired(leaf *x509.Certificate) bool {
+func (s *servingCert) isExpired(leaf *x509.Certificate) bool {
 	// A certificate is also unusable before its NotBefore. This time can be in the future if the clock was wrong when the certificate was
 	// created.
 	now := s.link.clock.Now()
@@ -136,7 +136,7 @@ func (s *serving) isExpired(leaf *x509.Certificate) bool {
 
 // selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, have expired, or do not match each other (after a
 // power cut).
-func (s *serving) selfSigned() (*tls.Certificate, error) {
+func (s *servingCert) selfSigned() (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
 	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.isExpired(cert.Leaf) {
 		return &cert, nil
@@ -152,7 +152,7 @@ func (s *serving) selfSigned() (*tls.Certificate, error) {
 	return &cert, err
 }
 
-func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
+func (s *servingCert) sign() (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -187,7 +187,7 @@ func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
 
 // run obtains certificates from the control plane until ctx ends. It requests a new certificate before the current one expires, and when
 // the current one lacks a name of the node.
-func (s *serving) run(ctx context.Context) error {
+func (s *servingCert) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
 	}
@@ -196,17 +196,17 @@ func (s *serving) run(ctx context.Context) error {
 		wanted, wait := s.namesToRequest()
 		if wait > 0 {
 			again.Reset()
-			sleep(ctx, wait, s.moved)
+			sleep(ctx, wait, s.namesChanged)
 			continue
 		}
 		if s.link.WaitUp(ctx) != nil {
 			return nil
 		}
-		p, err := s.obtain(ctx, wanted)
+		p, err := s.obtainServingCert(ctx, wanted)
 		switch {
 		case err == nil:
 			former := s.set(p.cert)
-			if f := s.rotated.Load(); f != nil && former != nil {
+			if f := s.observeRotation.Load(); f != nil && former != nil {
 				(*f)(s.link.clock.Now().Sub(former.Leaf.NotBefore))
 			}
 			s.log.Info("the node has a serving certificate")
@@ -217,7 +217,7 @@ func (s *serving) run(ctx context.Context) error {
 			if errors.Is(err, errDenied) {
 				wait = retry.Jitter(afterDenial)
 			}
-			sleep(ctx, wait, s.moved)
+			sleep(ctx, wait, s.namesChanged)
 		}
 	}
 	return nil
@@ -226,18 +226,18 @@ func (s *serving) run(ctx context.Context) error {
 // errMoved ends the wait for a certificate when the node's names have changed.
 var errMoved = errors.New("the node's addresses changed")
 
-func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
+func (s *servingCert) obtainServingCert(ctx context.Context, wanted certNames) (*pair, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-s.moved:
+		case <-s.namesChanged:
 			cancel(errMoved)
 		case <-ctx.Done():
 		}
 	}()
-	p, err := obtain(ctx, s.pairs, servingRequest(s.link.cfg.NodeName, wanted), s.link.client, s.link.clock, func(name string) {
+	p, err := obtainPair(ctx, s.pairs, servingRequest(s.link.cfg.NodeName, wanted), s.link.client, s.link.clock, func(name string) {
 		s.log.Info("the serving certificate waits for approval", "csr", name)
 	})
 	if err != nil && errors.Is(context.Cause(ctx), errMoved) {
@@ -250,23 +250,23 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 
 // namesToRequest returns the names for the certificate to request now. If no certificate is needed now, it returns the time until the next
 // check.
-func (s *serving) namesToRequest() (names, time.Duration) {
+func (s *servingCert) namesToRequest() (certNames, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.names.dns)+len(s.names.ips) == 0 {
-		return names{}, maxSleep
+		return certNames{}, maxSleep
 	}
 	if s.cert == nil || !coversNames(s.cert.Leaf, s.names) {
 		return s.names, 0
 	}
 	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
-		return names{}, min(left, maxSleep)
+		return certNames{}, min(left, maxSleep)
 	}
 	return s.names, 0
 }
 
 // coversNames reports whether a certificate is valid for all names.
-func coversNames(leaf *x509.Certificate, n names) bool {
+func coversNames(leaf *x509.Certificate, n certNames) bool {
 	covered := map[string]bool{}
 	for _, d := range leaf.DNSNames {
 		covered[d] = true

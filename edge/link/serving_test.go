@@ -19,8 +19,8 @@ func shown(t *testing.T, l *Link) *x509.Certificate {
 	return c.Leaf
 }
 
-// TestSelfSigned checks that the serving certificate is created once, is kept over restarts, and is replaced if its two files do not
-// match. It is valid for the names of the node, and other users cannot read it.
+// TestSelfSigned checks that the serving certificate is created once and kept over restarts. If its two files do not match, it is replaced.
+// It is valid for the names of the node. Other users cannot read the key.
 func TestSelfSigned(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -47,7 +47,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestServerTLSBootstrap checks that the control plane signs the serving certificate, and a new one after the node's address has changed.
+// TestServerTLSBootstrap checks that the control plane signs the serving certificate. When the address of the node changes, the control
+// plane signs a new certificate.
 func TestServerTLSBootstrap(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
@@ -65,7 +66,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 	if next == name {
 		t.Error("the same request for other names")
 	}
-	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) // not a change
+	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) // the same addresses as before
 	w.set(func() { w.approve(next) })
 	waitFor(t, func() bool { _, err := l.ServingCertificate(nil); return err == nil })
 	select {
@@ -93,7 +94,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 	}
 }
 
-// TestServingFiles checks that replaced files are used without a restart, and that incomplete files do not replace valid ones.
+// TestServingFiles checks that new certificate files are used without a restart. Incomplete files do not replace a valid certificate.
 func TestServingFiles(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -119,7 +120,7 @@ func TestServingFiles(t *testing.T) {
 	if n := shown(t, l).Subject.CommonName; n != "first" {
 		t.Error(n)
 	}
-	waitFor(t, func() bool { // until the watch exists
+	waitFor(t, func() bool { // repeats the write, because the watch may not exist yet
 		put("second")
 		return shown(t, l).Subject.CommonName == "second"
 	})

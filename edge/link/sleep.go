@@ -27,8 +27,8 @@ func sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	return true
 }
 
-// poke signals a channel of capacity 1.
-func poke(c chan struct{}) {
+// signalChannel signals a channel of capacity 1.
+func signalChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

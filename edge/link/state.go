@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Phase tells whether the link can be used.
+// Phase describes whether the link can be used.
 type Phase string
 
 // The phases. The package comment has a state diagram.
@@ -49,22 +49,22 @@ type State struct {
 const connectTimeout = 2 * time.Second
 
 type states struct {
-	mu    sync.Mutex
-	state State
-	up    time.Time     // DisplaySince of the phase Up before the current suspicion; zero if the link was not up
-	moved chan struct{} // closed when the state is replaced
-	subs  []chan struct{}
+	mu           sync.Mutex
+	state        State
+	upSince      time.Time     // DisplaySince of the phase Up before the current suspicion; zero if the link was not up
+	stateChanged chan struct{} // closed when the state is replaced
+	subs         []chan struct{}
 }
 
 func newStates() *states {
 	first := State{Phase: Connecting, Reason: ReasonUnreachable, Message: "no request was sent to the server yet"}
-	return &states{state: first, moved: make(chan struct{})}
+	return &states{state: first, stateChanged: make(chan struct{})}
 }
 
 func (s *states) get() (State, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state, s.moved
+	return s.state, s.stateChanged
 }
 
 // set replaces the state. If the phase stays the same, Since and DisplaySince are kept.
@@ -79,19 +79,19 @@ func (s *states) set(next State) {
 		next.Since = time.Now()
 		next.DisplaySince = next.Since
 		switch {
-		case next.Phase == Up && !s.up.IsZero():
-			next.DisplaySince = s.up
+		case next.Phase == Up && !s.upSince.IsZero():
+			next.DisplaySince = s.upSince
 		case next.Phase == Connecting && s.state.Phase == Up:
-			s.up = s.state.DisplaySince
+			s.upSince = s.state.DisplaySince
 		case next.Phase == Down:
-			s.up = time.Time{}
+			s.upSince = time.Time{}
 		}
 	}
 	s.state = next
-	close(s.moved)
-	s.moved = make(chan struct{})
+	close(s.stateChanged)
+	s.stateChanged = make(chan struct{})
 	for _, sub := range s.subs {
-		poke(sub)
+		signalChannel(sub)
 	}
 }
 
@@ -103,9 +103,9 @@ func (s *states) subscribe() <-chan struct{} {
 	return sub
 }
 
-// admit returns nil while the link is up. In the phase Connecting it waits for at most connectTimeout. In all other phases it returns an
-// error.
-func (s *states) admit(ctx context.Context) error {
+// waitUntilUp returns nil while the link is up. In the phase Connecting it waits for at most connectTimeout. In all other phases it
+// returns an error.
+func (s *states) waitUntilUp(ctx context.Context) error {
 	for {
 		state, moved := s.get()
 		if state.Phase == Up {

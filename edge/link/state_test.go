@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestLasts checks that Lasts, the start of the time for which the link has been up, does not change if a probe succeeds after a
-// suspicion, such as a timeout on a busy machine. After an outage, Lasts has a new value.
+// TestLasts checks DisplaySince, the time since when the link is shown as up. A timeout makes the link Connecting. If the next probe
+// succeeds, DisplaySince does not change. After an outage, DisplaySince is the time of the reconnection.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, s := time.Now(), newStates()

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 )
 
-// The type whole is a sink that signals the first complete set of pods.
+// This type is a sink that signals the first complete set of pods.
 type whole struct {
 	pods chan int
 }
@@ -38,8 +38,8 @@ func (whole) Update(context.Context, string, []desired.Claim, []desired.RemovedP
 	return nil
 }
 
-// TestThinLink checks that pods arrive over a link on which a request takes minutes. The speed is at least half of that of the idle link.
-// The lease is renewed meanwhile on the same connection.
+// TestThinLink checks that a node gets its pods over a link on which this takes minutes. The list is requested once and takes little longer
+// than the bare transfer. Meanwhile, the lease is renewed on the same connection.
 func TestThinLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func TestThinLink(t *testing.T) {
 	}
 }
 
-// podsOf returns incompressible pods with the given total size.
+// podsOf returns pods with the given total size. Their content is incompressible.
 func podsOf(bytes int) *corev1.PodList {
 	list := &corev1.PodList{}
 	list.ResourceVersion = "7"
@@ -93,7 +93,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 		who: map[string]int{}}, line: line}
 	w.server = kubetest.NewOn(t, line, corev1.AddToScheme, coordinationv1.AddToScheme)
 	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}
-	var last, longest atomic.Int64 // time between renewals at the server
+	var last, longest atomic.Int64 // times between two renewals at the server
 	w.server.Mux.HandleFunc("GET /api/v1/pods", func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("sendInitialEvents") == "true" {
 			lists.Add(1)
@@ -140,7 +140,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 		took := time.Since(began)
 		t.Logf("%d pods after %s, with a bare transfer of %s; %d lists, %d renewals, %d bytes received", n, took, bare,
 			lists.Load(), renewed.Load(), line.Received.Load())
-		// The connection takes six round trips and the certificates in addition to the transfer.
+		// In addition to the transfer, the connection takes six round trips and the time to send the certificates.
 		if most := max(bare*3/2, bare+12*line.Delay+10*time.Second); n != len(pods.Items) || took > most || lists.Load() != 1 {
 			t.Errorf("want one list within %s", most)
 		}

@@ -20,7 +20,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A timedWorld is a node and a server whose clocks may be wrong. They are connected in memory. The bubble's time is the correct time.
+// A timedWorld is a node and a server that are connected in memory. Their clocks may be wrong. The time of the bubble is the correct time.
 type timedWorld struct {
 	*world
 	line   *kubetest.Line
@@ -69,8 +69,8 @@ func (w *timedWorld) boot(cfg Config) (*Link, func()) {
 	}
 }
 
-// member returns the configuration of a node whose certificate is valid for a year. Half of this time is over. The server has a
-// certificate of the same age. A bootstrap kubeconfig exists, but signing requests are not approved.
+// member returns the configuration of a node. The certificates of the node and of the server are half a year old. The certificate of the
+// node is valid for a year. A bootstrap kubeconfig exists, but the server does not approve signing requests.
 func (w *timedWorld) member(serverLife time.Duration) Config {
 	begin := time.Now().Add(-year / 2)
 	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
@@ -86,7 +86,7 @@ func (w *timedWorld) member(serverLife time.Duration) Config {
 	return cfg
 }
 
-// The method asks sends requests at intervals, as a node does.
+// This method sends requests at intervals, as a node does.
 func (w *timedWorld) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {
@@ -116,9 +116,9 @@ func up60(t *testing.T, l *Link, since time.Time, what string) {
 	}
 }
 
-// TestWrongTimes checks all combinations of wrong clocks, at boot or later, with a server certificate that is valid for one or ten years.
-// While a clock is wrong, the node keeps its credentials. Within a minute after the clock is correct, the link is up without a restart or
-// manual action. The same applies after a restart.
+// TestWrongTimes checks all combinations of wrong clocks of the machine and the server. A clock is wrong at boot or becomes wrong later.
+// The server's certificate is valid for one or ten years. The node keeps its credentials while a clock is wrong. Within a minute after the
+// clock is correct, the link is up, without a restart or a user. The test then restarts the agent and checks this again.
 func TestWrongTimes(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ machine, date time.Duration }{
@@ -140,7 +140,7 @@ func TestWrongTimes(t *testing.T) {
 }
 
 func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
-	time.Sleep(2 * year) // the certificates are newer than the test CA
+	time.Sleep(2 * year) // the test CA must be older than the certificates
 	w := newTimed(t)
 	cfg := w.member(life)
 	wrong := func() {
@@ -157,7 +157,7 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 		up60(t, l, time.Now(), "before")
 		time.Sleep(time.Hour)
 		wrong()
-		w.line.CloseConnections() // the next connection is made with the wrong clock
+		w.line.CloseConnections() // the next connection is opened with the wrong clock
 	}
 	time.Sleep(time.Hour)
 	if _, err := l.identity.restConfig(); err != nil {
@@ -177,6 +177,6 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 	stop()
 	l, stop = w.boot(cfg)
 	up60(t, l, time.Now(), "after a restart")
-	time.Sleep(40 * time.Second) // time for the requests of asks
+	time.Sleep(40 * time.Second) // waits for the requests of asks
 	stop()
 }

@@ -59,12 +59,12 @@ type board struct {
 	card          *memory
 	hardware      sync.Mutex
 	serials, macs []string
-	clock         time.Duration // offset of the clock from the next start on
+	clock         time.Duration // offset of the machine's clock from the next start on
 	twinless      bool          // whether this version of islet lacks the twin detection
 	boot          string
 	link          *Link
 	twin          *twin.Twin
-	asked         uint64 // requests of earlier processes of the agent
+	asked         uint64 // number of requests of earlier agent processes
 	end           func()
 }
 
@@ -76,7 +76,7 @@ func (s *site) board(serial string) *board {
 	return b
 }
 
-// clone returns another machine with a copy of the memory card.
+// clone returns another machine. Its memory card is a copy of the card of b.
 func (b *board) clone(serial string) *board {
 	c := b.site.board(serial)
 	b.card.mu.Lock()
@@ -91,14 +91,14 @@ func (b *board) marks() (serials, macs []string) {
 	return b.serials, b.macs
 }
 
-// The method cards replaces the machine's network cards.
+// This method replaces the machine's network cards.
 func (b *board) cards(macs ...string) {
 	b.hardware.Lock()
 	defer b.hardware.Unlock()
 	b.macs = macs
 }
 
-// The method on boots the machine.
+// This method boots the machine.
 func (b *board) on() *board {
 	b.Helper()
 	b.boots++
@@ -174,7 +174,7 @@ func (b *board) start() {
 	b.Cleanup(func() { b.off() })
 }
 
-// The method off ends the agent. The next agent may start in this boot or in the next one.
+// This method ends the agent. The test may then start the next agent in the same boot or in the next one.
 func (b *board) off() {
 	if b.end != nil {
 		b.end()
@@ -185,7 +185,7 @@ func (b *board) off() {
 func (b *board) reboot()  { b.off(); b.on() }
 func (b *board) restart() { b.off(); b.start() }
 
-// requests returns how many requests the machine has sent, without probes.
+// requests returns the number of requests that the machine has sent. Probes do not count.
 func (b *board) requests() (n uint64) {
 	n = b.asked
 	for _, k := range b.link.Client().Requests() {
@@ -194,8 +194,8 @@ func (b *board) requests() (n uint64) {
 	return n
 }
 
-// The method stays waits for the time long. Then it checks that this machine uses the node name, and that it reports another machine with
-// this name only if another is true.
+// This method lets the given time pass. Then it checks that this machine uses the node name. The parameter another is whether the machine
+// must report another machine with the same name.
 func (b *board) stays(long time.Duration, another bool) {
 	b.Helper()
 	time.Sleep(long)
@@ -223,7 +223,8 @@ func (b *board) stays(long time.Duration, another bool) {
 	}
 }
 
-// The method back checks that the machine has stopped using the node name.
+// This method checks that the machine no longer uses the node name. The parameter held is whether the machine must hold pods with shared
+// volumes.
 func (b *board) back(held bool) {
 	b.Helper()
 	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {

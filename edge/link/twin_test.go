@@ -13,8 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestClonedCard checks that the original keeps the node name if two machines have the same memory card. The machines restart in any
-// order and with any clocks. The clone sends few requests at growing intervals. Without ISLET_TEST_LONG only three cases run.
+// TestClonedCard checks that the original machine keeps the node name when a clone has a copy of its memory card. The machines are
+// restarted in different orders and have different clocks. The clone sends few requests, and fewer per hour later. Without ISLET_TEST_LONG
+// only three cases run.
 func TestClonedCard(t *testing.T) {
 	short := []string{"serial numbers", "nothing to tell them by", "the clone's clock is behind"}
 	for name, c := range map[string]struct {
@@ -76,7 +77,7 @@ func TestClonedCard(t *testing.T) {
 				b.off()
 				b.on()
 				time.Sleep(10 * time.Minute)
-				b.back(true) // the machine waits for a user, also if the Lease is no longer renewed
+				b.back(true) // the clone waits for a user, even if the Lease is no longer renewed
 				a.on()
 				a.stays(40*time.Minute, true)
 				b.back(true)
@@ -87,7 +88,8 @@ func TestClonedCard(t *testing.T) {
 	}
 }
 
-// TestWarOverTheNode checks that two machines without twin detection revert each other's reports only a few times per StatusEvery.
+// TestWarOverTheNode checks two machines that have the same node name and no twin detection. Each overwrites the other's status only a few
+// times per StatusEvery.
 func TestWarOverTheNode(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -98,7 +100,7 @@ func TestWarOverTheNode(t *testing.T) {
 		b.twinless = true
 		fought := atomic.Int64{}
 		stop := func(w http.ResponseWriter, r *http.Request) bool {
-			if fought.Add(1) > 1000 { // otherwise the bubble's time stands still
+			if fought.Add(1) > 1000 { // without this limit, the time of the bubble might stand still
 				s.WriteError(w, r, apierrors.NewTooManyRequestsError("enough"))
 				return true
 			}
@@ -113,7 +115,8 @@ func TestWarOverTheNode(t *testing.T) {
 	})
 }
 
-// TestTakeOver checks that a user can give the node name to the clone. The original then stops using it, even if it returns much later.
+// TestTakeOver checks that a user can give the node name to the clone. From then on the original does not use the name, even if the
+// original is switched on much later.
 func TestTakeOver(t *testing.T) {
 	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +132,7 @@ func TestTakeOver(t *testing.T) {
 					t.Error("a running machine lost the name")
 				}
 				a.off()
-				time.Sleep(70 * time.Minute) // two checks
+				time.Sleep(70 * time.Minute) // long enough for two checks
 				if had, err := b.twin.TakeOver(t.Context(), false); had || err != nil {
 					t.Fatal(had, err)
 				}
@@ -143,7 +146,7 @@ func TestTakeOver(t *testing.T) {
 				b.reboot()
 				b.stays(40*time.Minute, true)
 				a.back(true)
-				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // the original takes the name back while both run
+				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // the original takes the name back while both machines run
 					t.Fatal(err)
 				}
 				a.stays(3*time.Minute, true)
@@ -153,8 +156,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestOfflineTakeOver checks that a replaced board without a connection holds its pods until a user calls takeover, before or after a
-// reboot. It also continues when the API server is reachable.
+// TestOfflineTakeOver checks a replacement board that has no connection to the API server. The board holds its pods until a user calls
+// takeover. After that, the pods also run after a reboot, and when the API server is reachable again.
 func TestOfflineTakeOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -185,7 +188,7 @@ func TestOfflineTakeOver(t *testing.T) {
 	})
 }
 
-// TestNeverATwin checks that a single machine is never mistaken for two, and sends at most one additional request per boot.
+// TestNeverATwin checks that a single machine is never mistaken for two machines. Each boot causes at most one additional request.
 func TestNeverATwin(t *testing.T) {
 	for name, do := range map[string]func(b *board){
 		"agent restarted": func(b *board) { b.restart() },
@@ -247,7 +250,7 @@ func TestNeverATwin(t *testing.T) {
 	}
 }
 
-// TestExchangedCard checks that a machine without a serial number waits for a user after its network card was exchanged, and then
+// TestExchangedCard checks a machine without a serial number whose network card was exchanged. The machine waits for a user and then
 // continues.
 func TestExchangedCard(t *testing.T) {
 	inSite(t, func(s *site) {
@@ -266,24 +269,24 @@ func TestExchangedCard(t *testing.T) {
 		b.reboot()
 		b.stays(time.Minute, false)
 		b.off()
-		b.cards("00:00:5e:00:53:01") // the old network card
+		b.cards("00:00:5e:00:53:01") // the machine has the old network card again
 		b.on()
 		time.Sleep(time.Minute)
 		b.back(true)
-		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // the new network card, which the kernel finds late
+		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // the kernel finds the new network card later
 		b.stays(time.Hour, false)
 	})
 }
 
-// TestOneName checks that the first of two machines with the same configured name keeps the name. The second one gets it when the Lease
-// is no longer renewed.
+// TestOneName checks two machines that are configured with the same node name. The first one keeps the name. The second one gets it when
+// the Lease is no longer renewed.
 func TestOneName(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one").on()
 		a.stays(5*time.Minute, false)
 		b := s.board("two").on()
 		a.stays(3*time.Minute, true)
-		b.back(false) // the machine has no earlier pods
+		b.back(false) // the second machine has no pods from before
 		a.reboot()
 		a.stays(3*time.Minute, true)
 		b.back(false)
@@ -292,7 +295,7 @@ func TestOneName(t *testing.T) {
 		b.back(false)
 		a.off()
 		b.stays(70*time.Minute, false)
-		a.on() // the machine finds a running machine that started later
+		a.on() // the first machine finds that the second one, which started later, is running
 		time.Sleep(5 * time.Minute)
 		up := 0
 		for _, x := range []*board{a, b} {
@@ -306,8 +309,7 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestAtOnce checks that exactly one of several machines with copies of one memory card keeps the node name if they boot in the same
-// second.
+// TestAtOnce checks several machines with copies of one memory card that boot in the same second. Exactly one of them keeps the node name.
 func TestAtOnce(t *testing.T) {
 	for _, serial := range []string{"", "same"} {
 		inSite(t, func(s *site) {
@@ -328,7 +330,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostileClaims checks that invalid claims of a server can only disconnect the node.
+// TestHostileClaims checks that the only effect of an invalid claim from a server is that the node disconnects.
 func TestHostileClaims(t *testing.T) {
 	long := make([]byte, 200<<10)
 	for i := range long {

@@ -11,21 +11,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The functions in faults replace a file by an existing file that cannot be read.
+// Each function in faults creates a file that cannot be read.
 var faults = map[string]func(path string) error{
 	"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
 	"a disk that fails": func(path string) error { return os.Symlink("/proc/self/mem", path) }, // EIO
 	"links in a circle": func(path string) error { return os.Symlink(path, path) },
 }
 
-// TestUnreadable checks that the credentials in use are kept while their files, or the directory of the certificates, cannot be read. A
-// node that starts in this state uses its key pair and the bootstrap kubeconfig without a new signing request. A node without a bootstrap
-// kubeconfig starts, reports the missing files, and connects when they can be read.
+// TestUnreadable checks that the node keeps its current credentials while their files or the directory of the certificates cannot be read.
+// A node that starts in this state uses its key pair and the bootstrap kubeconfig. It creates no signing request. A node that has no usable
+// credentials starts, reports the missing files, and connects when they can be read.
 func TestUnreadable(t *testing.T) {
 	for fault, put := range faults {
 		for _, name := range []string{"kubeconfig", "pki/kubelet-client-current.pem", "pki"} {
 			if name == "pki" && fault == "a directory" {
-				continue // the files were removed
+				continue // an empty directory means that the files were removed
 			}
 			for _, bootstrap := range []bool{true, false} {
 				t.Run(name+" "+fault+map[bool]string{true: " bootstrap"}[bootstrap], func(t *testing.T) {
@@ -77,12 +77,12 @@ func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) 
 	await(t, l, up)
 	broken()
 	if !l.identity.load() {
-		t.Errorf("while it runs the credentials are lost: %+v", l.identity.missing)
+		t.Errorf("while it runs the credentials are lost: %+v", l.identity.missingReason)
 	}
 	stop()
 	l, stop = w.start(cfg)
 	switch {
-	case name == "pki", name == "kubeconfig" && !bootstrap: // no credentials exist
+	case name == "pki", name == "kubeconfig" && !bootstrap: // the node has no credentials
 		await(t, l, func(s State) bool { return s.Phase == Down && s.Message != "" })
 		mended()
 		await(t, l, up)
@@ -95,7 +95,7 @@ func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) 
 	}
 }
 
-// TestUnreadableGiven checks that a kubeconfig stays in use while the files of its certificate cannot be read.
+// TestUnreadableGiven checks that the node continues to use its kubeconfig while the certificate files of the kubeconfig cannot be read.
 func TestUnreadableGiven(t *testing.T) {
 	for fault, put := range faults {
 		t.Run(fault, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestUnreadableGiven(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !l.identity.load() {
-				t.Errorf("the credentials are lost: %+v", l.identity.missing)
+				t.Errorf("the credentials are lost: %+v", l.identity.missingReason)
 			}
 		})
 	}

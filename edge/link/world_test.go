@@ -37,7 +37,7 @@ type world struct {
 	now    func() time.Time // the server's clock
 	life   time.Duration    // validity of the signed certificates
 	deny   bool
-	hold   bool // whether requests stay unapproved
+	hold   bool // whether signing requests stay unapproved
 	who    map[string]int
 	csrs   map[string]*certificatesv1.CertificateSigningRequest
 	events map[string]chan watch.Event
@@ -144,7 +144,7 @@ func (w *world) list(rw http.ResponseWriter, r *http.Request) {
 	w.server.Watch(rw, r, events)
 }
 
-// The method set changes the behaviour of the server.
+// This method changes the behaviour of the server.
 func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +212,7 @@ func (w *world) start(cfg Config) (*Link, func()) {
 	return l, stop
 }
 
-// await waits for a state.
+// await waits until the state of the link meets a condition, and returns the state.
 func await(t *testing.T, l *Link, want func(State) bool) State {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

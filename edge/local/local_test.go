@@ -74,7 +74,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// The method tells returns the pods for which Changed was called since its last call.
+// This method returns the pods for which Changed was called since the last call of this method.
 func (w *world) tells() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,13 +84,13 @@ func (w *world) tells() string {
 	return out
 }
 
-// The method set sets the objects of a source. The parameter unsure is an origin with a problem.
+// This method sets the objects of a source. The parameter unsure is an origin with a problem.
 func (w *world) set(source string, unsure string, all ...DefinedObject) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
 
-// The method value returns the value of a ConfigMap for a pod, or "none".
+// This method returns the value of a ConfigMap for a pod, or "none".
 func (w *world) value(pod *v1.Pod, name string) string {
 	w.Helper()
 	m, err := w.ConfigMap(pod, name)
@@ -149,7 +149,7 @@ func TestSourcesAreApart(t *testing.T) {
 	}
 }
 
-// TestChanges checks that Changed is called for the pods that reference a changed object, and that unchanged objects are not written.
+// TestChanges checks that Changed is called for the pods that reference a changed object. Unchanged objects must not be written.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
@@ -182,7 +182,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that a removed object is kept for the pods that use it, also after a restart, until the last of them is released.
+// TestRemoved checks that a removed object is kept until the last pod that uses the object is released. A restart does not change this.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	had, waits := podOf("had", keys.SourceFile, "m"), podOf("waits", keys.SourceFile, "m")
@@ -216,7 +216,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestUnsure checks that a manifest that cannot be read removes no objects, and that no other manifest replaces its objects meanwhile.
+// TestUnsure checks that an unreadable manifest removes no objects. No other manifest replaces the objects of an unreadable manifest.
 func TestUnsure(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a", "b")
@@ -233,7 +233,7 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-// TestTwice checks that the manifest of the existing object takes precedence if two manifests define the same object.
+// TestTwice checks that an existing object does not change when a second manifest defines the same object.
 func TestTwice(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a")
@@ -252,7 +252,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRefused checks that changes that an API server would reject are not applied and are reported as problems.
+// TestRefused checks that a change is not applied if an API server would reject the change. A problem is reported instead.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	frozen := func(value string) DefinedObject {
@@ -281,7 +281,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOneClaim checks that a PersistentVolumeClaim belongs to one source until this source removes it.
+// TestOneClaim checks that a PersistentVolumeClaim belongs to one source until this source removes the claim.
 func TestOneClaim(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
@@ -329,7 +329,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestSecrets checks that Secrets are encrypted on the disk, and that they are used as image pull secrets.
+// TestSecrets checks that Secrets are encrypted on the disk. They must also be usable as image pull secrets.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	const password = "correct horse battery staple"

@@ -17,9 +17,9 @@ import (
 
 // A row is an object that a manifest defines or has defined. A row is never modified. A changed object gets a new row.
 type row struct {
-	object manifest.Object
-	origin string
-	gone   bool // no manifest defines it any more
+	object    manifest.Object
+	origin    string
+	isRemoved bool // no manifest defines it any more
 }
 
 // rows is the set of all objects. Its methods do no I/O.
@@ -41,7 +41,7 @@ func (r rows) set(source string, claimed []DefinedObject, unsure map[string]bool
 	}
 	for k, old := range r {
 		if _, wanted := first[k]; k.Source == source && !wanted && !unsure[old.origin] {
-			old.gone = true
+			old.isRemoved = true
 			r[k] = old
 		}
 	}
@@ -49,7 +49,7 @@ func (r rows) set(source string, claimed []DefinedObject, unsure map[string]bool
 		k := keyOf(source, c.Object)
 		if origin := first[k]; origin != c.Origin {
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s", k, origin)})
-		} else if old, found := r[k]; found && !old.gone && old.origin != c.Origin && unsure[old.origin] {
+		} else if old, found := r[k]; found && !old.isRemoved && old.origin != c.Origin && unsure[old.origin] {
 			why := fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", why})
 		} else if p := r.put(source, c, now); p != nil {
@@ -70,7 +70,7 @@ func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not contain the kind
 	obj.SetUID(uidOf(k))
 	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
-	if found && !old.gone {
+	if found && !old.isRemoved {
 		obj.SetCreationTimestamp(old.object.GetCreationTimestamp())
 		if equality.Semantic.DeepEqual(old.object, obj) {
 			obj = old.object
@@ -84,12 +84,12 @@ func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
-			if other != k && !row.gone && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
+			if other != k && !row.isRemoved && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
 				return "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, row.originOf(other))
 			}
 		}
 	}
-	if !found || old.gone {
+	if !found || old.isRemoved {
 		return "", ""
 	}
 	return immutableField(old.object, obj)
@@ -137,8 +137,8 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference compares two states. It returns the rows to write, the rows to remove, and the objects whose change pods can see.
-func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
+// compareRows compares two states. It returns the rows to write, the rows to remove, and the objects whose change pods can see.
+func compareRows(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {
 		before, found := old[k]
@@ -149,8 +149,8 @@ func difference(old, next rows) (put []store.Local, remove []store.LocalKey, cha
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("encode %s: %w", k, err)
 		}
-		put = append(put, store.Local{LocalKey: k, Origin: r.origin, Gone: r.gone, Data: data})
-		if found && before.gone == r.gone {
+		put = append(put, store.Local{LocalKey: k, Origin: r.origin, Gone: r.isRemoved, Data: data})
+		if found && before.isRemoved == r.isRemoved {
 			oldData, err := before.object.Marshal()
 			if err == nil && bytes.Equal(oldData, data) {
 				continue

@@ -63,11 +63,11 @@ type Objects struct {
 
 // sourceSet contains the arguments of the last Set of a source.
 type sourceSet struct {
-	claimed []DefinedObject
-	unsure  map[string]bool
+	claimed       []DefinedObject
+	unsureOrigins map[string]bool
 }
 
-// Open loads the stored objects. The parameter pods contains the stored pods.
+// Open loads the stored objects and registers the stored pods, which may use them.
 func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -89,7 +89,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 			c.Log.Error("a stored object of a manifest cannot be decoded and is read again", "object", s.LocalKey.String(), "error", err)
 			continue
 		}
-		o.rows[s.LocalKey] = row{object: obj, origin: s.Origin, gone: s.Gone}
+		o.rows[s.LocalKey] = row{object: obj, origin: s.Origin, isRemoved: s.Gone}
 	}
 	for _, pod := range pods {
 		o.register(pod, true)
@@ -118,7 +118,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 
 // forget drops objects that no manifest defines any more and no pod uses.
 func (o *Objects) forget(ctx context.Context) error {
-	return o.change(ctx, func(rows, map[string][]Problem) error { return nil })
+	return o.applyEdit(ctx, func(rows, map[string][]Problem) error { return nil })
 }
 
 // sourceOf returns the source of a static pod, or "" for a pod of the API server.
@@ -136,7 +136,7 @@ func IsStatic(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 // from their manifests.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is like Register. If the parameter ranBefore is true, the pod may use objects that were removed while it ran.
+// register is like Register. A pod that ran before may also use objects that were removed while it ran.
 func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -153,14 +153,14 @@ func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 		k := Key{Source: source, Kind: kind, Namespace: pod.Namespace, Name: name}
 		r, found := o.rows[k]
 		if _, exists := uses[k]; !exists {
-			uses[k] = found && (ranBefore || !r.gone)
+			uses[k] = found && (ranBefore || !r.isRemoved)
 		}
 	})
 }
 
-// change applies an edit to a copy of all rows. It stores and publishes the changed rows, and calls Changed for the pods that use them. If
-// it returns an error, nothing has changed.
-func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
+// applyEdit applies an edit to a copy of all rows. It stores and publishes the changed rows, and calls Changed for the pods that use them.
+// If it returns an error, nothing has changed.
+func (o *Objects) applyEdit(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
 	next, problems := maps.Clone(o.rows), maps.Clone(o.problems)
@@ -169,11 +169,11 @@ func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[
 	}
 	has := o.inUse()
 	for k, r := range next {
-		if r.gone && !has[k] {
+		if r.isRemoved && !has[k] {
 			delete(next, k)
 		}
 	}
-	put, remove, changed, err := difference(o.rows, next)
+	put, remove, changed, err := compareRows(o.rows, next)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (o *Objects) publish(next rows, problems map[string][]Problem, changed map[
 			if changed[k] {
 				touched = true
 				r, found := next[k]
-				uses[k] = uses[k] || found && !r.gone
+				uses[k] = uses[k] || found && !r.isRemoved
 			}
 		}
 		if touched {
@@ -243,15 +243,15 @@ func (o *Objects) Problems() (all []Problem) {
 	return all
 }
 
-// Set replaces the objects of a source. The parameter unsure contains the origins that could not be read. Their objects are kept.
+// Set replaces the objects of a source. Objects whose origin could not be read stay unchanged.
 func (o *Objects) Set(ctx context.Context, source string, claimed []DefinedObject, unsure map[string]bool) error {
-	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
+	return o.applyEdit(ctx, func(next rows, problems map[string][]Problem) error {
 		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
 		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names that this source no longer uses may solve others' problems
 			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
-				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
+				problems[other] = next.set(other, t.claimed, t.unsureOrigins, o.c.Now())
 			}
 		}
 		return nil
@@ -268,10 +268,10 @@ const (
 // errDry makes change discard the result of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. If the
-// parameter dry is true, it only returns the results.
+// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. In a
+// dry run, it only returns the results.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
-	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
+	err = o.applyEdit(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {
 			k := keyOf(keys.SourceLocal, obj)
 			before, found := next[k]
@@ -279,7 +279,7 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 				return fmt.Errorf("%s: %s: %s", k, p.Field, p.Message)
 			}
 			switch {
-			case !found || before.gone:
+			case !found || before.isRemoved:
 				actions = append(actions, Created)
 			case before == next[k]:
 				actions = append(actions, Unchanged)
@@ -301,10 +301,10 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 // Delete removes an object of the local source and reports whether it existed.
 func (o *Objects) Delete(ctx context.Context, kind, namespace, name string) (found bool, err error) {
 	k := Key{Source: keys.SourceLocal, Kind: kind, Namespace: namespace, Name: name}
-	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
+	err = o.applyEdit(ctx, func(next rows, _ map[string][]Problem) error {
 		r, exists := next[k]
-		if found = exists && !r.gone; found {
-			r.gone = true
+		if found = exists && !r.isRemoved; found {
+			r.isRemoved = true
 			next[k] = r
 		}
 		return nil

@@ -32,7 +32,7 @@ func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	k := Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if r, ok := o.rows[k]; ok && (!r.gone || o.pods[pod.UID][k]) {
+	if r, ok := o.rows[k]; ok && (!r.isRemoved || o.pods[pod.UID][k]) {
 		return r.object, nil
 	}
 	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // the message of a kubelet: configmap "x" not found
@@ -70,7 +70,7 @@ func (o *Objects) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, er
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.rows[Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}].gone
+	return o.rows[Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}].isRemoved
 }
 
 // errNoAccount is the error of Token. Only an API server has service accounts.
@@ -122,7 +122,7 @@ func (o *Objects) List() []Info {
 	list := make([]Info, 0, len(o.rows))
 	for k, r := range o.rows {
 		slices.Sort(users[k])
-		list = append(list, Info{Key: k, Origin: r.origin, Gone: r.gone, Object: r.object, Pods: users[k]})
+		list = append(list, Info{Key: k, Origin: r.origin, Gone: r.isRemoved, Object: r.object, Pods: users[k]})
 	}
 	sorting.By(list, func(a, b Info) int {
 		return cmp.Or(

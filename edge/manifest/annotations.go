@@ -23,11 +23,11 @@ const (
 // maxTolerations is the maximum size of the decoded tolerations of an annotation, in bytes.
 const maxTolerations = 1 << 20
 
-// annotations checks the annotations that Kubernetes defines.
-func (r *review) annotations(p *field.Path) {
+// checkAnnotations checks the annotations that Kubernetes defines.
+func (r *review) checkAnnotations(p *field.Path) {
 	annotations := r.pod.Annotations
 	if _, mirror := annotations[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
-		r.invalid(p.Key(v1.MirrorPodAnnotationKey), "", "a mirror pod needs spec.nodeName")
+		r.addInvalid(p.Key(v1.MirrorPodAnnotationKey), "", "a mirror pod needs spec.nodeName")
 	}
 	if cost, found := annotations[v1.PodDeletionCost]; found {
 		_, err := strconv.ParseInt(cost, 10, 32)
@@ -42,9 +42,9 @@ func (r *review) annotations(p *field.Path) {
 			err = json.Unmarshal([]byte(text), &list)
 		}
 		if err != nil {
-			r.invalid(at, text, err.Error())
+			r.addInvalid(at, text, err.Error())
 		}
-		r.tolerations(at, list)
+		r.checkTolerations(at, list)
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if key == v1.SeccompPodAnnotationKey || strings.HasPrefix(key, v1.SeccompContainerAnnotationKeyPrefix) {
@@ -88,7 +88,7 @@ func (r *review) annotationsAgree() {
 			agree = file != nil && value == localhost+*file
 		}
 		if found && !agree {
-			r.forbidden(p.Child("type"), "must agree with the annotation "+key)
+			r.addForbidden(p.Child("type"), "must agree with the annotation "+key)
 		}
 	}
 	pod := r.spec.SecurityContext

@@ -11,53 +11,53 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containers checks containers and init containers. No two of them may have the same name. Two containers may not have the same host port,
-// because they run at the same time. Init containers may have the same host port.
-func (r *review) containers(p *field.Path) {
+// checkContainers checks containers and init containers. No two of them may have the same name. Two containers may not have the same host
+// port, because they run at the same time. Init containers may have the same host port.
+func (r *review) checkContainers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {
 		r.rejectMissing(p.Child("containers"), "")
 	}
 	for i := range r.spec.Containers {
 		c, at := &r.spec.Containers[i], p.Child("containers").Index(i)
-		r.container(at, c)
+		r.checkContainer(at, c)
 		r.addUnique(at.Child("name"), names, c.Name)
 		r.uniqueHostPorts(at.Child("ports"), c, ports)
-		r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
-		r.probes(at, c)
+		r.checkLifecycle(at.Child("lifecycle"), c.Lifecycle)
+		r.checkProbes(at, c)
 		r.restartRules(at, c)
 	}
 	for i := range r.spec.InitContainers {
 		c, at := &r.spec.InitContainers[i], p.Child("initContainers").Index(i)
-		r.container(at, c)
+		r.checkContainer(at, c)
 		r.addUnique(at.Child("name"), names, c.Name)
 		r.uniqueHostPorts(at.Child("ports"), c, map[string]bool{})
 		r.restartRules(at, c)
 		if podspec.IsSidecar(c) {
-			r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
-			r.probes(at, c)
+			r.checkLifecycle(at.Child("lifecycle"), c.Lifecycle)
+			r.checkProbes(at, c)
 		} else {
 			r.rejectLongRunning(at, c)
 		}
 	}
 }
 
-// container checks a container of any kind.
-func (r *review) container(p *field.Path, c *v1.Container) {
+// checkContainer checks a container of any kind.
+func (r *review) checkContainer(p *field.Path, c *v1.Container) {
 	r.checkName(p.Child("name"), c.Name, validation.IsDNS1123Label)
-	r.require(p.Child("image"), c.Image)
+	r.requireText(p.Child("image"), c.Image)
 	r.failIf(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have leading or trailing white space")
 	r.pullPolicy(p.Child("imagePullPolicy"), c.ImagePullPolicy)
 	oneOf(r, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
-	r.ports(p.Child("ports"), c.Ports)
-	r.env(p.Child("env"), c.Env)
+	r.checkPorts(p.Child("ports"), c.Ports)
+	r.checkEnv(p.Child("env"), c.Env)
 	r.envFrom(p.Child("envFrom"), c.EnvFrom)
-	r.mounts(p.Child("volumeMounts"), c)
-	r.devices(p.Child("volumeDevices"), c)
-	r.resources(p.Child("resources"), c.Resources, r.containerResource)
+	r.checkMounts(p.Child("volumeMounts"), c)
+	r.checkDevices(p.Child("volumeDevices"), c)
+	r.checkResources(p.Child("resources"), c.Resources, r.containerResource)
 	r.resizePolicy(p.Child("resizePolicy"), c.ResizePolicy)
-	r.security(p.Child("securityContext"), c.SecurityContext)
+	r.checkSecurity(p.Child("securityContext"), c.SecurityContext)
 }
 
 func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
@@ -76,7 +76,7 @@ func (r *review) rejectLongRunning(p *field.Path, c *v1.Container) {
 		{c.StartupProbe != nil, "startupProbe"},
 	} {
 		if part.isSet {
-			r.forbidden(p.Child(part.name), "is only allowed for init containers with restartPolicy Always")
+			r.addForbidden(p.Child(part.name), "is only allowed for init containers with restartPolicy Always")
 		}
 	}
 	for i, policy := range c.ResizePolicy {
@@ -85,12 +85,12 @@ func (r *review) rejectLongRunning(p *field.Path, c *v1.Container) {
 	}
 }
 
-func (r *review) ports(p *field.Path, ports []v1.ContainerPort) {
+func (r *review) checkPorts(p *field.Path, ports []v1.ContainerPort) {
 	names := map[string]bool{}
 	for i, port := range ports {
 		at := p.Index(i)
 		if port.Name != "" {
-			r.rule(at.Child("name"), port.Name, validation.IsValidPortName)
+			r.checkRule(at.Child("name"), port.Name, validation.IsValidPortName)
 			r.addUnique(at.Child("name"), names, port.Name)
 		}
 		if port.ContainerPort == 0 {

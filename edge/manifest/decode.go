@@ -37,7 +37,7 @@ type Options struct {
 // removed one. ErrorsIn returns the parts of the error. For a manifest without documents, Decode returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := location{origin: o.Origin}
-	docs, err := documents(data)
+	docs, err := splitDocuments(data)
 	if err != nil {
 		return Set{}, at.fail("", "%v", err)
 	}
@@ -57,7 +57,7 @@ func Decode(data []byte, o Options) (Set, error) {
 		set.add(found)
 		errs = append(errs, err)
 	}
-	errs = append(errs, duplicates(&set, o))
+	errs = append(errs, checkDuplicates(&set, o))
 	if err := errors.Join(errs...); err != nil {
 		return Set{}, bounded(err)
 	}
@@ -75,7 +75,7 @@ func decodeDocument(raw []byte, at location, o Options) (Set, error) {
 	item := strings.TrimSuffix(meta.Kind, "List")
 	switch {
 	case item != "" && item != "Pod" && (!isStatic(o.Source) || New(item) == nil):
-		return Set{}, unsupported(meta.Kind, raw, at)
+		return Set{}, unsupportedKind(meta.Kind, raw, at)
 	case !o.Lists:
 		return Set{}, at.fail("kind", "Unsupported value: %q: only Pods and the objects they use are allowed here; "+
 			"separate several of them by lines of ---", meta.Kind)
@@ -109,8 +109,8 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList decodes the items of a List or of a typed list such as PodList. The parameter kind is the kind of the items, or empty for a
-// List.
+// decodeList decodes the items of a List, or of a typed list such as PodList. A typed list requires the kind of its items. For a List, the
+// kind is empty.
 func decodeList(raw []byte, kind string, at location, o Options) (Set, error) {
 	var l list
 	if err := decodeStrict(raw, &l, at); err != nil {
@@ -146,7 +146,7 @@ func decodeItem(raw []byte, meta metav1.TypeMeta, at location, o Options) (Set, 
 	case meta.Kind == "":
 		return Set{}, at.fail("kind", "Required value: this must be a Pod, ConfigMap, Secret or PersistentVolumeClaim")
 	case meta.Kind != "Pod" && obj == nil:
-		return Set{}, unsupported(meta.Kind, raw, at)
+		return Set{}, unsupportedKind(meta.Kind, raw, at)
 	case meta.APIVersion == "":
 		return Set{}, at.fail("apiVersion", "Required value: a %s is v1", meta.Kind)
 	case meta.APIVersion != "v1":
@@ -177,7 +177,7 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at location, o Options) (*v1.Po
 	}
 	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, pod %q", at.pod, sanitize(pod.Name)), ", ")
 	Default(pod)
-	errs := references(pod, o.Source)
+	errs := checkStaticReferences(pod, o.Source)
 	if err := makeStatic(pod, raw, o); err != nil {
 		return nil, at.fail("", "%v", err)
 	}
@@ -187,8 +187,8 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at location, o Options) (*v1.Po
 	return pod, nil
 }
 
-// duplicates returns an error if two objects have the same kind, namespace and name.
-func duplicates(set *Set, o Options) error {
+// checkDuplicates returns an error if two objects have the same kind, namespace and name.
+func checkDuplicates(set *Set, o Options) error {
 	type identity struct{ kind, namespace, name string }
 	seen := make(map[identity]bool, len(set.Pods)+len(set.Objects))
 	var errs []error
@@ -209,9 +209,9 @@ func duplicates(set *Set, o Options) error {
 	return errors.Join(errs...)
 }
 
-// documents splits a manifest into documents. JSON documents follow each other directly. YAML documents are separated by lines of three
-// dashes.
-func documents(data []byte) ([]document, error) {
+// splitDocuments splits a manifest into documents. JSON documents follow each other directly. YAML documents are separated by lines of
+// three dashes.
+func splitDocuments(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)
 	}

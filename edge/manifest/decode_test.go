@@ -20,7 +20,7 @@ spec:
     image: example.com/web:1
 `
 
-// The function named returns a small pod in one line that is valid YAML and valid JSON.
+// This function returns a small pod in one line that is valid YAML and valid JSON.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"a","image":"a"}]}}`, name)
 }
@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bomb returns nested YAML aliases whose size doubles nine times.
+// This function returns nested YAML aliases whose size doubles nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
@@ -240,7 +240,7 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// TestHugeIsQuick checks the time for the worst manifests. A source reads its manifests one after the other.
+// TestHugeIsQuick checks that the slowest manifests are decoded within a limited time. A source reads its manifests one after the other.
 func TestHugeIsQuick(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty documents": strings.Repeat("---\n", MaxSize/4),

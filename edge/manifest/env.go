@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func (r *review) env(p *field.Path, env []v1.EnvVar) {
+func (r *review) checkEnv(p *field.Path, env []v1.EnvVar) {
 	for i, e := range env {
 		r.checkName(p.Index(i).Child("name"), e.Name, validation.IsRelaxedEnvVarName)
 		if e.ValueFrom != nil {
@@ -45,7 +45,7 @@ func (r *review) envSource(p *field.Path, from *v1.EnvVarSource) {
 }
 
 func (r *review) keyRef(p *field.Path, name, key string) {
-	r.rule(p.Child("name"), name, subdomain)
+	r.checkRule(p.Child("name"), name, checkSubdomain)
 	r.checkName(p.Child("key"), key, validation.IsConfigMapKey)
 }
 
@@ -53,7 +53,7 @@ func (r *review) keyRef(p *field.Path, name, key string) {
 func (r *review) fileKeyRef(p *field.Path, ref *v1.FileKeySelector) {
 	r.checkName(p.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
 	r.checkName(p.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label)
-	if r.require(p.Child("path"), ref.Path) {
+	if r.requireText(p.Child("path"), ref.Path) {
 		r.rejectBacksteps(p.Child("path"), ref.Path)
 	}
 	if v := r.volumes[ref.VolumeName]; v == nil {
@@ -67,7 +67,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 	for i, from := range sources {
 		at := p.Index(i)
 		if from.Prefix != "" {
-			r.rule(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName)
+			r.checkRule(at.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName)
 		}
 		if from.ConfigMapRef != nil {
 			r.checkName(at.Child("configMapRef", "name"), from.ConfigMapRef.Name, subdomainPrefix)
@@ -84,7 +84,7 @@ func subdomainPrefix(name string) []string {
 	if len(name) > 1 && strings.HasSuffix(name, "-") {
 		name = name[:len(name)-1] + "a"
 	}
-	return subdomain(name)
+	return checkSubdomain(name)
 }
 
 var (
@@ -99,7 +99,7 @@ var (
 func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []string) {
 	at := p.Child("fieldPath")
 	r.failIf(ref.APIVersion != "v1", p.Child("apiVersion"), ref.APIVersion, "must be v1")
-	if !r.require(at, ref.FieldPath) {
+	if !r.requireText(at, ref.FieldPath) {
 		return
 	}
 	path := ref.FieldPath
@@ -113,11 +113,11 @@ func (r *review) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, fields []s
 			r.errs = append(r.errs, field.NotSupported(at, ref.FieldPath, fields))
 		}
 	case name == "metadata.annotations":
-		r.rule(at, strings.ToLower(key), validation.IsQualifiedName)
+		r.checkRule(at, strings.ToLower(key), validation.IsQualifiedName)
 	case name == "metadata.labels":
-		r.rule(at, key, validation.IsQualifiedName)
+		r.checkRule(at, key, validation.IsQualifiedName)
 	default:
-		r.invalid(at, ref.FieldPath, "only labels and annotations can be picked by key")
+		r.addInvalid(at, ref.FieldPath, "only labels and annotations can be picked by key")
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded pod does not change if it is
-// encoded and decoded again.
+// FuzzDecode checks that decoding does not panic, and that every error names the origin of the manifest. A decoded pod must not change
+// when it is encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null",
@@ -88,8 +88,8 @@ func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
 	return set.Pods[0]
 }
 
-// A verdict is a pod with two results: that of an API server (validation and defaults of the core API of Kubernetes 1.36.3) and that of
-// this package.
+// A verdict is a pod with two validation results. The first comes from an API server (validation and defaults of the core API of
+// Kubernetes 1.36.3), the second from this package.
 type verdict struct {
 	Pod        json.RawMessage `json:"pod"`
 	Kubernetes []string        `json:"kubernetes,omitempty"` // kind and field of each error

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// mounts checks volume mounts. It permits relative mount paths, as an API server does. The runtime makes them absolute.
-func (r *review) mounts(p *field.Path, c *v1.Container) {
+// checkMounts checks volume mounts. It permits relative mount paths, as an API server does. The runtime makes them absolute.
+func (r *review) checkMounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
 		at := p.Index(i)
-		if r.require(at.Child("name"), m.Name) && r.volumes[m.Name] == nil {
+		if r.requireText(at.Child("name"), m.Name) && r.volumes[m.Name] == nil {
 			r.errs = append(r.errs, field.NotFound(at.Child("name"), m.Name))
 		}
-		r.require(at.Child("mountPath"), m.MountPath)
+		r.requireText(at.Child("mountPath"), m.MountPath)
 		r.failIf(paths[m.MountPath], at.Child("mountPath"), m.MountPath, "must be unique")
 		paths[m.MountPath] = true
 		for _, d := range c.VolumeDevices {
@@ -31,7 +31,7 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 			r.failIf(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be set together with subPath")
 			r.checkDescending(at.Child("subPathExpr"), m.SubPathExpr)
 		}
-		r.propagation(at, m, c)
+		r.checkPropagation(at, m, c)
 		r.bindOptions(at.Child("bindMountOptions"), m)
 	}
 }
@@ -45,15 +45,15 @@ func (r *review) bindOptions(p *field.Path, m v1.VolumeMount) {
 		}
 	}
 	if v := r.volumes[m.Name]; v != nil && v.Image != nil && len(m.BindMountOptions) > 0 {
-		r.invalid(p, m.BindMountOptions, "must not be used with image volumes")
+		r.addInvalid(p, m.BindMountOptions, "must not be used with image volumes")
 	}
 }
 
-func (r *review) propagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
+func (r *review) checkPropagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
 	at := p.Child("mountPropagation")
 	oneOfIf(r, at, m.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
 	if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !isPrivileged(c) {
-		r.forbidden(at, "Bidirectional is only allowed for privileged containers")
+		r.addForbidden(at, "Bidirectional is only allowed for privileged containers")
 	}
 	at = p.Child("recursiveReadOnly")
 	oneOfIf(r, at, m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
@@ -61,29 +61,29 @@ func (r *review) propagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
 		return
 	}
 	if !m.ReadOnly {
-		r.forbidden(at, "needs readOnly: true")
+		r.addForbidden(at, "needs readOnly: true")
 	}
 	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
-		r.forbidden(at, "needs mountPropagation None")
+		r.addForbidden(at, "needs mountPropagation None")
 	}
 }
 
-// devices checks volumes that are used as block devices.
-func (r *review) devices(p *field.Path, c *v1.Container) {
+// checkDevices checks volumes that are used as block devices.
+func (r *review) checkDevices(p *field.Path, c *v1.Container) {
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i, d := range c.VolumeDevices {
 		at := p.Index(i)
-		if r.require(at.Child("name"), d.Name) {
+		if r.requireText(at.Child("name"), d.Name) {
 			switch v := r.volumes[d.Name]; {
 			case v == nil:
 				r.errs = append(r.errs, field.NotFound(at.Child("name"), d.Name))
 			case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
-				r.invalid(at.Child("name"), d.Name, "only a persistentVolumeClaim or an ephemeral volume can be a device")
+				r.addInvalid(at.Child("name"), d.Name, "only a persistentVolumeClaim or an ephemeral volume can be a device")
 			}
 			r.failIf(names[d.Name], at.Child("name"), d.Name, "must be unique")
 			names[d.Name] = true
 		}
-		if r.require(at.Child("devicePath"), d.DevicePath) {
+		if r.requireText(at.Child("devicePath"), d.DevicePath) {
 			r.failIf(paths[d.DevicePath], at.Child("devicePath"), d.DevicePath, "must be unique")
 			r.rejectBacksteps(at.Child("devicePath"), d.DevicePath)
 			paths[d.DevicePath] = true

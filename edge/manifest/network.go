@@ -15,39 +15,39 @@ import (
 func (r *review) hostNames(p *field.Path) {
 	s := r.spec
 	if s.Hostname != "" {
-		r.rule(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label)
+		r.checkRule(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label)
 	}
 	if s.Subdomain != "" {
-		r.rule(p.Child("subdomain"), s.Subdomain, validation.IsDNS1123Label)
+		r.checkRule(p.Child("subdomain"), s.Subdomain, validation.IsDNS1123Label)
 	}
 	if s.HostnameOverride != nil {
 		at := p.Child("hostnameOverride")
 		if podspec.IsTrue(s.SetHostnameAsFQDN) {
-			r.forbidden(at, "cannot be combined with setHostnameAsFQDN")
+			r.addForbidden(at, "cannot be combined with setHostnameAsFQDN")
 		}
 		if s.HostNetwork {
-			r.forbidden(at, "cannot be combined with hostNetwork")
+			r.addForbidden(at, "cannot be combined with hostNetwork")
 		}
 		if len(*s.HostnameOverride) > 64 {
 			r.errs = append(r.errs, field.TooLong(at, "", 64))
 		}
-		r.rule(at, *s.HostnameOverride, subdomain)
+		r.checkRule(at, *s.HostnameOverride, checkSubdomain)
 	}
 	for i, alias := range s.HostAliases {
 		at := p.Child("hostAliases").Index(i)
-		r.address(at.Child("ip"), alias.IP)
+		r.checkAddress(at.Child("ip"), alias.IP)
 		for j, name := range alias.Hostnames {
-			r.rule(at.Child("hostnames").Index(j), name, subdomain)
+			r.checkRule(at.Child("hostnames").Index(j), name, checkSubdomain)
 		}
 	}
 }
 
-func (r *review) address(p *field.Path, ip string) {
+func (r *review) checkAddress(p *field.Path, ip string) {
 	r.errs = append(r.errs, validation.IsValidIPForLegacyField(p, ip, true, nil)...)
 }
 
-// dns checks the dnsConfig of a pod. The limits come from resolv.conf and glibc.
-func (r *review) dns(p *field.Path) {
+// checkDNS checks the dnsConfig of a pod. The limits come from resolv.conf and glibc.
+func (r *review) checkDNS(p *field.Path) {
 	oneOf(r, p.Child("dnsPolicy"), r.spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
 	p = p.Child("dnsConfig")
 	config := r.spec.DNSConfig
@@ -61,7 +61,7 @@ func (r *review) dns(p *field.Path) {
 	servers := len(config.Nameservers)
 	r.failIf(servers > maxServers, p.Child("nameservers"), servers, fmt.Sprintf("must be at most %d", maxServers))
 	for i, server := range config.Nameservers {
-		r.address(p.Child("nameservers").Index(i), server)
+		r.checkAddress(p.Child("nameservers").Index(i), server)
 	}
 	at := p.Child("searches")
 	r.failIf(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
@@ -69,11 +69,11 @@ func (r *review) dns(p *field.Path) {
 	r.failIf(chars > maxChars, at, "", fmt.Sprintf("must have at most %d characters, including the spaces between them", maxChars))
 	for i, search := range config.Searches {
 		if search != "." {
-			r.rule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
+			r.checkRule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
 		}
 	}
 	for i, option := range config.Options {
-		r.require(p.Child("options").Index(i).Child("name"), option.Name)
+		r.requireText(p.Child("options").Index(i).Child("name"), option.Name)
 	}
 }
 

@@ -103,8 +103,8 @@ func defaultSecret(s *v1.Secret) {
 	s.StringData = nil
 }
 
-// unsupported returns the error for an unsupported kind. For controllers it suggests a replacement.
-func unsupported(kind string, raw []byte, at location) error {
+// unsupportedKind returns the error for an unsupported kind. For controllers it suggests a replacement.
+func unsupportedKind(kind string, raw []byte, at location) error {
 	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
 	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
 		return at.fail("kind", "Unsupported value: %q: %s", kind, only)

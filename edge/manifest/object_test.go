@@ -65,7 +65,7 @@ func TestListsOfObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsRefused checks that the error for an object that an API server would reject contains the field.
+// TestObjectsRefused checks that the error for an invalid object names the invalid field. An API server would reject the object too.
 func TestObjectsRefused(t *testing.T) {
 	configMap := func(rest string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},` + rest + `}`
@@ -133,7 +133,8 @@ func TestObjectsRefused(t *testing.T) {
 	}
 }
 
-// TestControllers checks that the error for the manifest of a controller describes how to write a manifest of its pod.
+// TestControllers checks the error for the manifest of a controller, such as a Deployment. The error describes how to write the
+// controller's pod as a manifest.
 func TestControllers(t *testing.T) {
 	const begin = "; write it as 'apiVersion: v1, kind: Pod, metadata: "
 	for data, want := range map[string]string{

@@ -26,8 +26,8 @@ const (
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")
-	r.rule(meta.Child("namespace"), obj.GetNamespace(), validation.IsDNS1123Label)
-	r.rule(meta.Child("name"), obj.GetName(), subdomain)
+	r.checkRule(meta.Child("namespace"), obj.GetNamespace(), validation.IsDNS1123Label)
+	r.checkRule(meta.Child("name"), obj.GetName(), checkSubdomain)
 	r.errs = append(r.errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), meta.Child("annotations"))...)
 	r.errs = append(r.errs, metav1validation.ValidateLabels(obj.GetLabels(), meta.Child("labels"))...)
 	switch o := obj.(type) {
@@ -50,14 +50,14 @@ func (r *review) configMapObject(m *v1.ConfigMap) {
 	total := 0
 	for _, k := range slices.Sorted(maps.Keys(m.Data)) {
 		at := field.NewPath("data").Key(k)
-		r.rule(at, k, validation.IsConfigMapKey)
+		r.checkRule(at, k, validation.IsConfigMapKey)
 		if _, twice := m.BinaryData[k]; twice {
-			r.invalid(at, k, "duplicate of key present in binaryData")
+			r.addInvalid(at, k, "duplicate of key present in binaryData")
 		}
 		total += len(k) + len(m.Data[k])
 	}
 	for _, k := range slices.Sorted(maps.Keys(m.BinaryData)) {
-		r.rule(field.NewPath("binaryData").Key(k), k, validation.IsConfigMapKey)
+		r.checkRule(field.NewPath("binaryData").Key(k), k, validation.IsConfigMapKey)
 		total += len(k) + len(m.BinaryData[k])
 	}
 	r.tooLarge(field.NewPath("data"), total)
@@ -71,7 +71,7 @@ func (r *review) secretObject(s *v1.Secret) {
 	}
 	total := 0
 	for _, k := range slices.Sorted(maps.Keys(s.Data)) {
-		r.rule(data.Key(k), k, validation.IsConfigMapKey)
+		r.checkRule(data.Key(k), k, validation.IsConfigMapKey)
 		total += len(k) + len(s.Data[k])
 	}
 	r.tooLarge(data, total)
@@ -85,7 +85,7 @@ func (r *review) secretObject(s *v1.Secret) {
 	isJSON := func(k string) {
 		needs(k)
 		if text, found := s.Data[k]; found && !json.Valid(text) {
-			r.invalid(data.Key(k), "<secret contents redacted>", "must be JSON")
+			r.addInvalid(data.Key(k), "<secret contents redacted>", "must be JSON")
 		}
 	}
 	switch s.Type {
@@ -107,7 +107,7 @@ func (r *review) secretObject(s *v1.Secret) {
 			r.rejectMissing(data.Key(v1.BasicAuthPasswordKey), "")
 		}
 	case v1.SecretTypeServiceAccountToken:
-		r.forbidden(field.NewPath("type"), "a node has no service accounts of its own")
+		r.addForbidden(field.NewPath("type"), "a node has no service accounts of its own")
 	}
 }
 
@@ -120,33 +120,33 @@ func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	case !found:
 		r.rejectMissing(at, "")
 	case size.Sign() <= 0:
-		r.invalid(at, size.String(), "must be greater than 0")
+		r.addInvalid(at, size.String(), "must be greater than 0")
 	case size.Cmp(*resource.NewQuantity(maxClaim, resource.BinarySI)) > 0:
-		r.invalid(at, size.String(), "must be at most 1Ei")
+		r.addInvalid(at, size.String(), "must be at most 1Ei")
 	}
 	if limit, found := s.Resources.Limits[v1.ResourceStorage]; found && limit.Cmp(size) < 0 {
-		r.invalid(at, size.String(), "must be less than or equal to the limit")
+		r.addInvalid(at, size.String(), "must be less than or equal to the limit")
 	}
 	if name := s.StorageClassName; name != nil && *name != "" {
-		r.rule(p.Child("storageClassName"), *name, subdomain)
+		r.checkRule(p.Child("storageClassName"), *name, checkSubdomain)
 	}
 	const directory = "a claim of a manifest becomes a new directory of this node"
 	if s.VolumeName != "" {
-		r.forbidden(p.Child("volumeName"), directory)
+		r.addForbidden(p.Child("volumeName"), directory)
 	}
 	if s.Selector != nil {
-		r.forbidden(p.Child("selector"), directory)
+		r.addForbidden(p.Child("selector"), directory)
 	}
 	if s.DataSource != nil {
-		r.forbidden(p.Child("dataSource"), directory)
+		r.addForbidden(p.Child("dataSource"), directory)
 	}
 	if s.DataSourceRef != nil {
-		r.forbidden(p.Child("dataSourceRef"), directory)
+		r.addForbidden(p.Child("dataSourceRef"), directory)
 	}
 	switch mode := *s.VolumeMode; mode {
 	case v1.PersistentVolumeFilesystem:
 	case v1.PersistentVolumeBlock:
-		r.forbidden(p.Child("volumeMode"), directory+", which is not a block device")
+		r.addForbidden(p.Child("volumeMode"), directory+", which is not a block device")
 	default:
 		oneOf(r, p.Child("volumeMode"), mode, v1.PersistentVolumeFilesystem)
 	}

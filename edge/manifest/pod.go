@@ -10,64 +10,64 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// lifetime checks the fields that limit the lifetime of a pod and its containers.
-func (r *review) lifetime(p *field.Path) {
+// checkLifetime checks the fields that limit the lifetime of a pod and its containers.
+func (r *review) checkLifetime(p *field.Path) {
 	s := r.spec
 	oneOf(r, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	if s.ActiveDeadlineSeconds != nil {
 		r.inRange(p.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
 	}
 	if len(s.EphemeralContainers) > 0 {
-		r.forbidden(p.Child("ephemeralContainers"), "can only be added to a pod that runs")
+		r.addForbidden(p.Child("ephemeralContainers"), "can only be added to a pod that runs")
 	}
 	for i, gate := range s.ReadinessGates {
-		r.rule(p.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType), validation.IsQualifiedName)
+		r.checkRule(p.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType), validation.IsQualifiedName)
 	}
 }
 
-// references checks the names by which the spec refers to other objects.
-func (r *review) references(p *field.Path) {
+// checkReferences checks the names by which the spec refers to other objects.
+func (r *review) checkReferences(p *field.Path) {
 	s := r.spec
 	r.errs = append(r.errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
 	if s.NodeName != "" {
-		r.rule(p.Child("nodeName"), s.NodeName, subdomain)
+		r.checkRule(p.Child("nodeName"), s.NodeName, checkSubdomain)
 	}
 	if s.ServiceAccountName != "" {
 		for _, msg := range apivalidation.ValidateServiceAccountName(s.ServiceAccountName, false) {
-			r.invalid(p.Child("serviceAccountName"), s.ServiceAccountName, msg)
+			r.addInvalid(p.Child("serviceAccountName"), s.ServiceAccountName, msg)
 		}
 	}
 	if s.PriorityClassName != "" {
-		r.rule(p.Child("priorityClassName"), s.PriorityClassName, subdomain)
+		r.checkRule(p.Child("priorityClassName"), s.PriorityClassName, checkSubdomain)
 	}
 	if s.RuntimeClassName != nil {
-		r.rule(p.Child("runtimeClassName"), *s.RuntimeClassName, subdomain)
+		r.checkRule(p.Child("runtimeClassName"), *s.RuntimeClassName, checkSubdomain)
 	}
 	if group := s.SchedulingGroup; group != nil {
 		at := p.Child("schedulingGroup", "podGroupName")
 		if group.PodGroupName == nil {
 			r.rejectMissing(at, "")
 		} else {
-			r.rule(at, *group.PodGroupName, subdomain)
+			r.checkRule(at, *group.PodGroupName, checkSubdomain)
 		}
 	}
 }
 
-// claims checks resource claims (dynamic resource allocation).
-func (r *review) claims(p *field.Path) {
+// checkClaims checks resource claims (dynamic resource allocation).
+func (r *review) checkClaims(p *field.Path) {
 	seen := map[string]bool{}
 	for i, claim := range r.spec.ResourceClaims {
 		at := p.Index(i)
 		r.checkName(at.Child("name"), claim.Name, validation.IsDNS1123Label)
 		r.addUnique(at.Child("name"), seen, claim.Name)
 		if (claim.ResourceClaimName == nil) == (claim.ResourceClaimTemplateName == nil) {
-			r.invalid(at, claim.Name, "must have exactly one of resourceClaimName and resourceClaimTemplateName")
+			r.addInvalid(at, claim.Name, "must have exactly one of resourceClaimName and resourceClaimTemplateName")
 		}
 		if claim.ResourceClaimName != nil {
-			r.rule(at.Child("resourceClaimName"), *claim.ResourceClaimName, subdomain)
+			r.checkRule(at.Child("resourceClaimName"), *claim.ResourceClaimName, checkSubdomain)
 		}
 		if claim.ResourceClaimTemplateName != nil {
-			r.rule(at.Child("resourceClaimTemplateName"), *claim.ResourceClaimTemplateName, subdomain)
+			r.checkRule(at.Child("resourceClaimTemplateName"), *claim.ResourceClaimTemplateName, checkSubdomain)
 		}
 	}
 }
@@ -84,12 +84,12 @@ func (r *review) hostUsers(p *field.Path) {
 		name string
 	}{{s.HostNetwork, "hostNetwork"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"}} {
 		if shared.with {
-			r.forbidden(p.Child(shared.name), detail)
+			r.addForbidden(p.Child(shared.name), detail)
 		}
 	}
 	eachContainer(s, func(p *field.Path, c *v1.Container) {
 		if len(c.VolumeDevices) > 0 {
-			r.forbidden(p.Child("volumeDevices"), detail)
+			r.addForbidden(p.Child("volumeDevices"), detail)
 		}
 	})
 }

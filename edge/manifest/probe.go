@@ -9,28 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func (r *review) probes(p *field.Path, c *v1.Container) {
+func (r *review) checkProbes(p *field.Path, c *v1.Container) {
 	if probe := c.LivenessProbe; probe != nil {
 		at := p.Child("livenessProbe")
-		r.probe(at, probe)
+		r.checkProbe(at, probe)
 		r.failIf(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
 	}
 	if probe := c.StartupProbe; probe != nil {
 		at := p.Child("startupProbe")
-		r.probe(at, probe)
+		r.checkProbe(at, probe)
 		r.failIf(probe.SuccessThreshold != 1, at.Child("successThreshold"), probe.SuccessThreshold, "must be 1")
 	}
 	if probe := c.ReadinessProbe; probe != nil {
 		at := p.Child("readinessProbe")
-		r.probe(at, probe)
+		r.checkProbe(at, probe)
 		if s := probe.TerminationGracePeriodSeconds; s != nil {
-			r.invalid(at.Child("terminationGracePeriodSeconds"), *s, "a readiness probe does not end containers")
+			r.addInvalid(at.Child("terminationGracePeriodSeconds"), *s, "a readiness probe does not end containers")
 		}
 	}
 }
 
-func (r *review) probe(p *field.Path, probe *v1.Probe) {
-	r.handler(p, handler{Exec: probe.Exec, HTTPGet: probe.HTTPGet, TCPSocket: probe.TCPSocket, GRPC: probe.GRPC})
+func (r *review) checkProbe(p *field.Path, probe *v1.Probe) {
+	r.checkHandler(p, handler{Exec: probe.Exec, HTTPGet: probe.HTTPGet, TCPSocket: probe.TCPSocket, GRPC: probe.GRPC})
 	r.notNegative(p.Child("initialDelaySeconds"), int64(probe.InitialDelaySeconds))
 	r.notNegative(p.Child("timeoutSeconds"), int64(probe.TimeoutSeconds))
 	r.notNegative(p.Child("periodSeconds"), int64(probe.PeriodSeconds))
@@ -41,15 +41,15 @@ func (r *review) probe(p *field.Path, probe *v1.Probe) {
 	}
 }
 
-func (r *review) lifecycle(p *field.Path, l *v1.Lifecycle) {
+func (r *review) checkLifecycle(p *field.Path, l *v1.Lifecycle) {
 	if l == nil {
 		return
 	}
 	if h := l.PostStart; h != nil {
-		r.handler(p.Child("postStart"), handler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket, Sleep: h.Sleep})
+		r.checkHandler(p.Child("postStart"), handler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket, Sleep: h.Sleep})
 	}
 	if h := l.PreStop; h != nil {
-		r.handler(p.Child("preStop"), handler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket, Sleep: h.Sleep})
+		r.checkHandler(p.Child("preStop"), handler{Exec: h.Exec, HTTPGet: h.HTTPGet, TCPSocket: h.TCPSocket, Sleep: h.Sleep})
 	}
 	if l.StopSignal != nil {
 		r.stopSignal(p.Child("stopSignal"), *l.StopSignal)
@@ -65,7 +65,7 @@ type handler struct {
 	Sleep     *v1.SleepAction
 }
 
-func (r *review) handler(p *field.Path, h handler) {
+func (r *review) checkHandler(p *field.Path, h handler) {
 	handlers := 0
 	// isFirst reports whether a handler is set and is the first one. It rejects each further handler.
 	isFirst := func(isSet bool, name string) bool {
@@ -74,7 +74,7 @@ func (r *review) handler(p *field.Path, h handler) {
 		}
 		handlers++
 		if handlers > 1 {
-			r.forbidden(p.Child(name), "may not have more than one handler")
+			r.addForbidden(p.Child(name), "may not have more than one handler")
 		}
 		return handlers == 1
 	}
@@ -85,7 +85,7 @@ func (r *review) handler(p *field.Path, h handler) {
 		r.httpGet(p.Child("httpGet"), h.HTTPGet)
 	}
 	if isFirst(h.TCPSocket != nil, "tcpSocket") {
-		r.port(p.Child("tcpSocket", "port"), h.TCPSocket.Port)
+		r.checkPort(p.Child("tcpSocket", "port"), h.TCPSocket.Port)
 	}
 	if isFirst(h.GRPC != nil, "grpc") {
 		r.inRange(p.Child("grpc", "port"), int64(h.GRPC.Port), 1, 65535)
@@ -104,11 +104,11 @@ func (r *review) handler(p *field.Path, h handler) {
 }
 
 func (r *review) httpGet(p *field.Path, h *v1.HTTPGetAction) {
-	r.require(p.Child("path"), h.Path)
-	r.port(p.Child("port"), h.Port)
+	r.requireText(p.Child("path"), h.Path)
+	r.checkPort(p.Child("port"), h.Port)
 	oneOf(r, p.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	for i, header := range h.HTTPHeaders {
-		r.rule(p.Child("httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
+		r.checkRule(p.Child("httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
 	}
 	if h.Protocol == nil {
 		return
@@ -120,10 +120,10 @@ func (r *review) httpGet(p *field.Path, h *v1.HTTPGetAction) {
 	}
 }
 
-// port checks a port, which is a number or a name.
-func (r *review) port(p *field.Path, port intstr.IntOrString) {
+// checkPort checks a port, which is a number or a name.
+func (r *review) checkPort(p *field.Path, port intstr.IntOrString) {
 	if port.Type == intstr.String {
-		r.rule(p, port.StrVal, validation.IsValidPortName)
+		r.checkRule(p, port.StrVal, validation.IsValidPortName)
 		return
 	}
 	r.inRange(p, int64(port.IntVal), 1, 65535)
@@ -132,7 +132,7 @@ func (r *review) port(p *field.Path, port intstr.IntOrString) {
 // stopSignal checks a container's stop signal. The names of real-time signals are SIGRTMIN+n and SIGRTMAX-n.
 func (r *review) stopSignal(p *field.Path, signal v1.Signal) {
 	if r.spec.OS == nil {
-		r.forbidden(p, "needs spec.os.name")
+		r.addForbidden(p, "needs spec.os.name")
 		return
 	}
 	if r.spec.OS.Name == v1.Windows {

@@ -7,11 +7,11 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// references rejects static pods that refer to objects which only an API server has, such as service accounts. References to ConfigMaps,
-// Secrets and claims are permitted. For a static pod, these objects come from manifests of the same source (package local), and never from
-// the API. A kubelet since 1.34 rejects all these references ("the spec of a static Pod cannot refer to other API objects",
+// checkStaticReferences rejects static pods that refer to objects which only an API server has, such as service accounts. References to
+// ConfigMaps, Secrets and claims are permitted. For a static pod, these objects come from manifests of the same source (package local),
+// and never from the API. A kubelet since 1.34 rejects all these references ("the spec of a static Pod cannot refer to other API objects",
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
-func references(pod *v1.Pod, source string) field.ErrorList {
+func checkStaticReferences(pod *v1.Pod, source string) field.ErrorList {
 	if source == keys.SourceAPI {
 		return nil
 	}

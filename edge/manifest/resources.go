@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources checks limits and requests. It calls the function name to check the name of each resource.
-func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
+// checkResources checks limits and requests. The caller passes the check for the names of the resources.
+func (r *review) checkResources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {
 		at   *field.Path
@@ -24,13 +24,13 @@ func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func
 		for _, n := range slices.Sorted(maps.Keys(part.list)) {
 			at, q := part.at.Key(string(n)), part.list[n]
 			name(at, n)
-			r.quantity(at, n, q)
+			r.checkQuantity(at, n, q)
 			computing = computing || n == v1.ResourceCPU || n == v1.ResourceMemory
 			hugepages = hugepages || isHugepages(n)
 		}
 	}
 	if hugepages && !computing {
-		r.forbidden(p, "hugepages require cpu or memory")
+		r.addForbidden(p, "hugepages require cpu or memory")
 	}
 	for _, n := range slices.Sorted(maps.Keys(res.Requests)) {
 		request := res.Requests[n]
@@ -40,15 +40,15 @@ func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func
 		case !limited && !canOvercommit(n):
 			r.rejectMissing(p.Child("limits").Key(string(n)), "cannot be overcommitted, so it needs a limit")
 		case limited && !canOvercommit(n) && request.Cmp(limit) != 0:
-			r.invalid(at, request.String(), fmt.Sprintf("must be equal to the limit of %s", limit.String()))
+			r.addInvalid(at, request.String(), fmt.Sprintf("must be equal to the limit of %s", limit.String()))
 		case limited && request.Cmp(limit) > 0:
-			r.invalid(at, request.String(), fmt.Sprintf("must be at most the limit of %s", limit.String()))
+			r.addInvalid(at, request.String(), fmt.Sprintf("must be at most the limit of %s", limit.String()))
 		}
 	}
 	r.claimRefs(p.Child("claims"), res.Claims)
 }
 
-func (r *review) quantity(p *field.Path, name v1.ResourceName, q resource.Quantity) {
+func (r *review) checkQuantity(p *field.Path, name v1.ResourceName, q resource.Quantity) {
 	r.notNegativeQuantity(p, q)
 	r.failIf(isExtended(name) && q.MilliValue()%1000 != 0, p, q.String(), "must be a whole number")
 	if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
@@ -63,7 +63,7 @@ func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
 	standard := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugepages(name)
 	switch {
 	case len(validation.IsQualifiedName(string(name))) > 0:
-		r.rule(p, string(name), validation.IsQualifiedName)
+		r.checkRule(p, string(name), validation.IsQualifiedName)
 	case !strings.Contains(string(name), "/"):
 		r.failIf(!standard, p, name, "is not a resource of a container")
 	case !isNative(name):
@@ -91,7 +91,7 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, claim := range claims {
 		at := p.Index(i)
-		if !r.require(at, claim.Name) {
+		if !r.requireText(at, claim.Name) {
 			continue
 		}
 		part := claim.Name + "/" + claim.Request
@@ -102,11 +102,11 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 			}
 			whole[claim.Name] = true
 		} else {
-			r.rule(at.Child("request"), claim.Request, validation.IsDNS1123Label)
+			r.checkRule(at.Child("request"), claim.Request, validation.IsDNS1123Label)
 			parts[part] = true
 		}
 		if twice {
-			r.duplicate(at, strings.TrimSuffix(part, "/"))
+			r.addDuplicate(at, strings.TrimSuffix(part, "/"))
 		}
 		isClaim := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
 		if !slices.ContainsFunc(r.spec.ResourceClaims, isClaim) {
@@ -120,7 +120,7 @@ func (r *review) podResources(p *field.Path) {
 	if r.spec.Overhead != nil {
 		overhead := v1.ResourceRequirements{Limits: r.spec.Overhead}
 		before := len(r.errs)
-		r.resources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
+		r.checkResources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
 		for _, e := range r.errs[before:] { // the path of the overhead has no element "limits"
 			e.Field = strings.Replace(e.Field, "spec.overhead.limits", "spec.overhead", 1)
 		}
@@ -130,13 +130,13 @@ func (r *review) podResources(p *field.Path) {
 		return
 	}
 	if r.spec.OS != nil && r.spec.OS.Name == v1.Windows {
-		r.forbidden(p, notForWindows)
+		r.addForbidden(p, notForWindows)
 		return
 	}
 	if res.Claims != nil {
-		r.forbidden(p.Child("claims"), "only containers have claims")
+		r.addForbidden(p.Child("claims"), "only containers have claims")
 	}
-	r.resources(p, *res, func(p *field.Path, name v1.ResourceName) {
+	r.checkResources(p, *res, func(p *field.Path, name v1.ResourceName) {
 		r.failIf(!podLevel(name), p, name, "only cpu, memory and hugepages can be set for a pod")
 	})
 	r.podCoversContainers(p, res)
@@ -146,7 +146,7 @@ func (r *review) podResources(p *field.Path) {
 func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements) {
 	covers := func(at *field.Path, podList v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
 		if have, found := podList[name]; found && part.Cmp(have) > 0 {
-			r.invalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
+			r.addInvalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
 		}
 	}
 	requests, limits := demand.ContainerRequests(r.spec), demand.ContainerLimits(r.spec)

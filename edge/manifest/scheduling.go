@@ -12,33 +12,33 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scheduling checks the fields that the scheduler uses, except the affinity.
-func (r *review) scheduling(p *field.Path) {
+// checkScheduling checks the fields that the scheduler uses, except the affinity.
+func (r *review) checkScheduling(p *field.Path) {
 	s := r.spec
 	gates := map[string]bool{}
 	for i, gate := range s.SchedulingGates {
 		at := p.Child("schedulingGates").Index(i)
-		r.rule(at.Child("name"), gate.Name, validation.IsQualifiedName)
+		r.checkRule(at.Child("name"), gate.Name, validation.IsQualifiedName)
 		r.addUnique(at.Child("name"), gates, gate.Name)
 	}
 	if s.NodeName != "" && len(s.SchedulingGates) > 0 {
-		r.forbidden(p.Child("schedulingGates"), "cannot be set on a pod that already has a node, such as a static pod")
+		r.addForbidden(p.Child("schedulingGates"), "cannot be set on a pod that already has a node, such as a static pod")
 	}
 	oneOfIf(r, p.Child("preemptionPolicy"), s.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)
-	r.tolerations(p.Child("tolerations"), s.Tolerations)
+	r.checkTolerations(p.Child("tolerations"), s.Tolerations)
 	r.checkSpread(p.Child("topologySpreadConstraints"))
 }
 
-func (r *review) tolerations(p *field.Path, list []v1.Toleration) {
+func (r *review) checkTolerations(p *field.Path, list []v1.Toleration) {
 	for i, t := range list {
 		at := p.Index(i)
 		if t.Key != "" {
-			r.label(at.Child("key"), t.Key)
+			r.checkLabelKey(at.Child("key"), t.Key)
 		}
 		r.failIf(t.Key == "" && t.Operator != v1.TolerationOpExists, at.Child("operator"), t.Operator, "must be Exists without a key")
 		switch t.Operator {
 		case v1.TolerationOpEqual, "":
-			r.rule(at.Child("value"), t.Value, validation.IsValidLabelValue)
+			r.checkRule(at.Child("value"), t.Value, validation.IsValidLabelValue)
 		case v1.TolerationOpExists:
 			r.failIf(t.Value != "", at.Child("value"), t.Value, "must be empty with operator Exists")
 		default:
@@ -52,11 +52,11 @@ func (r *review) tolerations(p *field.Path, list []v1.Toleration) {
 	}
 }
 
-func (r *review) label(p *field.Path, key string) {
+func (r *review) checkLabelKey(p *field.Path, key string) {
 	r.errs = append(r.errs, metav1validation.ValidateLabelName(key, p)...)
 }
 
-func (r *review) selector(p *field.Path, s *metav1.LabelSelector) {
+func (r *review) checkSelector(p *field.Path, s *metav1.LabelSelector) {
 	r.errs = append(r.errs, metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, p)...)
 }
 
@@ -65,7 +65,7 @@ func (r *review) checkSpread(p *field.Path) {
 	for i, c := range r.spec.TopologySpreadConstraints {
 		at := p.Index(i)
 		r.failIf(c.MaxSkew <= 0, at.Child("maxSkew"), c.MaxSkew, "must be greater than 0")
-		r.require(at.Child("topologyKey"), c.TopologyKey)
+		r.requireText(at.Child("topologyKey"), c.TopologyKey)
 		oneOf(r, at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, v1.DoNotSchedule, v1.ScheduleAnyway)
 		r.addUnique(at, kinds, fmt.Sprintf("topologyKey %s, whenUnsatisfiable %s", c.TopologyKey, c.WhenUnsatisfiable))
 		if c.MinDomains != nil {
@@ -76,7 +76,7 @@ func (r *review) checkSpread(p *field.Path) {
 		oneOfIf(r, at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
 		oneOfIf(r, at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
 		r.labelKeys(at, c.MatchLabelKeys, nil, c.LabelSelector)
-		r.selector(at.Child("labelSelector"), c.LabelSelector)
+		r.checkSelector(at.Child("labelSelector"), c.LabelSelector)
 	}
 }
 
@@ -87,11 +87,11 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 		keys []string
 	}{{"matchLabelKeys", match}, {"mismatchLabelKeys", mismatch}} {
 		if s == nil && len(list.keys) > 0 {
-			r.forbidden(p.Child(list.name), "needs labelSelector")
+			r.addForbidden(p.Child(list.name), "needs labelSelector")
 			continue
 		}
 		for i, key := range list.keys {
-			r.label(p.Child(list.name).Index(i), key)
+			r.checkLabelKey(p.Child(list.name).Index(i), key)
 		}
 	}
 	for i, key := range match {
@@ -101,8 +101,8 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 }
 
-// selectsTwice reports whether a selector contains a key more than once. One occurrence is permitted, because the API server adds the
-// keys of matchLabelKeys to the selector.
+// selectsTwice reports whether a selector contains a key more than once. A selector may contain a
+// key of matchLabelKeys once, because the API server adds these keys to it.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
 	if _, found := s.MatchLabels[key]; found {
@@ -116,8 +116,8 @@ func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	return n > 1
 }
 
-// affinity checks the affinity of a pod to nodes and to other pods.
-func (r *review) affinity(p *field.Path) {
+// checkAffinity checks the affinity of a pod to nodes and to other pods.
+func (r *review) checkAffinity(p *field.Path) {
 	a := r.spec.Affinity
 	if a == nil {
 		return
@@ -157,8 +157,8 @@ func (r *review) affinity(p *field.Path) {
 	}
 }
 
-// nodeTerm checks a term of a node selector. If the parameter labels is true, the values must be valid label values. This is not required
-// for a preferred term.
+// nodeTerm checks a term of a node selector. The values of a required term must be valid label values. For a preferred term, the caller
+// passes false, and the values are not checked.
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)
@@ -170,19 +170,19 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 			}
 		case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
 			if len(e.Values) > 0 {
-				r.forbidden(values, "cannot be combined with operators Exists and DoesNotExist")
+				r.addForbidden(values, "cannot be combined with operators Exists and DoesNotExist")
 			}
 		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 			if len(e.Values) != 1 {
 				r.rejectMissing(values, "operators Gt and Lt need exactly one")
 			}
 		default:
-			r.invalid(at.Child("operator"), e.Operator, "is not a valid operator")
+			r.addInvalid(at.Child("operator"), e.Operator, "is not a valid operator")
 		}
-		r.label(at.Child("key"), e.Key)
+		r.checkLabelKey(at.Child("key"), e.Key)
 		for j, value := range e.Values {
 			if labels {
-				r.rule(values.Index(j), value, validation.IsValidLabelValue)
+				r.checkRule(values.Index(j), value, validation.IsValidLabelValue)
 			}
 		}
 	}
@@ -194,27 +194,27 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 				r.rejectMissing(at.Child("values"), "must be exactly one")
 			}
 		default:
-			r.invalid(at.Child("operator"), e.Operator, "must be In or NotIn")
+			r.addInvalid(at.Child("operator"), e.Operator, "must be In or NotIn")
 		}
 		r.failIf(e.Key != metav1.ObjectNameField, at.Child("key"), e.Key, "must be "+metav1.ObjectNameField)
 		for j, value := range e.Values {
 			if e.Key == metav1.ObjectNameField {
-				r.rule(at.Child("values").Index(j), value, subdomain)
+				r.checkRule(at.Child("values").Index(j), value, checkSubdomain)
 			}
 		}
 	}
 }
 
 func (r *review) podTerm(p *field.Path, term v1.PodAffinityTerm) {
-	r.selector(p.Child("labelSelector"), term.LabelSelector)
-	r.selector(p.Child("namespaceSelector"), term.NamespaceSelector)
+	r.checkSelector(p.Child("labelSelector"), term.LabelSelector)
+	r.checkSelector(p.Child("namespaceSelector"), term.NamespaceSelector)
 	for i, namespace := range term.Namespaces {
-		r.rule(p.Child("namespaces").Index(i), namespace, validation.IsDNS1123Label)
+		r.checkRule(p.Child("namespaces").Index(i), namespace, validation.IsDNS1123Label)
 	}
 	r.labelKeys(p, term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector)
 	if strings.TrimSpace(term.TopologyKey) == "" {
 		r.rejectMissing(p.Child("topologyKey"), "")
 	} else {
-		r.label(p.Child("topologyKey"), term.TopologyKey)
+		r.checkLabelKey(p.Child("topologyKey"), term.TopologyKey)
 	}
 }

@@ -18,19 +18,19 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
 
-// security checks the security context of a container. Privileged containers are permitted, because a user who can write manifests for a
-// node already has root's permissions there.
-func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
+// checkSecurity checks the security context of a container. Privileged containers are permitted, because a user who can write manifests
+// for a node already has root's permissions there.
+func (r *review) checkSecurity(p *field.Path, sc *v1.SecurityContext) {
 	if sc == nil {
 		return
 	}
-	r.user(p.Child("runAsUser"), sc.RunAsUser)
-	r.group(p.Child("runAsGroup"), sc.RunAsGroup)
+	r.checkUser(p.Child("runAsUser"), sc.RunAsUser)
+	r.checkGroup(p.Child("runAsGroup"), sc.RunAsGroup)
 	oneOfIf(r, p.Child("procMount"), sc.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
 	hostUsers := r.spec.HostUsers == nil || *r.spec.HostUsers
 	r.failIf(hostUsers && sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, p.Child("procMount"), v1.UnmaskedProcMount,
 		"needs hostUsers: false")
-	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
+	r.checkSeccomp(p.Child("seccompProfile"), sc.SeccompProfile)
 	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
 	r.windowsOptions(p.Child("windowsOptions"), sc.WindowsOptions)
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
@@ -46,45 +46,45 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 func (r *review) podSecurity(p *field.Path) {
 	sc := r.spec.SecurityContext
 	if r.spec.HostPID && podspec.IsTrue(r.spec.ShareProcessNamespace) {
-		r.invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be set together with hostPID")
+		r.addInvalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be set together with hostPID")
 	}
 	if sc == nil {
 		return
 	}
-	r.user(p.Child("runAsUser"), sc.RunAsUser)
-	r.group(p.Child("runAsGroup"), sc.RunAsGroup)
-	r.group(p.Child("fsGroup"), sc.FSGroup)
+	r.checkUser(p.Child("runAsUser"), sc.RunAsUser)
+	r.checkGroup(p.Child("runAsGroup"), sc.RunAsGroup)
+	r.checkGroup(p.Child("fsGroup"), sc.FSGroup)
 	for i := range sc.SupplementalGroups {
-		r.group(p.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
+		r.checkGroup(p.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
 	}
 	oneOfIf(r, p.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
 	oneOfIf(r, p.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy,
 		v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
 	oneOfIf(r, p.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive,
 		v1.SELinuxChangePolicyMountOption)
-	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
+	r.checkSeccomp(p.Child("seccompProfile"), sc.SeccompProfile)
 	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
 	r.windowsOptions(p.Child("windowsOptions"), sc.WindowsOptions)
-	r.sysctls(p.Child("sysctls"), sc.Sysctls)
+	r.checkSysctls(p.Child("sysctls"), sc.Sysctls)
 }
 
-func (r *review) user(p *field.Path, id *int64) {
+func (r *review) checkUser(p *field.Path, id *int64) {
 	if id != nil {
 		for _, msg := range validation.IsValidUserID(*id) {
-			r.invalid(p, *id, msg)
+			r.addInvalid(p, *id, msg)
 		}
 	}
 }
 
-func (r *review) group(p *field.Path, id *int64) {
+func (r *review) checkGroup(p *field.Path, id *int64) {
 	if id != nil {
 		for _, msg := range validation.IsValidGroupID(*id) {
-			r.invalid(p, *id, msg)
+			r.addInvalid(p, *id, msg)
 		}
 	}
 }
 
-func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
+func (r *review) checkSeccomp(p *field.Path, profile *v1.SeccompProfile) {
 	if profile == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
 	case local:
 		r.checkDescending(at, *file)
 	case file != nil:
-		r.invalid(at, *file, "is only valid with type Localhost")
+		r.addInvalid(at, *file, "is only valid with type Localhost")
 	}
 }
 
@@ -118,19 +118,19 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 			r.errs = append(r.errs, field.TooLong(at, "", longest))
 		}
 	case name != nil && profile.Type != "":
-		r.invalid(at, *name, "is only valid with type Localhost")
+		r.addInvalid(at, *name, "is only valid with type Localhost")
 	}
 }
 
 // sysctlName matches the name of a sysctl, whose elements are separated by dots or slashes.
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
-func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
+func (r *review) checkSysctls(p *field.Path, list []v1.Sysctl) {
 	const longest = 253
 	seen := map[string]bool{}
 	for i, s := range list {
 		at := p.Index(i).Child("name")
-		if !r.require(at, s.Name) {
+		if !r.requireText(at, s.Name) {
 			continue
 		}
 		r.failIf(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
@@ -138,9 +138,9 @@ func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
 		r.addUnique(at, seen, s.Name)
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
 		case r.spec.HostNetwork && namespace == sysctl.NetNamespace:
-			r.invalid(at, s.Name, "must not be set together with hostNetwork")
+			r.addInvalid(at, s.Name, "must not be set together with hostNetwork")
 		case r.spec.HostIPC && namespace == sysctl.IPCNamespace:
-			r.invalid(at, s.Name, "must not be set together with hostIPC")
+			r.addInvalid(at, s.Name, "must not be set together with hostIPC")
 		}
 	}
 }

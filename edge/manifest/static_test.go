@@ -50,8 +50,8 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// TestPriority checks that a static pod without a priority in its manifest has the priority of one of the two classes that every cluster
-// has.
+// TestPriority checks that a static pod has the priority in its manifest, or else the priority of its class. Only the two classes that
+// every cluster has are known.
 func TestPriority(t *testing.T) {
 	for class, want := range map[string]int32{
 		"priorityClassName: system-node-critical":                2_000_001_000,
@@ -71,7 +71,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestUID checks that a manifest at one path on one node always has the same pod UID, for any white space and any time of reading.
+// TestUID checks that a comment, another encoding and another time of reading do not change the pod UID of a manifest. Other content,
+// another path, another source and another node change the UID. For a URL, the node has no effect.
 func TestUID(t *testing.T) {
 	seen, elsewhere, otherNode, url, local := fileOptions(), fileOptions(), fileOptions(), fileOptions(), fileOptions()
 	seen.Seen = time.Unix(1, 0)

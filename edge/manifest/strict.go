@@ -21,7 +21,7 @@ func decodeStrict(raw []byte, into any, at location) error {
 	}
 	found, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
-		path, err := locate(reflect.TypeOf(into).Elem(), raw, "", err)
+		path, err := locateField(reflect.TypeOf(into).Elem(), raw, "", err)
 		return at.fail(path, "%s", typeDetail(err))
 	}
 	var errs []error
@@ -37,9 +37,9 @@ func decodeStrict(raw []byte, into any, at location) error {
 	return errors.Join(errs...)
 }
 
-// locate finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with their own
-// decoder, such as quantities. So locate decodes each part of the JSON text separately and descends into the part that fails.
-func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
+// locateField finds the field that caused a decoding error. The decoder's message contains no list indexes, and no path for types with
+// their own decoder, such as quantities. Each part of the JSON text is therefore decoded separately, down to the smallest part that fails.
+func locateField(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -51,7 +51,7 @@ func locate(t reflect.Type, raw []byte, path string, err error) (string, error) 
 		if err == nil {
 			return "", nil, false
 		}
-		path, err = locate(t, raw, path, err)
+		path, err = locateField(t, raw, path, err)
 		return path, err, true
 	}
 	switch t.Kind() {

@@ -27,7 +27,7 @@ const (
 	maxDepth     = 64
 )
 
-// A document is one document of a manifest.
+// A document is one YAML or JSON document of a manifest.
 type document struct {
 	text []byte
 	yaml bool
@@ -94,8 +94,8 @@ func splitYAML(data []byte) ([]document, error) {
 	return docs, nil
 }
 
-// read returns the document as JSON. It adds the number of JSON objects in the document to the counter objects, and returns an error if the
-// counter exceeds maxObjects.
+// read returns the document as JSON. It adds the number of JSON objects in the document to the caller's counter, and returns an error if
+// the counter exceeds maxObjects.
 func (d document) read(objects *int) ([]byte, error) {
 	raw, err := d.toJSON()
 	if err != nil {
@@ -232,7 +232,7 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	keys := make([]string, 0, len(object))
 	values := make(map[string]any, len(object))
 	for k, v := range object {
-		name, err := key(k)
+		name, err := keyText(k)
 		if err != nil {
 			return err
 		}
@@ -259,8 +259,8 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key converts a YAML key to a string. A number or a boolean, such as 8080 or true without quotes, becomes its text, as in Kubernetes.
-func key(k any) (string, error) {
+// keyText converts a YAML key to a string. A number or a boolean, such as 8080 or true without quotes, becomes its text, as in Kubernetes.
+func keyText(k any) (string, error) {
 	switch k := k.(type) {
 	case string:
 		return k, nil

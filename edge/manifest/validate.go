@@ -15,23 +15,23 @@ import (
 // defaults.
 func Validate(pod *v1.Pod) field.ErrorList {
 	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
-	r.metadata(field.NewPath("metadata"))
+	r.checkMetadata(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	r.volumeList(spec.Child("volumes"))
-	r.containers(spec)
+	r.checkContainers(spec)
 	r.podResources(spec.Child("resources"))
-	r.claims(spec.Child("resourceClaims"))
-	r.lifetime(spec)
-	r.references(spec)
+	r.checkClaims(spec.Child("resourceClaims"))
+	r.checkLifetime(spec)
+	r.checkReferences(spec)
 	r.hostNames(spec)
-	r.dns(spec)
+	r.checkDNS(spec)
 	r.hostPorts(spec)
-	r.scheduling(spec)
-	r.affinity(spec.Child("affinity"))
+	r.checkScheduling(spec)
+	r.checkAffinity(spec.Child("affinity"))
 	r.podSecurity(spec.Child("securityContext"))
 	r.hostUsers(spec)
-	r.system(spec)
-	r.annotations(field.NewPath("metadata", "annotations"))
+	r.checkSystem(spec)
+	r.checkAnnotations(field.NewPath("metadata", "annotations"))
 	return r.errs
 }
 
@@ -47,27 +47,27 @@ func (r *review) rejectMissing(p *field.Path, detail string) {
 	r.errs = append(r.errs, field.Required(p, detail))
 }
 
-func (r *review) invalid(p *field.Path, value any, detail string) {
+func (r *review) addInvalid(p *field.Path, value any, detail string) {
 	r.errs = append(r.errs, field.Invalid(p, value, detail))
 }
 
-func (r *review) forbidden(p *field.Path, detail string) {
+func (r *review) addForbidden(p *field.Path, detail string) {
 	r.errs = append(r.errs, field.Forbidden(p, detail))
 }
 
-func (r *review) duplicate(p *field.Path, value any) {
+func (r *review) addDuplicate(p *field.Path, value any) {
 	r.errs = append(r.errs, field.Duplicate(p, value))
 }
 
 // failIf adds an error if the condition bad is true.
 func (r *review) failIf(bad bool, p *field.Path, value any, detail string) {
 	if bad {
-		r.invalid(p, value, detail)
+		r.addInvalid(p, value, detail)
 	}
 }
 
-// require adds an error if text is empty. It reports whether text is not empty.
-func (r *review) require(p *field.Path, text string) bool {
+// requireText adds an error if text is empty. It reports whether text is not empty.
+func (r *review) requireText(p *field.Path, text string) bool {
 	if text == "" {
 		r.rejectMissing(p, "")
 	}
@@ -76,21 +76,21 @@ func (r *review) require(p *field.Path, text string) bool {
 
 // checkName checks that a name is not empty, and that it is valid according to a rule of package apimachinery.
 func (r *review) checkName(p *field.Path, name string, rule func(string) []string) {
-	if r.require(p, name) {
-		r.rule(p, name, rule)
+	if r.requireText(p, name) {
+		r.checkRule(p, name, rule)
 	}
 }
 
-// rule checks a value with a rule of package apimachinery, and adds the errors that the rule returns.
-func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
+// checkRule checks a value with a rule of package apimachinery, and adds the errors that the rule returns.
+func (r *review) checkRule(p *field.Path, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
-		r.invalid(p, value, msg)
+		r.addInvalid(p, value, msg)
 	}
 }
 
 func (r *review) inRange(p *field.Path, value, low, high int64) {
 	if value < low || value > high {
-		r.invalid(p, value, validation.InclusiveRangeError(int(low), int(high)))
+		r.addInvalid(p, value, validation.InclusiveRangeError(int(low), int(high)))
 	}
 }
 
@@ -120,21 +120,21 @@ func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
 	}
 }
 
-// addUnique adds an error if a name occurs for the second time. The map seen contains the names so far. addUnique adds the name to it.
+// addUnique adds an error if a name occurs for the second time. It records the name in the map of the names so far.
 func (r *review) addUnique(p *field.Path, seen map[string]bool, name string) {
 	if name == "" {
 		return
 	}
 	if seen[name] {
-		r.duplicate(p, name)
+		r.addDuplicate(p, name)
 	}
 	seen[name] = true
 }
 
-// subdomain is the rule for the names of API objects.
-func subdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
+// checkSubdomain is the rule for the names of API objects.
+func checkSubdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
 
-func (r *review) metadata(p *field.Path) {
+func (r *review) checkMetadata(p *field.Path) {
 	meta := &r.pod.ObjectMeta
 	r.errs = append(r.errs, apivalidation.ValidateObjectMeta(meta, true, apivalidation.NameIsDNSSubdomain, p)...)
 	for i, name := range meta.Finalizers {

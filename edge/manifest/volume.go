@@ -20,7 +20,7 @@ func (r *review) volumeList(p *field.Path) {
 		r.volumes[v.Name] = v
 		sources := volumeSources(v)
 		for _, more := range sources[min(1, len(sources)):] {
-			r.forbidden(at.Child(more), "may not have more than one source")
+			r.addForbidden(at.Child(more), "may not have more than one source")
 		}
 		if len(sources) == 0 {
 			r.rejectMissing(at, "must have a source")
@@ -54,47 +54,47 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 			r.failIf(*m < 0 || *m > 0o1777, p.Child("mode"), *m, "must be between 0 and 01777 (octal), 1023 (decimal)")
 		}
 	case "hostPath":
-		if r.require(p.Child("path"), v.HostPath.Path) {
+		if r.requireText(p.Child("path"), v.HostPath.Path) {
 			r.rejectBacksteps(p.Child("path"), v.HostPath.Path)
 		}
 		oneOfIf(r, p.Child("type"), v.HostPath.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
 			v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
 	case "image":
-		r.require(p.Child("reference"), v.Image.Reference)
+		r.requireText(p.Child("reference"), v.Image.Reference)
 		r.pullPolicy(p.Child("pullPolicy"), v.Image.PullPolicy)
 	case "secret":
-		r.require(p.Child("secretName"), v.Secret.SecretName)
-		r.mode(p.Child("defaultMode"), v.Secret.DefaultMode)
-		r.user(p.Child("defaultUser"), v.Secret.DefaultUser)
+		r.requireText(p.Child("secretName"), v.Secret.SecretName)
+		r.checkMode(p.Child("defaultMode"), v.Secret.DefaultMode)
+		r.checkUser(p.Child("defaultUser"), v.Secret.DefaultUser)
 		r.keyPaths(p.Child("items"), v.Secret.Items)
 	case "configMap":
-		r.require(p.Child("name"), v.ConfigMap.Name)
-		r.mode(p.Child("defaultMode"), v.ConfigMap.DefaultMode)
-		r.user(p.Child("defaultUser"), v.ConfigMap.DefaultUser)
+		r.requireText(p.Child("name"), v.ConfigMap.Name)
+		r.checkMode(p.Child("defaultMode"), v.ConfigMap.DefaultMode)
+		r.checkUser(p.Child("defaultUser"), v.ConfigMap.DefaultUser)
 		r.keyPaths(p.Child("items"), v.ConfigMap.Items)
 	case "downwardAPI":
-		r.mode(p.Child("defaultMode"), v.DownwardAPI.DefaultMode)
-		r.user(p.Child("defaultUser"), v.DownwardAPI.DefaultUser)
+		r.checkMode(p.Child("defaultMode"), v.DownwardAPI.DefaultMode)
+		r.checkUser(p.Child("defaultUser"), v.DownwardAPI.DefaultUser)
 		for i := range v.DownwardAPI.Items {
 			r.downwardFile(p.Child("items").Index(i), &v.DownwardAPI.Items[i])
 		}
 	case "projected":
-		r.mode(p.Child("defaultMode"), v.Projected.DefaultMode)
-		r.user(p.Child("defaultUser"), v.Projected.DefaultUser)
-		r.projected(p, v.Projected)
+		r.checkMode(p.Child("defaultMode"), v.Projected.DefaultMode)
+		r.checkUser(p.Child("defaultUser"), v.Projected.DefaultUser)
+		r.checkProjected(p, v.Projected)
 	case "persistentVolumeClaim":
-		r.require(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
+		r.requireText(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
 	case "ephemeral":
-		r.ephemeral(p, v)
+		r.checkEphemeral(p, v)
 	case "csi":
-		r.csi(p, v.CSI)
+		r.checkCSI(p, v.CSI)
 	default:
-		r.storage(p, v, source)
+		r.checkStorage(p, v, source)
 	}
 }
 
-// mode checks the mode of files. It may contain only permission bits.
-func (r *review) mode(p *field.Path, mode *int32) {
+// checkMode checks the mode of files. It may contain only permission bits.
+func (r *review) checkMode(p *field.Path, mode *int32) {
 	if mode != nil {
 		r.failIf(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")
 	}
@@ -103,40 +103,40 @@ func (r *review) mode(p *field.Path, mode *int32) {
 func (r *review) keyPaths(p *field.Path, items []v1.KeyToPath) {
 	for i, item := range items {
 		at := p.Index(i)
-		r.require(at.Child("key"), item.Key)
-		r.require(at.Child("path"), item.Path)
+		r.requireText(at.Child("key"), item.Key)
+		r.requireText(at.Child("path"), item.Path)
 		r.checkVisible(at.Child("path"), item.Path)
-		r.mode(at.Child("mode"), item.Mode)
-		r.user(at.Child("user"), item.User)
+		r.checkMode(at.Child("mode"), item.Mode)
+		r.checkUser(at.Child("user"), item.User)
 	}
 }
 
 func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
-	r.require(p.Child("path"), f.Path)
+	r.requireText(p.Child("path"), f.Path)
 	r.checkVisible(p.Child("path"), f.Path)
-	r.mode(p.Child("mode"), f.Mode)
-	r.user(p.Child("user"), f.User)
+	r.checkMode(p.Child("mode"), f.Mode)
+	r.checkUser(p.Child("user"), f.User)
 	switch {
 	case (f.FieldRef == nil) == (f.ResourceFieldRef == nil):
-		r.invalid(p, f.Path, "must have exactly one of fieldRef and resourceFieldRef")
+		r.addInvalid(p, f.Path, "must have exactly one of fieldRef and resourceFieldRef")
 	case f.FieldRef != nil:
 		r.fieldRef(p.Child("fieldRef"), f.FieldRef, volumeFields)
 	default:
-		r.require(p.Child("resourceFieldRef", "containerName"), f.ResourceFieldRef.ContainerName)
+		r.requireText(p.Child("resourceFieldRef", "containerName"), f.ResourceFieldRef.ContainerName)
 		r.resourceFieldRef(p.Child("resourceFieldRef"), f.ResourceFieldRef)
 	}
 }
 
-func (r *review) csi(p *field.Path, csi *v1.CSIVolumeSource) {
+func (r *review) checkCSI(p *field.Path, csi *v1.CSIVolumeSource) {
 	at := p.Child("driver")
-	if r.require(at, csi.Driver) {
+	if r.requireText(at, csi.Driver) {
 		if len(csi.Driver) > 63 {
 			r.errs = append(r.errs, field.TooLong(at, "", 63))
 		}
-		r.rule(at, strings.ToLower(csi.Driver), subdomain)
+		r.checkRule(at, strings.ToLower(csi.Driver), checkSubdomain)
 	}
 	if ref := csi.NodePublishSecretRef; ref != nil {
-		r.checkName(p.Child("nodePublishSecretRef", "name"), ref.Name, subdomain)
+		r.checkName(p.Child("nodePublishSecretRef", "name"), ref.Name, checkSubdomain)
 	}
 }
 
@@ -147,8 +147,8 @@ func (r *review) ephemeralClaims(p *field.Path) {
 		if v.Ephemeral != nil && v.Name != "" && r.pod.Name != "" {
 			name := r.pod.Name + "-" + v.Name
 			made[name] = true
-			for _, msg := range subdomain(name) {
-				r.invalid(p.Index(i).Child("name"), v.Name, fmt.Sprintf("claim %q: %s", name, msg))
+			for _, msg := range checkSubdomain(name) {
+				r.addInvalid(p.Index(i).Child("name"), v.Name, fmt.Sprintf("claim %q: %s", name, msg))
 			}
 		}
 	}

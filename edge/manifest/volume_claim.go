@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeral checks the claim template of an ephemeral volume.
-func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
+// checkEphemeral checks the claim template of an ephemeral volume.
+func (r *review) checkEphemeral(p *field.Path, v *v1.Volume) {
 	p = p.Child("volumeClaimTemplate")
 	t := v.Ephemeral.VolumeClaimTemplate
 	if t == nil {
@@ -25,12 +25,12 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 	rest := t.ObjectMeta
 	rest.Labels, rest.Annotations = nil, nil
 	if !reflect.DeepEqual(rest, metav1.ObjectMeta{}) {
-		r.forbidden(p.Child("metadata"), "can only have labels and annotations")
+		r.addForbidden(p.Child("metadata"), "can only have labels and annotations")
 	}
 	p = p.Child("spec")
 	r.accessModes(p.Child("accessModes"), t.Spec.AccessModes)
 	if t.Spec.Selector != nil {
-		r.selector(p.Child("selector"), t.Spec.Selector)
+		r.checkSelector(p.Child("selector"), t.Spec.Selector)
 	}
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
 	if size, found := t.Spec.Resources.Requests[v1.ResourceStorage]; !found {
@@ -39,10 +39,10 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 		r.failIf(size.Sign() <= 0, at, size.String(), "must be greater than 0")
 	}
 	if name := t.Spec.StorageClassName; name != nil && *name != "" {
-		r.rule(p.Child("storageClassName"), *name, subdomain)
+		r.checkRule(p.Child("storageClassName"), *name, checkSubdomain)
 	}
 	if name := t.Spec.VolumeAttributesClassName; name != nil && *name != "" {
-		r.rule(p.Child("volumeAttributesClassName"), *name, subdomain)
+		r.checkRule(p.Child("volumeAttributesClassName"), *name, checkSubdomain)
 	}
 	oneOfIf(r, p.Child("volumeMode"), t.Spec.VolumeMode, v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem)
 	r.dataSource(p, &t.Spec)
@@ -57,7 +57,7 @@ func (r *review) accessModes(p *field.Path, modes []v1.PersistentVolumeAccessMod
 	}
 	other := func(mode v1.PersistentVolumeAccessMode) bool { return mode != v1.ReadWriteOncePod }
 	if slices.Contains(modes, v1.ReadWriteOncePod) && slices.ContainsFunc(modes, other) {
-		r.forbidden(p, "ReadWriteOncePod cannot be combined with another mode")
+		r.addForbidden(p, "ReadWriteOncePod cannot be combined with another mode")
 	}
 }
 
@@ -74,7 +74,7 @@ func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	r.dataObject(at, ref.APIGroup, ref.Kind, ref.Name)
 	elsewhere := ref.Namespace != nil && *ref.Namespace != ""
 	if elsewhere {
-		r.rule(at.Child("namespace"), *ref.Namespace, validation.IsDNS1123Label)
+		r.checkRule(at.Child("namespace"), *ref.Namespace, validation.IsDNS1123Label)
 	}
 	if s := spec.DataSource; s != nil {
 		agree := !elsewhere && reflect.DeepEqual(s.APIGroup, ref.APIGroup) && s.Kind == ref.Kind && s.Name == ref.Name
@@ -83,10 +83,10 @@ func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 }
 
 func (r *review) dataObject(p *field.Path, group *string, kind, name string) {
-	r.require(p.Child("name"), name)
-	r.require(p.Child("kind"), kind)
+	r.requireText(p.Child("name"), name)
+	r.requireText(p.Child("kind"), kind)
 	if group != nil && *group != "" {
-		r.rule(p.Child("apiGroup"), *group, subdomain)
+		r.checkRule(p.Child("apiGroup"), *group, checkSubdomain)
 		return
 	}
 	r.failIf(kind != "PersistentVolumeClaim", p, kind, "must be a PersistentVolumeClaim without apiGroup")

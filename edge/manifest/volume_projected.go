@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// projected checks projected volumes. Each entry must have exactly one source, and the names of all files must differ.
-func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
+// checkProjected checks projected volumes. Each entry must have exactly one source, and the names of all files must differ.
+func (r *review) checkProjected(p *field.Path, v *v1.ProjectedVolumeSource) {
 	files := map[string]bool{}
 	for i, s := range v.Sources {
 		at := p.Child("sources").Index(i)
 		sources := 0
 		if s.Secret != nil {
 			sources++
-			r.require(at.Child("secret", "name"), s.Secret.Name)
+			r.requireText(at.Child("secret", "name"), s.Secret.Name)
 			r.projectedItems(at.Child("secret", "items"), s.Secret.Items, files)
 		}
 		if s.ConfigMap != nil {
 			sources++
-			r.require(at.Child("configMap", "name"), s.ConfigMap.Name)
+			r.requireText(at.Child("configMap", "name"), s.ConfigMap.Name)
 			r.projectedItems(at.Child("configMap", "items"), s.ConfigMap.Items, files)
 		}
 		if s.DownwardAPI != nil {
@@ -35,21 +35,21 @@ func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 		}
 		if s.ServiceAccountToken != nil {
 			sources++
-			r.token(at.Child("serviceAccountToken"), s.ServiceAccountToken)
-			r.user(at.Child("serviceAccountToken", "user"), s.ServiceAccountToken.User)
+			r.checkToken(at.Child("serviceAccountToken"), s.ServiceAccountToken)
+			r.checkUser(at.Child("serviceAccountToken", "user"), s.ServiceAccountToken.User)
 		}
 		if s.ClusterTrustBundle != nil {
 			sources++
 			r.trustBundle(at.Child("clusterTrustBundle"), s.ClusterTrustBundle, files)
-			r.user(at.Child("clusterTrustBundle", "user"), s.ClusterTrustBundle.User)
+			r.checkUser(at.Child("clusterTrustBundle", "user"), s.ClusterTrustBundle.User)
 		}
 		if s.PodCertificate != nil {
 			sources++
-			r.certificate(at.Child("podCertificate"), s.PodCertificate, files)
-			r.user(at.Child("podCertificate", "user"), s.PodCertificate.User)
+			r.checkCertificate(at.Child("podCertificate"), s.PodCertificate, files)
+			r.checkUser(at.Child("podCertificate", "user"), s.PodCertificate.User)
 		}
 		if sources > 1 {
-			r.forbidden(at, "may not have more than one source")
+			r.addForbidden(at, "may not have more than one source")
 		}
 	}
 }
@@ -61,14 +61,14 @@ func (r *review) projectedItems(p *field.Path, items []v1.KeyToPath, files map[s
 	}
 }
 
-func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
+func (r *review) checkToken(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 	if r.spec.ServiceAccountName == "" {
-		r.forbidden(p, "needs spec.serviceAccountName")
+		r.addForbidden(p, "needs spec.serviceAccountName")
 	}
 	if s := *t.ExpirationSeconds; s < 600 || s > 1<<32 {
-		r.invalid(p.Child("expirationSeconds"), s, "must be between 600 (10 minutes) and 2^32")
+		r.addInvalid(p.Child("expirationSeconds"), s, "must be between 600 (10 minutes) and 2^32")
 	}
-	if r.require(p.Child("path"), t.Path) {
+	if r.requireText(p.Child("path"), t.Path) {
 		r.checkVisible(p.Child("path"), t.Path)
 	}
 }
@@ -78,26 +78,26 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, files map[string]bool) {
 	switch {
 	case (b.Name == nil) == (b.SignerName == nil):
-		r.invalid(p, "", "must have exactly one of name and signerName")
+		r.addInvalid(p, "", "must have exactly one of name and signerName")
 	case b.Name != nil:
-		if r.require(p.Child("name"), *b.Name) {
+		if r.requireText(p.Child("name"), *b.Name) {
 			signer := strings.LastIndex(*b.Name, ":")
 			r.failIf(signer == 0, p.Child("name"), *b.Name, "must not start with ':'")
-			r.rule(p.Child("name"), (*b.Name)[signer+1:], subdomain)
+			r.checkRule(p.Child("name"), (*b.Name)[signer+1:], checkSubdomain)
 		}
 		r.failIf(b.LabelSelector != nil, p.Child("labelSelector"), "", "is only valid with signerName")
 	default:
-		r.signer(p.Child("signerName"), *b.SignerName)
-		r.selector(p.Child("labelSelector"), b.LabelSelector)
+		r.checkSigner(p.Child("signerName"), *b.SignerName)
+		r.checkSelector(p.Child("labelSelector"), b.LabelSelector)
 	}
-	r.require(p.Child("path"), b.Path)
+	r.requireText(p.Child("path"), b.Path)
 	r.checkVisible(p.Child("path"), b.Path)
 	r.addUnique(p.Child("path"), files, b.Path)
 }
 
-// certificate checks a pod certificate (KEP-4317).
-func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, files map[string]bool) {
-	r.signer(p.Child("signerName"), c.SignerName)
+// checkCertificate checks a pod certificate (KEP-4317).
+func (r *review) checkCertificate(p *field.Path, c *v1.PodCertificateProjection, files map[string]bool) {
+	r.checkSigner(p.Child("signerName"), c.SignerName)
 	for key := range c.UserAnnotations {
 		r.errs = append(r.errs, validation.IsDomainPrefixedKey(p.Child("userAnnotations"), strings.ToLower(key))...)
 	}
@@ -128,9 +128,9 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 	}
 }
 
-// signer checks the name of a signer, such as example.com/mine. It consists of a domain with at least two labels, and a name.
-func (r *review) signer(p *field.Path, name string) {
-	if !r.require(p, name) {
+// checkSigner checks the name of a signer, such as example.com/mine. It consists of a domain with at least two labels, and a name.
+func (r *review) checkSigner(p *field.Path, name string) {
+	if !r.requireText(p, name) {
 		return
 	}
 	domain, rest, _ := strings.Cut(name, "/")

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// storage checks volumes that use storage outside of the node.
-func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
+// checkStorage checks volumes that use storage outside of the node.
+func (r *review) checkStorage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "nfs":
-		r.require(p.Child("server"), v.NFS.Server)
+		r.requireText(p.Child("server"), v.NFS.Server)
 		r.failIf(!path.IsAbs(v.NFS.Path), p.Child("path"), v.NFS.Path, "must be an absolute path")
 	case "iscsi":
-		r.iscsi(p, v.ISCSI)
+		r.checkISCSI(p, v.ISCSI)
 		const longest = 64 // maximum length of the name of the initiator's interface
 		long := v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > longest
 		r.failIf(long, p.Child("targetPortal"), v.ISCSI.TargetPortal,
@@ -27,21 +27,21 @@ func (r *review) storage(p *field.Path, v *v1.Volume, source string) {
 		r.fibreChannel(p, v.FC)
 	case "rbd":
 		r.someStrings(p.Child("monitors"), v.RBD.CephMonitors)
-		r.require(p.Child("image"), v.RBD.RBDImage)
+		r.requireText(p.Child("image"), v.RBD.RBDImage)
 	case "cephfs":
 		r.someStrings(p.Child("monitors"), v.CephFS.Monitors)
 	case "glusterfs":
-		r.require(p.Child("endpoints"), v.Glusterfs.EndpointsName)
-		r.require(p.Child("path"), v.Glusterfs.Path)
+		r.requireText(p.Child("endpoints"), v.Glusterfs.EndpointsName)
+		r.requireText(p.Child("path"), v.Glusterfs.Path)
 	case "flexVolume":
-		r.require(p.Child("driver"), v.FlexVolume.Driver)
+		r.requireText(p.Child("driver"), v.FlexVolume.Driver)
 		for key := range v.FlexVolume.Options {
 			domain, _, _ := strings.Cut("."+strings.ToLower(key), "/")
 			r.failIf(strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io"), p.Child("options").Key(key), key,
 				"kubernetes.io and k8s.io are reserved")
 		}
 	case "gitRepo":
-		r.require(p.Child("repository"), v.GitRepo.Repository)
+		r.requireText(p.Child("repository"), v.GitRepo.Repository)
 		r.checkDescending(p.Child("directory"), v.GitRepo.Directory)
 	default:
 		r.cloudStorage(p, v, source)
@@ -58,33 +58,33 @@ func (r *review) someStrings(p *field.Path, list []string) {
 func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 	switch source {
 	case "gcePersistentDisk":
-		r.require(p.Child("pdName"), v.GCEPersistentDisk.PDName)
+		r.requireText(p.Child("pdName"), v.GCEPersistentDisk.PDName)
 		r.inRange(p.Child("partition"), int64(v.GCEPersistentDisk.Partition), 0, 255)
 	case "awsElasticBlockStore":
-		r.require(p.Child("volumeID"), v.AWSElasticBlockStore.VolumeID)
+		r.requireText(p.Child("volumeID"), v.AWSElasticBlockStore.VolumeID)
 		r.inRange(p.Child("partition"), int64(v.AWSElasticBlockStore.Partition), 0, 255)
 	case "cinder":
-		r.require(p.Child("volumeID"), v.Cinder.VolumeID)
+		r.requireText(p.Child("volumeID"), v.Cinder.VolumeID)
 		r.secretRef(p, v.Cinder.SecretRef)
 	case "azureFile":
-		r.require(p.Child("secretName"), v.AzureFile.SecretName)
-		r.require(p.Child("shareName"), v.AzureFile.ShareName)
+		r.requireText(p.Child("secretName"), v.AzureFile.SecretName)
+		r.requireText(p.Child("shareName"), v.AzureFile.ShareName)
 	case "azureDisk":
 		r.azureDisk(p, v.AzureDisk)
 	case "vsphereVolume":
-		r.require(p.Child("volumePath"), v.VsphereVolume.VolumePath)
+		r.requireText(p.Child("volumePath"), v.VsphereVolume.VolumePath)
 	case "photonPersistentDisk":
-		r.require(p.Child("pdID"), v.PhotonPersistentDisk.PdID)
+		r.requireText(p.Child("pdID"), v.PhotonPersistentDisk.PdID)
 	case "portworxVolume":
-		r.require(p.Child("volumeID"), v.PortworxVolume.VolumeID)
+		r.requireText(p.Child("volumeID"), v.PortworxVolume.VolumeID)
 	case "scaleIO":
-		r.require(p.Child("gateway"), v.ScaleIO.Gateway)
-		r.require(p.Child("system"), v.ScaleIO.System)
-		r.require(p.Child("volumeName"), v.ScaleIO.VolumeName)
+		r.requireText(p.Child("gateway"), v.ScaleIO.Gateway)
+		r.requireText(p.Child("system"), v.ScaleIO.System)
+		r.requireText(p.Child("volumeName"), v.ScaleIO.VolumeName)
 	case "storageos":
 		r.checkName(p.Child("volumeName"), v.StorageOS.VolumeName, validation.IsDNS1123Label)
 		if v.StorageOS.VolumeNamespace != "" {
-			r.rule(p.Child("volumeNamespace"), v.StorageOS.VolumeNamespace, validation.IsDNS1123Label)
+			r.checkRule(p.Child("volumeNamespace"), v.StorageOS.VolumeNamespace, validation.IsDNS1123Label)
 		}
 		r.secretRef(p, v.StorageOS.SecretRef)
 	case "flocker":
@@ -92,13 +92,13 @@ func (r *review) cloudStorage(p *field.Path, v *v1.Volume, source string) {
 		r.failIf((f.DatasetName == "") == (f.DatasetUUID == ""), p, "", "must have exactly one of datasetName and datasetUUID")
 		r.failIf(strings.Contains(f.DatasetName, "/"), p.Child("datasetName"), f.DatasetName, "must not contain '/'")
 	case "quobyte":
-		r.quobyte(p, v.Quobyte)
+		r.checkQuobyte(p, v.Quobyte)
 	}
 }
 
 func (r *review) secretRef(p *field.Path, ref *v1.LocalObjectReference) {
 	if ref != nil {
-		r.require(p.Child("secretRef", "name"), ref.Name)
+		r.requireText(p.Child("secretRef", "name"), ref.Name)
 	}
 }
 
@@ -109,13 +109,13 @@ var (
 	iscsiNAA  = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
-func (r *review) iscsi(p *field.Path, v *v1.ISCSIVolumeSource) {
+func (r *review) checkISCSI(p *field.Path, v *v1.ISCSIVolumeSource) {
 	name := func(at *field.Path, name string) {
 		good := strings.HasPrefix(name, "iqn") && iscsiName.MatchString(name) || iscsiEUI.MatchString(name) || iscsiNAA.MatchString(name)
 		r.failIf(!good, at, name, "must be an iqn., eui. or naa. name")
 	}
-	r.require(p.Child("targetPortal"), v.TargetPortal)
-	if r.require(p.Child("iqn"), v.IQN) {
+	r.requireText(p.Child("targetPortal"), v.TargetPortal)
+	if r.requireText(p.Child("iqn"), v.IQN) {
 		name(p.Child("iqn"), v.IQN)
 	}
 	if v.InitiatorName != nil {
@@ -140,9 +140,9 @@ func (r *review) fibreChannel(p *field.Path, fc *v1.FCVolumeSource) {
 }
 
 func (r *review) azureDisk(p *field.Path, d *v1.AzureDiskVolumeSource) {
-	r.require(p.Child("diskName"), d.DiskName)
+	r.requireText(p.Child("diskName"), d.DiskName)
 	at := p.Child("diskURI")
-	if r.require(at, d.DataDiskURI) {
+	if r.requireText(at, d.DataDiskURI) {
 		if managed := *d.Kind == v1.AzureManagedDisk; managed {
 			r.failIf(!strings.HasPrefix(d.DataDiskURI, "/subscriptions/"), at, d.DataDiskURI, "must start with /subscriptions/")
 		} else {
@@ -154,8 +154,8 @@ func (r *review) azureDisk(p *field.Path, d *v1.AzureDiskVolumeSource) {
 	oneOfIf(r, p.Child("kind"), d.Kind, v1.AzureSharedBlobDisk, v1.AzureDedicatedBlobDisk, v1.AzureManagedDisk)
 }
 
-func (r *review) quobyte(p *field.Path, q *v1.QuobyteVolumeSource) {
-	r.require(p.Child("volume"), q.Volume)
+func (r *review) checkQuobyte(p *field.Path, q *v1.QuobyteVolumeSource) {
+	r.requireText(p.Child("volume"), q.Volume)
 	if len(q.Tenant) > 64 {
 		r.errs = append(r.errs, field.TooLong(p.Child("tenant"), "", 64))
 	}

@@ -12,9 +12,9 @@ import (
 
 const notForWindows = "has no meaning on Windows"
 
-// system checks the fields that depend on spec.os, and the fields for Windows. Windows pods do not run here, but their manifests are
+// checkSystem checks the fields that depend on spec.os, and the fields for Windows. Windows pods do not run here, but their manifests are
 // validated.
-func (r *review) system(p *field.Path) {
+func (r *review) checkSystem(p *field.Path) {
 	r.hostProcess(p)
 	if r.spec.OS == nil {
 		return
@@ -24,11 +24,11 @@ func (r *review) system(p *field.Path) {
 	case v1.Linux:
 		const detail = "has no meaning on Linux"
 		if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
-			r.forbidden(p.Child("securityContext", "windowsOptions"), detail)
+			r.addForbidden(p.Child("securityContext", "windowsOptions"), detail)
 		}
 		eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
 			if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {
-				r.forbidden(p.Child("securityContext", "windowsOptions"), detail)
+				r.addForbidden(p.Child("securityContext", "windowsOptions"), detail)
 			}
 		})
 	case v1.Windows:
@@ -36,16 +36,16 @@ func (r *review) system(p *field.Path) {
 	}
 }
 
-// A setting is an optional field, with its name.
-type setting struct {
+// A namedField is an optional field, with its name.
+type namedField struct {
 	set  bool
 	name string
 }
 
-func (r *review) forbidAll(p *field.Path, settings []setting) {
+func (r *review) forbidAll(p *field.Path, settings []namedField) {
 	for _, s := range settings {
 		if s.set {
-			r.forbidden(p.Child(s.name), notForWindows)
+			r.addForbidden(p.Child(s.name), notForWindows)
 		}
 	}
 }
@@ -53,10 +53,10 @@ func (r *review) forbidAll(p *field.Path, settings []setting) {
 // onlyLinux rejects fields that a Windows pod cannot have.
 func (r *review) onlyLinux(p *field.Path) {
 	s := r.spec
-	r.forbidAll(p, []setting{{s.HostUsers != nil, "hostUsers"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"},
+	r.forbidAll(p, []namedField{{s.HostUsers != nil, "hostUsers"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"},
 		{s.ShareProcessNamespace != nil, "shareProcessNamespace"}})
 	if sc := s.SecurityContext; sc != nil {
-		r.forbidAll(p.Child("securityContext"), []setting{
+		r.forbidAll(p.Child("securityContext"), []namedField{
 			{sc.AppArmorProfile != nil, "appArmorProfile"}, {sc.SELinuxOptions != nil, "seLinuxOptions"},
 			{sc.SeccompProfile != nil, "seccompProfile"}, {sc.FSGroup != nil, "fsGroup"},
 			{sc.FSGroupChangePolicy != nil, "fsGroupChangePolicy"}, {len(sc.Sysctls) > 0, "sysctls"},
@@ -67,7 +67,7 @@ func (r *review) onlyLinux(p *field.Path) {
 	}
 	eachContainer(s, func(p *field.Path, c *v1.Container) {
 		if sc := c.SecurityContext; sc != nil {
-			r.forbidAll(p.Child("securityContext"), []setting{
+			r.forbidAll(p.Child("securityContext"), []namedField{
 				{sc.AppArmorProfile != nil, "appArmorProfile"}, {sc.SELinuxOptions != nil, "seLinuxOptions"},
 				{sc.SeccompProfile != nil, "seccompProfile"}, {sc.Capabilities != nil, "capabilities"},
 				{sc.ReadOnlyRootFilesystem != nil, "readOnlyRootFilesystem"}, {sc.Privileged != nil, "privileged"},
@@ -102,7 +102,7 @@ func (r *review) hostProcess(p *field.Path) {
 }
 
 var (
-	controls      = regexp.MustCompile(`[[:cntrl:]]`)
+	controlChars  = regexp.MustCompile(`[[:cntrl:]]`)
 	netBIOSDomain = regexp.MustCompile(`^[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}$`)
 	dnsDomain     = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
 )
@@ -112,7 +112,7 @@ func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptio
 		return
 	}
 	if o.GMSACredentialSpecName != nil {
-		r.rule(p.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, subdomain)
+		r.checkRule(p.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, checkSubdomain)
 	}
 	if o.GMSACredentialSpec != nil {
 		size := len(*o.GMSACredentialSpec)
@@ -127,10 +127,10 @@ func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptio
 		user = name
 	}
 	switch {
-	case name == "" || controls.MatchString(name):
-		r.invalid(at, name, "must not be empty or have control characters")
+	case name == "" || controlChars.MatchString(name):
+		r.addInvalid(at, name, "must not be empty or have control characters")
 	case strings.Contains(user, `\`):
-		r.invalid(at, name, "must not have more than one backslash")
+		r.addInvalid(at, name, "must not have more than one backslash")
 	default:
 		r.failIf(qualified && (len(domain) >= 256 || !netBIOSDomain.MatchString(domain) && !dnsDomain.MatchString(domain)), at, name,
 			"must have a NetBIOS or DNS domain before the backslash")

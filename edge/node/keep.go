@@ -36,7 +36,7 @@ func (n *Node) keepNode(ctx context.Context) {
 	r := &reporter{Node: n}
 	for {
 		began := time.Now()
-		err := r.session(ctx, func() { failing = false })
+		err := r.maintainNode(ctx, func() { failing = false })
 		if ctx.Err() != nil {
 			return
 		}
@@ -59,9 +59,9 @@ var errRewritten = errors.New("the cluster has another history than before")
 // errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session maintains the Node until an error occurs. If the Node is not known yet, session reads it, or creates it. When the API server has
-// answered, session calls the function up.
-func (r *reporter) session(ctx context.Context, up func()) error {
+// maintainNode maintains the Node until an error occurs. A Node that is not known yet is read first, or created. The caller's function is
+// called when the API server has answered.
+func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
 		if err != nil {
@@ -69,7 +69,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		}
 		r.replaceNode(ctx, node)
 	}
-	o := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen}
+	o := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seenVersion}
 	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", o)
 	if err != nil {
 		return r.dropIfOutdated(fmt.Errorf("watch the Node: %w", err))
@@ -79,7 +79,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	every := time.NewTicker(r.StatusEvery)
 	defer every.Stop()
 	for {
-		if err := r.follow(ctx); err != nil {
+		if err := r.reportChanges(ctx); err != nil {
 			return r.dropIfOutdated(err)
 		}
 		r.OnPeriodicTask()
@@ -88,14 +88,14 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 			return nil
 		case <-every.C:
 			r.reverted = 0
-		case <-r.poke:
+		case <-r.reportSignal:
 		case <-r.rewritten:
 			return r.dropIfOutdated(errRewritten)
 		case e, open := <-w.ResultChan():
 			if !open {
 				return nil
 			}
-			if err := r.event(e); err != nil {
+			if err := r.handleEvent(e); err != nil {
 				return r.dropIfOutdated(err)
 			}
 		}
@@ -106,15 +106,15 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 func (r *reporter) dropIfOutdated(err error) error {
 	outdated := apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err)
 	if outdated || errors.Is(err, errRewritten) || errors.Is(err, errDeleted) {
-		r.server, r.reportedAt, r.behind = nil, time.Time{}, false
+		r.server, r.reportedAt, r.isOutdated = nil, time.Time{}, false
 	}
 	return err
 }
 
-// follow reports the status. It reads the Node first if other programs have changed it.
-func (r *reporter) follow(ctx context.Context) error {
-	if !r.behind {
-		return r.report(ctx)
+// reportChanges reports the status. It reads the Node first if other programs have changed it.
+func (r *reporter) reportChanges(ctx context.Context) error {
+	if !r.isOutdated {
+		return r.reportStatus(ctx)
 	}
 	if r.reverted >= maxReverts {
 		return nil
@@ -124,7 +124,7 @@ func (r *reporter) follow(ctx context.Context) error {
 		return fmt.Errorf("read the Node: %w", err)
 	}
 	r.replaceNode(ctx, node)
-	if err := r.report(ctx); err != nil {
+	if err := r.reportStatus(ctx); err != nil {
 		return err
 	}
 	if r.server.ResourceVersion != node.ResourceVersion {
@@ -133,9 +133,9 @@ func (r *reporter) follow(ctx context.Context) error {
 	return nil
 }
 
-// event handles one change of the Node. Most changes are this node's own reports, whose content is known. After any other change, the Node
-// must be read, because the watch returns only metadata.
-func (r *reporter) event(e watch.Event) error {
+// handleEvent handles one change of the Node. Most changes are this node's own reports, whose content is known. After any other change,
+// the Node must be read, because the watch returns only metadata.
+func (r *reporter) handleEvent(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
 	case e.Type == watch.Error || err != nil:
@@ -143,19 +143,19 @@ func (r *reporter) event(e watch.Event) error {
 	case e.Type == watch.Deleted:
 		r.Log.Warn("the Node was deleted; registering it again", "node", r.Name)
 		return errDeleted
-	case !isNewer(m.GetResourceVersion(), r.seen):
+	case !isNewer(m.GetResourceVersion(), r.seenVersion):
 		return nil
 	case m.GetResourceVersion() == r.server.ResourceVersion:
-		r.seen = m.GetResourceVersion()
+		r.seenVersion = m.GetResourceVersion()
 		return nil
 	}
-	r.behind = true
+	r.isOutdated = true
 	return nil
 }
 
 // replaceNode replaces the known Node.
 func (r *reporter) replaceNode(ctx context.Context, node *v1.Node) {
-	r.server, r.seen, r.behind = node, node.ResourceVersion, false
+	r.server, r.seenVersion, r.isOutdated = node, node.ResourceVersion, false
 	r.storeNode(ctx, node)
 }
 

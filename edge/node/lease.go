@@ -97,7 +97,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	if !now.After(l.last) { // the clock was set back or stands still, but renewTime must change
 		now = l.last.Add(time.Second)
 	}
-	owners := l.owners()
+	owners := l.ownerReferences()
 	change := map[string]any{"spec": map[string]any{"renewTime": now.UTC().Format(microTime)}}
 	if !l.upToDate {
 		// Another program may have created the Lease, so set all fields: the holder, the configured duration and the owner. Clear the
@@ -147,7 +147,7 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: l.Name},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &l.Name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
-	made.OwnerReferences = l.owners()
+	made.OwnerReferences = l.ownerReferences()
 	for key, value := range l.Claim.Annotations(true) {
 		if s, ok := value.(string); ok {
 			metav1.SetMetaDataAnnotation(&made.ObjectMeta, key, s)
@@ -156,8 +156,8 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 	return kube.Create(ctx, l.Client, made)
 }
 
-// owners returns the owner references of the lease, whose owner is the Node. It returns nil while the Node does not exist.
-func (l *lease) owners() []metav1.OwnerReference {
+// ownerReferences returns the owner references of the lease, whose owner is the Node. It returns nil while the Node does not exist.
+func (l *lease) ownerReferences() []metav1.OwnerReference {
 	node := l.Node.LastKnown()
 	if node == nil || node.UID == "" {
 		return nil

@@ -44,7 +44,7 @@ func (noHistory) WatchEpoch() <-chan struct{}                      { return nil 
 
 // A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// Annotations returns the annotations that the next renewal sets. The parameter created is true if the renewal creates the Lease.
+	// Annotations returns the annotations that the next renewal sets. The annotations of a renewal that creates the Lease may differ.
 	Annotations(created bool) map[string]any
 	// EvaluateLease evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
 	EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again bool)
@@ -150,7 +150,7 @@ type Config struct {
 // A Node maintains the Node object and its Lease. It is safe for concurrent use.
 type Node struct {
 	Config
-	poke chan struct{} // capacity 1
+	reportSignal chan struct{} // capacity 1
 	// The values of Retry are forwarded to these two channels, one for each goroutine. Both channels are nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
@@ -185,7 +185,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.OnPeriodicTask == nil {
 		c.OnPeriodicTask = func() {}
 	}
-	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), poke: make(chan struct{}, 1)}
+	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), reportSignal: make(chan struct{}, 1)}
 	if c.Retry != nil {
 		n.nodeRetry, n.leaseRetry = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
@@ -224,9 +224,9 @@ func (n *Node) LastKnown() *v1.Node {
 }
 
 // Poke requests a report of the status, because Facts may return something else than before.
-func (n *Node) Poke() { signal(n.poke) }
+func (n *Node) Poke() { notifyChannel(n.reportSignal) }
 
-func signal(c chan struct{}) {
+func notifyChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -250,8 +250,8 @@ func (n *Node) passRetry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.Retry:
-			signal(n.nodeRetry)
-			signal(n.leaseRetry)
+			notifyChannel(n.nodeRetry)
+			notifyChannel(n.leaseRetry)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A world is an API server with one node, which can be restarted.
+// A world is an API server with one node. The node can be restarted.
 type world struct {
 	*testing.T
 	*apitest.Server
@@ -37,7 +37,7 @@ type world struct {
 	facts Facts
 }
 
-// The type lines is the log of a node.
+// This type is the log of a node.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -55,7 +55,7 @@ func (l *lines) count(s string) int {
 	return strings.Count(l.text.String(), s)
 }
 
-// The method are changes the node's facts.
+// This method changes the node's facts.
 func (w *world) are(change func(*Facts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +222,8 @@ func (s *steps) Found()       { s.add("found") }
 func (s *steps) Created()     { s.add("created") }
 func (s *steps) Ready()       { s.add("ready") }
 
-// TestStartupSteps: Startup learns who created the Node, and when the API server has it as ready.
+// TestStartupSteps checks that Startup is told when the node registers, whether the Node object is new or existed before, and when the API
+// server has the node as ready.
 func TestStartupSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := prepare(t), &steps{}
@@ -296,7 +297,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 	})
 }
 
-// TestOthersWriteDuringReports checks that a change by another program is noticed even if a report of the node follows immediately. The
+// TestOthersWriteDuringReports checks that the node notices a change that another program makes just before a report of the node. The
 // response to the report does not contain the change.
 func TestOthersWriteDuringReports(t *testing.T) {
 	in(t, nil, func(w *world) {
@@ -326,7 +327,7 @@ func TestOthersWriteDuringReports(t *testing.T) {
 	})
 }
 
-// TestManagedFields checks that the managedFields are cleared unless server-side apply is used.
+// TestManagedFields checks that the node clears the managedFields of its Node object. Entries of server-side apply are kept.
 func TestManagedFields(t *testing.T) {
 	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0,
 		metav1.ManagedFieldsOperationApply: 1} {
@@ -468,7 +469,7 @@ func TestConditionsAreAKubelets(t *testing.T) {
 		}},
 	} {
 		var got []string
-		for _, c := range conditions(x.facts) {
+		for _, c := range newConditions(x.facts) {
 			got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, ": ", c.Message))
 		}
 		if !slices.Equal(got, x.want) {

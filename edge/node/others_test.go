@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestWhatOthersWrite checks that extended resources, addresses and conditions of other programs are kept on the Node through reports, a
-// restart and a reboot.
+// TestWhatOthersWrite checks that the node keeps extended resources, addresses and conditions that other programs have written to its Node
+// object. Reports, a restart and a reboot must not remove them.
 func TestWhatOthersWrite(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -60,8 +60,8 @@ func TestWhatOthersWrite(t *testing.T) {
 	})
 }
 
-// TestKeptAnnotations checks that a kept annotation exists after the registration, and is restored after another program has changed or
-// removed it. The annotation is removed when it is no longer kept.
+// TestKeptAnnotations checks that the Node object has a kept annotation after the registration. The annotation must be restored when
+// another program has changed or removed it. It must be removed when it is no longer kept.
 func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestOutageCostsNothing checks that no request is sent for an hour while the link is down, also after signals without a change. When the
-// link is up, the lease is renewed immediately.
+// TestOutageCostsNothing checks that the node sends no request during an hour without a link. A signal to retry does not cause a request
+// either. When the link is up, the lease is renewed immediately.
 func TestOutageCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool

@@ -72,7 +72,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 		taint := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 		node.Spec.Taints = append(slices.Clone(node.Spec.Taints), taint)
 	}
-	node.Status = n.status(facts, v1.NodeStatus{})
+	node.Status = n.newStatus(facts, v1.NodeStatus{})
 	m, err := kube.Create(ctx, n.Client, node)
 	if apierrors.IsAlreadyExists(err) { // another program has created the Node in the meantime
 		n.Startup.Found()

@@ -22,16 +22,16 @@ const maxImageNames = 5
 // A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server     *v1.Node  // the server's version; nil if unknown
-	seen       string    // the newest version whose content is known; the watch starts there
-	reportedAt time.Time // time of the last report; zero if the Node has not been reported since the agent started
-	behind     bool      // other programs have changed the Node since it was read
-	reverted   int       // number of reverted changes of other programs since the last tick
+	server      *v1.Node  // the server's version; nil if unknown
+	seenVersion string    // the newest version whose content is known; the watch starts there
+	reportedAt  time.Time // time of the last report; zero if the Node has not been reported since the agent started
+	isOutdated  bool      // other programs have changed the Node since it was read
+	reverted    int       // number of reverted changes of other programs since the last tick
 }
 
-// report compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends the
-// heartbeats only when they are due.
-func (r *reporter) report(ctx context.Context) error {
+// reportStatus compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends
+// the heartbeats only when they are due.
+func (r *reporter) reportStatus(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (r *reporter) report(ctx context.Context) error {
 		r.Log.Warn("the state of this machine cannot be reported", "error", err)
 		return nil
 	}
-	now := r.status(facts, r.server.Status)
+	now := r.newStatus(facts, r.server.Status)
 	data, err := patch.Status("", r.server.Status, now)
 	if err != nil {
 		return err
@@ -102,9 +102,9 @@ func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// status returns the new status of the Node. It keeps the parts that other programs set: conditions,
+// newStatus returns the new status of the Node. It keeps the parts that other programs set: conditions,
 // resources, attached volumes, and the addresses of a cloud provider.
-func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
+func (n *Node) newStatus(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st := before
 	st.Capacity, st.Allocatable = withExtendedResources(f.Capacity, before.Capacity), withExtendedResources(f.Allocatable, before.Capacity)
 	if len(f.Addresses) > 0 && !(n.CloudAddresses && len(before.Addresses) > 0) {
@@ -113,14 +113,14 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st.NodeInfo, st.RuntimeHandlers, st.Features = f.Info, f.RuntimeHandlers, f.Features
 	st.DeclaredFeatures, st.VolumesInUse = f.Declared, f.VolumesInUse
 	st.DaemonEndpoints.KubeletEndpoint.Port = n.Port
-	st.Images = n.images(f.Images)
+	st.Images = n.limitImages(f.Images)
 	st.Conditions = nil
 	for _, c := range before.Conditions {
 		if !n.ownsCondition(c.Type) {
 			st.Conditions = append(st.Conditions, c)
 		}
 	}
-	for _, c := range slices.Concat(conditions(f), f.Conditions, n.Claim.Conditions()) {
+	for _, c := range slices.Concat(newConditions(f), f.Conditions, n.Claim.Conditions()) {
 		c.LastTransitionTime = metav1.NewTime(n.Now().Truncate(time.Second))
 		c.LastHeartbeatTime = c.LastTransitionTime
 		for _, old := range before.Conditions {
@@ -136,9 +136,9 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	return st
 }
 
-// conditions returns the same conditions as a kubelet, in the same order, with the same reasons and messages. See
+// newConditions returns the same conditions as a kubelet, in the same order, with the same reasons and messages. See
 // https://kubernetes.io/docs/reference/node/node-status/#condition.
-func conditions(f Facts) []v1.NodeCondition {
+func newConditions(f Facts) []v1.NodeCondition {
 	pressure := func(t v1.NodeConditionType, found bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
 		if found {
 			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: "KubeletHas" + yes, Message: "kubelet has " + yesMessage}
@@ -160,8 +160,8 @@ func conditions(f Facts) []v1.NodeCondition {
 	}
 }
 
-// images limits the number of images, and the number of names of each image.
-func (n *Node) images(list []v1.ContainerImage) []v1.ContainerImage {
+// limitImages limits the number of images, and the number of names of each image.
+func (n *Node) limitImages(list []v1.ContainerImage) []v1.ContainerImage {
 	list = slices.Clone(list)
 	if n.MaxImages >= 0 && len(list) > n.MaxImages {
 		list = list[:n.MaxImages]

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// TestSilentServerIsNoBusyLoop checks that a server that accepts renewals and never answers gets a limited number of them. The log gets
-// two lines.
+// TestSilentServerIsNoBusyLoop checks that the node sends a limited number of renewals to a server that accepts them and never answers.
+// The node logs two lines.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -40,8 +40,8 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	})
 }
 
-// TestRenewalsPassBy checks that a renewal does not wait for the response to the last one. On a slow link, responses are queued behind
-// other data, and the lease would expire although the link works.
+// TestRenewalsPassBy checks that a renewal does not wait for the response to the previous renewal. On a slow link, responses are queued
+// behind other data, and the lease would expire although the link works.
 func TestRenewalsPassBy(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {

@@ -31,18 +31,18 @@ const maxSelector = 100 << 10
 // errNoBundle is the error of a projection that selects no bundle and is not optional.
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
-// bundles returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given name, or
-// all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
+// newBundleKind returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given
+// name, or all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
-func bundles() *kind {
+func newBundleKind() *kind {
 	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {
 		return &l.Items
 	}, func(b *certificatesv1.ClusterTrustBundle) bool {
 		b.ObjectMeta = metav1.ObjectMeta{Name: b.Name, Labels: b.Labels}
 		return true
 	})
-	k.always = true
-	k.immutable = func(content) bool { return false }
+	k.alwaysWatched = true
+	k.isImmutable = func(content) bool { return false }
 	list, watches := k.list, k.watch
 	k.list = func(ctx context.Context, client *kube.Client, signer string, o metav1.ListOptions) (content, string, error) {
 		return list(ctx, client, "", ofSigner(o, signer))
@@ -114,7 +114,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 	if len(bundles) == 0 && !optional {
 		return nil, fmt.Errorf("signerName %q: %w", k.Namespace, errNoBundle)
 	}
-	return anchors(string(pod.UID), bundles), nil
+	return joinAnchors(string(pod.UID), bundles), nil
 }
 
 func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
@@ -124,9 +124,9 @@ func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
 	return it != nil && it.gone
 }
 
-// anchors joins the certificates of bundles. It sorts them by a hash of the salt and the certificate. The order therefore differs between
-// pods, so no program can rely on it. It does not change while the bundles are unchanged, so files are not rewritten.
-func anchors(salt string, bundles []string) []byte {
+// joinAnchors joins the certificates of bundles. It sorts them by a hash of the salt and the certificate. The order therefore differs
+// between pods, so no program can rely on it. It does not change while the bundles are unchanged, so files are not rewritten.
+func joinAnchors(salt string, bundles []string) []byte {
 	type anchor struct {
 		place [sha256.Size]byte
 		der   []byte

@@ -30,7 +30,7 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1.Clust
 	return b
 }
 
-// The function trusting returns a pod with projections of trust bundles.
+// This function returns a pod with projections of trust bundles.
 func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	p := podOf(name)
 	var sources []v1.VolumeProjection
@@ -41,7 +41,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// The method trusts returns the sorted certificate names in a pod's projections, or the error.
+// This method returns the sorted certificate names in a pod's projections, or the error.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -193,7 +193,7 @@ func TestStoredTrustBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := bundles().empty().(*certificatesv1.ClusterTrustBundleList)
+	got := newBundleKind().newContent().(*certificatesv1.ClusterTrustBundleList)
 	if err := got.Unmarshal(data); err != nil || len(got.Items) != 1 || got.Items[0].Name != "s.x:live" ||
 		got.Items[0].Labels["env"] != "live" || got.Items[0].Spec.SignerName != "s.x/y" || got.Items[0].Spec.TrustBundle != "pem" {
 		t.Errorf("%+v, %v", got, err)
@@ -239,15 +239,16 @@ func TestTrustBundlesNotServed(t *testing.T) {
 // TestAnchorsHaveNoOrder checks that the order of the certificates differs between pods.
 func TestAnchorsHaveNoOrder(t *testing.T) {
 	bundle := bundleOf("one", "", "", strings.Split("abcdefghij", "")...).Spec.TrustBundle
-	if bytes.Equal(anchors("p", []string{bundle}), anchors("q", []string{bundle})) {
+	if bytes.Equal(joinAnchors("p", []string{bundle}), joinAnchors("q", []string{bundle})) {
 		t.Error("two pods have ten certificates in the same order")
 	}
-	if got := anchors("p", nil); got == nil || len(got) != 0 {
+	if got := joinAnchors("p", nil); got == nil || len(got) != 0 {
 		t.Error(errors.New("nothing is no empty file"), got)
 	}
 }
 
-// TestAnchorBombs checks that bundles that are too large when decoded are rejected, by name and by signer.
+// TestAnchorBombs checks that a bundle is rejected if it would be too large when decoded. A projection selects the bundle by name or by
+// signer.
 func TestAnchorBombs(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		bomb := bundleOf("one", "s.x/y", "a")

@@ -89,7 +89,7 @@ func New(cfg Config) *Cache {
 	}
 	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
 	return &Cache{
-		cfg: cfg, kinds: kinds(cfg.Node), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
+		cfg: cfg, kinds: allKinds(cfg.Node), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
 		born: time.Now(), phase: rand.Float64(),
 		items: map[store.ObjectKey]*item{}, pods: map[types.UID]map[store.ObjectKey]bool{},
 	}
@@ -123,15 +123,15 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 			continue
 		}
 		delete(stored, o.ObjectKey)
-		it := c.item(o.ObjectKey)
-		now := k.empty()
+		it := c.findOrCreate(o.ObjectKey)
+		now := k.newContent()
 		if err := now.Unmarshal(o.Data); err != nil {
 			c.cfg.Log.Error("a stored object cannot be decoded and is read again", "object", it.String(), "error", err)
 			continue
 		}
 		it.content, it.version, it.gone = now, o.Version, o.Gone
 		it.markAnswered()
-		todo = append(todo, it.references()...)
+		todo = append(todo, it.listReferences()...)
 		todo = append(todo, it.optionalReferences()...)
 	}
 	c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer due.Stop()
 	for {
 		c.mu.Lock()
-		next := c.wake(time.Now())
+		next := c.wakeParked(time.Now())
 		for _, it := range c.pending {
 			if it.dropped {
 				continue
@@ -162,7 +162,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			it.stop = stop
 			all.Go(func() {
 				defer stop()
-				c.follow(ctx, it)
+				c.followItem(ctx, it)
 			})
 		}
 		c.pending = nil
@@ -181,9 +181,9 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake moves the parked items that are due to the list pending. It returns the time at which the next parked item is due, or zero if no
-// item is parked. The caller must hold mu.
-func (c *Cache) wake(now time.Time) (next time.Time) {
+// wakeParked moves the parked items that are due to the pending items. It returns the time at which the next parked item is due, or zero
+// if no item is parked. The caller must hold mu.
+func (c *Cache) wakeParked(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
 		case !it.parked:
@@ -209,7 +209,7 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	}
 	var all sync.WaitGroup
 	for k := range referencesOf(pod).tokens {
-		all.Go(func() { _ = c.tokens.obtain(ctx, k, false) })
+		all.Go(func() { _ = c.tokens.obtainToken(ctx, k, false) })
 	}
 	defer all.Wait()
 	if err := waitAll(ctx, waits); err != nil {
@@ -280,7 +280,7 @@ func (c *Cache) Retry() {
 
 // Problems returns all problems: objects of pods that cannot be read, and tokens that are missing or expired.
 func (c *Cache) Problems() []Problem {
-	all := c.tokens.problems()
+	all := c.tokens.listProblems()
 	c.mu.Lock()
 	for _, it := range c.items {
 		if it.err == nil {
@@ -298,8 +298,8 @@ func (c *Cache) Problems() []Problem {
 }
 
 // register records the objects that a pod references. The first result contains a channel for each unknown object. When all these channels
-// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. If the parameter
-// ranBefore is true, the pod may use objects that the server deleted while the pod ran.
+// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. A pod that ran
+// before may also use objects that the server deleted while the pod ran.
 func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, ranBefore)
@@ -311,7 +311,7 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 		c.pods[pod.UID] = uses
 	}
 	for k := range r.objects {
-		it := c.item(k)
+		it := c.findOrCreate(k)
 		isNew := !uses[k]
 		if isNew {
 			uses[k] = true
@@ -319,7 +319,7 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 			c.addReferencedOf(pod.UID, it, ranBefore)
 		}
 		if !it.isKnown() {
-			waits = append(waits, it.answered)
+			waits = append(waits, it.firstAnswer)
 		} else if c.isPolled(it.kind) && !ranBefore && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
 			fresh = append(fresh, it.requestRead())
 		}
@@ -331,22 +331,24 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 }
 
 // isPolled reports whether objects of a kind are read at intervals and not watched.
-func (c *Cache) isPolled(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
+func (c *Cache) isPolled(k *kind) bool {
+	return k.get != nil || c.cfg.Strategy != Watch && !k.alwaysWatched
+}
 
-// item returns the item with the given key. It creates the item if necessary. The caller must hold mu.
-func (c *Cache) item(k store.ObjectKey) *item {
+// findOrCreate returns the item with the given key. It creates the item if necessary. The caller must hold mu.
+func (c *Cache) findOrCreate(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {
 		it = newItem(k, c.kinds[k.Kind], c.signal)
 		c.items[k] = it
 		c.pending = append(c.pending, it)
-		poke(c.signal)
+		signalChannel(c.signal)
 	}
 	return it
 }
 
-// poke wakes Run.
-func poke(signal chan<- struct{}) {
+// signalChannel wakes Run.
+func signalChannel(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:
 	default:

@@ -36,8 +36,8 @@ func (w *world) handler(p *v1.Pod, want string) {
 	}
 }
 
-// TestRuntimeClass checks that the handler of a pod comes from the RuntimeClass object. It is available after a restart while the API
-// server is unreachable. A class name is never used as a handler.
+// TestRuntimeClass checks that the handler of a pod comes from the RuntimeClass object. The handler is available after a restart while the
+// API server is unreachable. A class name is never used as a handler.
 func TestRuntimeClass(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(class("boxed", "gvisor"))

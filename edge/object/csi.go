@@ -20,19 +20,19 @@ func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
 }
 
-// drivers returns the kind for CSIDrivers. A node may list and watch them.
-func drivers() *kind {
+// newDriverKind returns the kind for CSIDrivers. A node may list and watch them.
+func newDriverKind() *kind {
 	k := kindOf(func(l *storagev1.CSIDriverList) *[]storagev1.CSIDriver { return &l.Items }, func(d *storagev1.CSIDriver) bool {
 		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name}
 		return true
 	})
-	k.always = true
-	k.immutable = func(content) bool { return false }
+	k.alwaysWatched = true
+	k.isImmutable = func(content) bool { return false }
 	return k
 }
 
-// attachments returns the kind for VolumeAttachments. A node may only get them.
-func attachments() *kind {
+// newAttachmentKind returns the kind for VolumeAttachments. A node may only get them.
+func newAttachmentKind() *kind {
 	k := getOnlyKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment {
 		return &l.Items
 	}, func(a *storagev1.VolumeAttachment) bool {
@@ -40,7 +40,7 @@ func attachments() *kind {
 		*a = storagev1.VolumeAttachment{ObjectMeta: meta, Status: a.Status}
 		return true
 	})
-	k.settled = func(c content) bool {
+	k.isSettled = func(c content) bool {
 		l := c.(*storagev1.VolumeAttachmentList).Items
 		return len(l) == 1 && l[0].Status.Attached && l[0].DeletionTimestamp == nil
 	}
@@ -117,12 +117,12 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 		c.mu.Unlock()
 		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name) // the pod was released
 	}
-	it := c.item(k)
+	it := c.findOrCreate(k)
 	if !uses[k] {
 		uses[k] = true
 		it.users[pod.UID] = it.exists()
 	}
-	known, answered := it.isKnown(), it.answered
+	known, answered := it.isKnown(), it.firstAnswer
 	var fresh <-chan struct{}
 	if known || it.err != nil {
 		fresh = it.requestRead()
@@ -143,7 +143,7 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
 	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
 	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)
-	if err := c.tokens.obtain(ctx, k, false); err != nil {
+	if err := c.tokens.obtainToken(ctx, k, false); err != nil {
 		return "", time.Time{}, err
 	}
 	c.tokens.mu.Lock()

@@ -20,8 +20,8 @@ func csiVolume() *v1.PersistentVolume {
 	return pv
 }
 
-// TestCSIVolume checks that the objects of a CSI volume are available when its pod is prepared, and after a restart without a connection.
-// The VolumeAttachment is read only on request.
+// TestCSIVolume checks that the objects of a CSI volume are available when a pod with this volume is prepared. They must also be available
+// after a restart without a connection. The VolumeAttachment is read only on request.
 func TestCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -84,7 +84,8 @@ func TestCSIVolume(t *testing.T) {
 	})
 }
 
-// TestInlineCSIVolume checks that the driver of a volume in the pod's spec, and the tokens for the driver, are available after a restart.
+// TestInlineCSIVolume checks a CSI volume in the spec of a pod. The volume's driver and the tokens for the driver are available after a
+// restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")

@@ -27,7 +27,7 @@ var keptAnnotations = []string{
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming.
 func EphemeralClaim(pod *v1.Pod, volume string) string { return pod.Name + "-" + volume }
 
-func claims() *kind {
+func newClaimKind() *kind {
 	k := getOnlyKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim {
 		return &l.Items
 	}, func(c *v1.PersistentVolumeClaim) bool {
@@ -36,7 +36,7 @@ func claims() *kind {
 		c.OwnerReferences = owners // the pod must own the claim of an ephemeral volume
 		return true
 	})
-	k.references = func(c content) (keys []store.ObjectKey) {
+	k.listReferences = func(c content) (keys []store.ObjectKey) {
 		for _, claim := range c.(*v1.PersistentVolumeClaimList).Items {
 			if claim.Spec.VolumeName != "" {
 				keys = append(keys, store.ObjectKey{Kind: volumeKind, Name: claim.Spec.VolumeName})
@@ -44,19 +44,19 @@ func claims() *kind {
 		}
 		return keys
 	}
-	k.settled = func(c content) bool {
+	k.isSettled = func(c content) bool {
 		l := c.(*v1.PersistentVolumeClaimList).Items
 		return len(l) == 1 && l[0].Status.Phase == v1.ClaimBound && l[0].Spec.VolumeName != "" && l[0].DeletionTimestamp == nil
 	}
 	return k
 }
 
-func volumes(node string) *kind {
+func newVolumeKind(node string) *kind {
 	k := getOnlyKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
 		pv.ObjectMeta = volumeMetadata(pv.ObjectMeta)
 		return true
 	})
-	k.references = func(c content) (keys []store.ObjectKey) {
+	k.listReferences = func(c content) (keys []store.ObjectKey) {
 		for _, pv := range c.(*v1.PersistentVolumeList).Items {
 			if i := pv.Spec.ISCSI; i != nil && i.SecretRef != nil && i.SecretRef.Name != "" {
 				namespace := i.SecretRef.Namespace
@@ -77,7 +77,7 @@ func volumes(node string) *kind {
 		}
 		return keys
 	}
-	k.settled = func(c content) bool {
+	k.isSettled = func(c content) bool {
 		l := c.(*v1.PersistentVolumeList).Items
 		return len(l) == 1 && l[0].Spec.ClaimRef != nil && l[0].Spec.ClaimRef.UID != ""
 	}
@@ -95,7 +95,7 @@ func volumeMetadata(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// getOnlyKind returns a kind of objects that a node may only get.
+// getOnlyKind returns a kind of objects that a node may get, but neither list nor watch.
 func getOnlyKind[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
@@ -105,8 +105,8 @@ func getOnlyKind[T, L any, PT interface {
 	metav1.ListInterface
 }](items func(*L) *[]T, strip func(*T) bool) *kind {
 	k := kindOf[T, L, PT, PL](items, strip)
-	k.always = true
-	k.immutable = func(content) bool { return false }
+	k.alwaysWatched = true
+	k.isImmutable = func(content) bool { return false }
 	k.list, k.watch, k.apply = nil, nil, nil
 	k.get = func(ctx context.Context, client *kube.Client, namespace, name string) (content, error) {
 		out := new(L)
@@ -123,36 +123,37 @@ func getOnlyKind[T, L any, PT interface {
 	return k
 }
 
-// references returns the references of an item's object to other objects. The caller must hold mu, or be the only user of the item.
-func (it *item) references() []store.ObjectKey {
-	if !it.isKnown() || it.kind.references == nil {
+// listReferences returns the references of an item's object to other objects. The caller must hold mu, or be the only user of the item.
+func (it *item) listReferences() []store.ObjectKey {
+	if !it.isKnown() || it.kind.listReferences == nil {
 		return nil
 	}
-	return it.kind.references(it.content)
+	return it.kind.listReferences(it.content)
 }
 
 // addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is like addReferenced. If the parameter ranBefore is true, the pod may use objects that were deleted while the pod ran.
+// addReferencedOf is like addReferenced. A pod that ran before may also use objects that were deleted while the pod ran.
 func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	uses := c.pods[uid]
-	for _, k := range append(it.references(), c.requestedOptional(it)...) {
+	for _, k := range append(it.listReferences(), c.requestedOptional(it)...) {
 		if uses == nil || uses[k] || c.kinds[k.Kind] == nil {
 			continue
 		}
 		uses[k] = true
-		n := c.item(k)
+		n := c.findOrCreate(k)
 		n.users[uid] = n.exists() && (ranBefore || !n.gone)
 		c.addReferencedOf(uid, n, ranBefore)
 	}
 }
 
-// requestUnsettled requests a new read of each known object of the pod that is not ready for the start of the pod. The caller must hold mu.
+// requestUnsettled requests a new read of those known objects of a pod with which the pod cannot start yet, such as an unbound claim. The
+// caller must hold mu.
 func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
-		if it.isKnown() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {
+		if it.isKnown() && it.kind.isSettled != nil && (it.gone || !it.kind.isSettled(it.content)) {
 			fresh = append(fresh, it.requestRead())
 		}
 	}
@@ -167,9 +168,9 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 		for k := range c.pods[uid] {
 			it := c.items[k]
 			select {
-			case <-it.answered:
+			case <-it.firstAnswer:
 			default:
-				waits = append(waits, it.answered)
+				waits = append(waits, it.firstAnswer)
 			}
 		}
 		c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claimed returns a pod with a named claim and an ephemeral volume.
+// This function returns a pod with a named claim and an ephemeral volume.
 func claimed(name, claim string) *v1.Pod {
 	p := podOf(name)
 	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
@@ -40,7 +40,7 @@ func volumeOf(name, secret string) *v1.PersistentVolume {
 	return pv
 }
 
-// gets returns the number of GET requests for a resource that the node may only get.
+// This method returns the number of GET requests for a resource. The node must not list or watch the resource.
 func (w *world) gets(resource string) int {
 	w.Helper()
 	for _, verb := range []string{"LIST ", "WATCH "} {
@@ -51,8 +51,8 @@ func (w *world) gets(resource string) int {
 	return w.server.Requests("GET " + resource)
 }
 
-// TestChainIsReadByName checks that a PersistentVolumeClaim, its PersistentVolume and the volume's Secret are available when the pod is
-// prepared, and after a restart without a connection.
+// TestChainIsReadByName checks that the objects of a volume are available when a pod is prepared: the PersistentVolumeClaim, the
+// PersistentVolume and the Secret. They must also be available after a restart without a connection.
 func TestChainIsReadByName(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -145,8 +145,8 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestClaimsAreFollowed checks that claims that are being resized, and claims that a pod waits for, are read within seconds without an
-// attempt to start the pod. The claim of a CSI volume is read about as often as by a kubelet.
+// TestClaimsAreFollowed checks that a claim is read within seconds while it is being resized or a pod waits for it. No attempt to start
+// the pod is needed. The claim of a CSI volume is read about as often as by a kubelet.
 func TestClaimsAreFollowed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -217,7 +217,8 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
-// TestBoundBefore checks that a claim that was bound before its pod was started is read as often as a claim that was bound later.
+// TestBoundBefore checks that the time of binding does not affect how often a claim is read. The claim is bound before or after the start
+// of its pod.
 func TestBoundBefore(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		pv := volumeOf("pv", "")
@@ -234,8 +235,8 @@ func TestBoundBefore(t *testing.T) {
 	})
 }
 
-// TestAtRestTogether checks that parked objects are read at the same time, even if their pods started at different times. Reading needs
-// additional memory, so one common read needs it only once.
+// TestAtRestTogether checks that parked objects are read at the same time, even if their pods started at different times. Each read needs
+// additional memory. A common read needs this memory only once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10

@@ -58,12 +58,12 @@ type usage struct {
 // reading contains the result of the attempts to read the item. Only the item's goroutine changes these fields, and it holds the Cache's mu
 // for that. It may read them without mu. Load sets them before Run.
 type reading struct {
-	content  content       // nil before the first answer
-	gone     bool          // the object was deleted; content is kept for the pods that had it
-	err      error         // error of the last attempt
-	answered chan struct{} // closed when content is known, or the first attempt has failed
-	attempt  chan struct{} // closed and replaced at the end of each attempt
-	watched  watch.Interface
+	content      content       // nil before the first answer
+	gone         bool          // the object was deleted; content is kept for the pods that had it
+	err          error         // error of the last attempt
+	firstAnswer  chan struct{} // closed when content is known, or the first attempt has failed
+	attemptEnded chan struct{} // closed and replaced at the end of each attempt
+	watched      watch.Interface
 }
 
 // parkTimes contains the times at which a parked item gets a goroutine again. The Cache's mu protects it.
@@ -75,19 +75,19 @@ type parkTimes struct {
 
 // A follower is the state of the item's goroutine. No other goroutine uses it. Only Load sets it, before Run.
 type follower struct {
-	version  string // resource version from which the watch continues; empty if the object must be listed first
-	epoch    int    // the Cache's epoch when version was read
-	voided   bool   // the stored version was removed
-	failures int    // number of consecutive failures
-	retry    retry.Backoff
-	waits    time.Duration // current interval of reads while a pod waits for the object
+	version      string // resource version from which the watch continues; empty if the object must be listed first
+	epoch        int    // the Cache's epoch when version was read
+	voided       bool   // the stored version was removed
+	failures     int    // number of consecutive failures
+	retry        retry.Backoff
+	readInterval time.Duration // current interval of reads while a pod waits for the object
 }
 
 func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	return &item{
 		ObjectKey: k, kind: kind, signal: signal, requests: make(chan struct{}, 1),
 		usage:    usage{users: map[types.UID]bool{}},
-		reading:  reading{answered: make(chan struct{}), attempt: make(chan struct{})},
+		reading:  reading{firstAnswer: make(chan struct{}), attemptEnded: make(chan struct{})},
 		follower: follower{retry: newRetry()},
 	}
 }
@@ -118,23 +118,23 @@ func (it *item) requestRead() <-chan struct{} {
 	}
 	if it.parked && it.soonest.Before(it.due) {
 		it.due = it.soonest
-		poke(it.signal)
+		signalChannel(it.signal)
 	}
-	return it.attempt
+	return it.attemptEnded
 }
 
 // markAnswered wakes all callers that wait for the first answer.
 func (it *item) markAnswered() {
 	select {
-	case <-it.answered:
+	case <-it.firstAnswer:
 	default:
-		close(it.answered)
+		close(it.firstAnswer)
 	}
 }
 
-// follow keeps an item up to date until ctx ends. It returns earlier if the object is immutable. For a get-only object, it returns after
-// one read.
-func (c *Cache) follow(ctx context.Context, it *item) {
+// followItem keeps an item up to date until ctx ends. It returns earlier if the object is immutable. For a get-only object, it returns
+// after one read.
+func (c *Cache) followItem(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
 		select {
@@ -142,7 +142,7 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 		default:
 		}
 		err := c.readAndWatch(ctx, it, it.failures)
-		if ctx.Err() != nil || err == nil && it.isKnown() && !it.gone && it.kind.immutable(it.content) {
+		if ctx.Err() != nil || err == nil && it.isKnown() && !it.gone && it.kind.isImmutable(it.content) {
 			return
 		}
 		pause := c.nextPause(it, time.Since(began), err)
@@ -150,7 +150,7 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 			c.park(it, began, pause, kube.RetryAfter(err))
 			return
 		}
-		if !c.pause(ctx, it, began, pause, kube.RetryAfter(err)) {
+		if !c.waitForRead(ctx, it, began, pause, kube.RetryAfter(err)) {
 			return
 		}
 	}
@@ -178,9 +178,8 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	return c.pollInterval(it)
 }
 
-// park pauses the work on an item for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter
-// least). A parked item has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that
-// its request needed.
+// park stops reading an item for a time. A requested read ends this pause earlier, but not before the server's Retry-After. A parked item
+// has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that its request needed.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +191,7 @@ func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	if free := now.Add(least); free.After(it.soonest) {
 		it.soonest = free
 	}
-	poke(c.signal)
+	signalChannel(c.signal)
 	select {
 	case <-it.requests:
 		it.requestRead()
@@ -209,9 +208,9 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 }
 
-// pause waits for d. A requested read ends the pause earlier, but not before the server's Retry-After (the parameter least). It returns
-// false if ctx has ended.
-func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
+// waitForRead waits until the next read of an item. A requested read ends the wait earlier, but not before the server's Retry-After. The
+// result is false if ctx has ended.
+func (c *Cache) waitForRead(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
 	asked := it.requests
@@ -236,7 +235,7 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 // readAndWatch lists the object again.
 func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error {
 	for {
-		if epoch := c.current(); epoch != it.epoch {
+		if epoch := c.currentEpoch(); epoch != it.epoch {
 			it.epoch, it.version, it.voided = epoch, "", true
 		}
 		resumed := it.version != "" && !c.isPolled(it.kind)
@@ -266,7 +265,7 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 			return err
 		}
 	}
-	if c.isPolled(it.kind) || !it.gone && it.kind.immutable(it.content) {
+	if c.isPolled(it.kind) || !it.gone && it.kind.isImmutable(it.content) {
 		return nil
 	}
 	o.ResourceVersion = it.version
@@ -276,10 +275,10 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 		return err
 	}
 	defer w.Stop()
-	if !c.watching(it, w) {
+	if !c.recordWatch(it, w) {
 		return errRewritten
 	}
-	defer c.watching(it, nil)
+	defer c.recordWatch(it, nil)
 	return c.watch(ctx, it, w)
 }
 
@@ -305,7 +304,7 @@ func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
 		case watch.Added, watch.Modified, watch.Deleted:
 			before := it.content
 			if it.gone {
-				before = it.kind.empty()
+				before = it.kind.newContent()
 			}
 			now, version := it.kind.apply(before, e)
 			if version == "" {
@@ -314,7 +313,7 @@ func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
 			if err := c.accept(ctx, it, now, version); err != nil {
 				return err
 			}
-			if !it.gone && it.kind.immutable(it.content) {
+			if !it.gone && it.kind.isImmutable(it.content) {
 				return nil
 			}
 		case watch.Error:
@@ -338,8 +337,8 @@ func (c *Cache) recordAttempt(it *item, err error, failures int) {
 	if err == nil || !apierrors.IsForbidden(err) || failures >= earlyRefusals {
 		it.markAnswered()
 	}
-	close(it.attempt)
-	it.attempt = make(chan struct{})
+	close(it.attemptEnded)
+	it.attemptEnded = make(chan struct{})
 }
 
 // accept stores a new state of the object, publishes it, and notifies the pods. It does nothing if the state has not changed.

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, the most specific match first. The parameter image is
-// the full name without tag and digest. The second result contains the names of Secrets that could not be read. The pull continues without
-// these Secrets, because the registry may allow anonymous pulls. See
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, the most specific match first. The name of the image
+// must be complete, and have no tag and no digest. The second result contains the names of Secrets that could not be read. The pull
+// continues without these Secrets, because the registry may allow anonymous pulls. See
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
 func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	if len(pod.Spec.ImagePullSecrets) == 0 {

@@ -20,7 +20,7 @@ func auth(user string) string {
 	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
 }
 
-// TestSecretsOfNoUse checks that a Secret without data or with another type is an error.
+// TestSecretsOfNoUse checks that an image pull secret without data or with another type is an error.
 func TestSecretsOfNoUse(t *testing.T) {
 	for name, s := range map[string]*v1.Secret{
 		"other type": {Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
@@ -59,7 +59,7 @@ func TestPullSecrets(t *testing.T) {
 			}
 			return all
 		}
-		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" { // before Prepare
+		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" { // the pod is not prepared yet
 			w.Error(got)
 		}
 		w.prepare(p)

@@ -40,31 +40,31 @@ type content interface {
 
 // A kind describes how a node reads a type of objects, and which fields it needs.
 type kind struct {
-	always    bool // watched with every strategy
-	empty     func() content
-	list      func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
-	watch     func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
-	apply     func(content, watch.Event) (c content, version string)
-	count     func(content) int
-	immutable func(content) bool // reports whether the object can never change
+	alwaysWatched bool // watched with every strategy
+	newContent    func() content
+	list          func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
+	watch         func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
+	apply         func(content, watch.Event) (c content, version string)
+	count         func(content) int
+	isImmutable   func(content) bool // reports whether the object can never change
 
 	// get is set for objects that a node may only get. It is nil for objects that the node may list and watch.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// references returns the keys of other objects that an object references. It may be nil.
-	references func(content) []store.ObjectKey
+	// listReferences returns the keys of other objects that an object references. It may be nil.
+	listReferences func(content) []store.ObjectKey
 	// optionalReferences returns the keys of referenced objects that are read only on request.
 	optionalReferences func(content) []store.ObjectKey
-	// settled reports whether a pod can start with the object in its current state. For example, it returns true for a bound claim. If it
-	// returns false, the object is read again for each pod that starts. If settled is nil, pods can start with every object.
-	settled func(content) bool
+	// isSettled reports whether a pod can start with the object in its current state. For example, it returns true for a bound claim. If it
+	// returns false, the object is read again for each pod that starts. If the function is nil, pods can start with every object.
+	isSettled func(content) bool
 }
 
-func kinds(node string) map[string]*kind {
+func allKinds(node string) map[string]*kind {
 	configMaps := kindOf(func(l *v1.ConfigMapList) *[]v1.ConfigMap { return &l.Items }, func(m *v1.ConfigMap) bool {
 		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}
 		return true
 	})
-	configMaps.immutable = func(c content) bool {
+	configMaps.isImmutable = func(c content) bool {
 		l := c.(*v1.ConfigMapList)
 		return len(l.Items) == 1 && podspec.IsTrue(l.Items[0].Immutable)
 	}
@@ -72,7 +72,7 @@ func kinds(node string) map[string]*kind {
 		s.ObjectMeta = metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}
 		return true
 	})
-	secrets.immutable = func(c content) bool {
+	secrets.isImmutable = func(c content) bool {
 		l := c.(*v1.SecretList)
 		return len(l.Items) == 1 && podspec.IsTrue(l.Items[0].Immutable)
 	}
@@ -83,22 +83,22 @@ func kinds(node string) map[string]*kind {
 		}
 		return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
 	})
-	services.always = true
-	services.immutable = func(content) bool { return false }
+	services.alwaysWatched = true
+	services.isImmutable = func(content) bool { return false }
 	classes := kindOf(func(l *nodev1.RuntimeClassList) *[]nodev1.RuntimeClass { return &l.Items }, func(c *nodev1.RuntimeClass) bool {
 		*c = nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Handler: c.Handler} // the overhead is part of the pod
 		return true
 	})
-	classes.always = true
-	classes.immutable = func(content) bool { return false } // the handler is immutable, but the class can be replaced
+	classes.alwaysWatched = true
+	classes.isImmutable = func(content) bool { return false } // the handler is immutable, but the class can be replaced
 	return map[string]*kind{
 		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes,
-		claimKind: claims(), volumeKind: volumes(node),
-		driverKind: drivers(), attachmentKind: attachments(), resourceKind: resourceClaims(), bundleKind: bundles(),
+		claimKind: newClaimKind(), volumeKind: newVolumeKind(node),
+		driverKind: newDriverKind(), attachmentKind: newAttachmentKind(), resourceKind: resourceClaims(), bundleKind: newBundleKind(),
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. The function strip removes the fields that a node does not need. It
+// kindOf returns a kind of objects of type T with the list type L. The given function removes the fields that a node does not need. It
 // returns false if the node does not need the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
@@ -113,8 +113,8 @@ func kindOf[T, L any, PT interface {
 		sort.Slice(list, func(i, j int) bool { return PT(&list[i]).GetName() < PT(&list[j]).GetName() })
 	}
 	return &kind{
-		empty: func() content { return PL(new(L)) },
-		count: func(c content) int { return len(*items((*L)(c.(PL)))) },
+		newContent: func() content { return PL(new(L)) },
+		count:      func(c content) int { return len(*items((*L)(c.(PL)))) },
 		list: func(ctx context.Context, client *kube.Client, namespace string, o metav1.ListOptions) (content, string, error) {
 			got, err := kube.List[L, PL](ctx, client, namespace, o)
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestManyPodsOneRequest checks that many pods that need the same new object cause one request. A pod does not wait for objects that it
+// TestManyPodsOneRequest checks that one request is sent when many pods need the same new object. A pod must not wait for objects that it
 // does not reference.
 func TestManyPodsOneRequest(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
@@ -108,7 +108,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestNotFound checks that a missing object is a result, and that waiting pods get the object when it is created.
+// TestNotFound checks that a missing object does not delay a pod. A waiting pod gets the object when the object is created.
 func TestNotFound(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("a", "cm")
@@ -125,8 +125,8 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// TestOffline checks that a pod that ran on this node before has its objects while the API server is unreachable. A new pod gets an error
-// for each object that is not stored.
+// TestOffline checks that a pod that ran on this node before has its objects while the API server is unreachable. A new pod must get an
+// error for each object that is not stored.
 func TestOffline(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -183,8 +183,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestForbiddenAtFirst checks that a request is repeated if the API server rejects it because it does not know yet that the pod runs on
-// this node.
+// TestForbiddenAtFirst checks that a rejected request for an object is repeated. The API server rejects such requests until it knows that
+// the pod runs on this node.
 func TestForbiddenAtFirst(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -280,7 +280,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// TestRelease checks that the objects that only one pod uses are removed with the pod.
+// TestRelease checks that the release of a pod removes the objects that no other pod uses.
 func TestRelease(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("mine", "1"))
@@ -315,7 +315,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// TestWire checks that a flapping link causes a limited number of requests, and that an idle link carries no bytes.
+// TestWire checks that a flapping link causes a limited number of requests. An idle link must carry no bytes.
 func TestWire(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 30

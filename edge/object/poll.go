@@ -11,26 +11,26 @@ import (
 )
 
 // pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at first.
-// (A kubelet reads them ten times a second until they are ready.) The claim of a CSI volume is read regularly, because it may grow at any
-// time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
+// A kubelet reads them even ten times a second until they are ready. The claim of a CSI volume is read regularly, because it may grow at
+// any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
 	}
-	if it.gone || !it.kind.settled(it.content) || isGrowing(it.content) || c.isGrowingVolume(it) {
-		it.waits = min(max(2*it.waits, waitingPoll), maxWaitingPoll)
-		return retry.Jitter(it.waits)
+	if it.gone || !it.kind.isSettled(it.content) || isGrowing(it.content) || c.isGrowingVolume(it) {
+		it.readInterval = min(max(2*it.readInterval, waitingPoll), maxWaitingPoll)
+		return retry.Jitter(it.readInterval)
 	}
-	it.waits = 0
+	it.readInterval = 0
 	if it.Kind == claimKind && c.isCSIClaim(it) {
 		return c.untilBeat(cmp.Or(c.cfg.Every, claimPoll))
 	}
 	return c.untilBeat(rarePoll)
 }
 
-// untilBeat returns the time until the next beat. A beat is a moment at which all objects with the same interval are read together, so
-// memory and radio are used only once for all of them. The time between two beats is the interval, counted from the start of the Cache. A
-// random offset makes the beats differ between nodes that start at the same time.
+// untilBeat returns the time until the next beat. A beat is a point in time at which all objects with the same interval are read. Reading
+// them together saves memory and radio time. The time between two beats is the interval, counted from the start of the Cache. A random
+// offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
@@ -62,7 +62,7 @@ func (c *Cache) isGrowingVolume(it *item) bool {
 func (c *Cache) isCSIClaim(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range it.references() {
+	for _, k := range it.listReferences() {
 		pv := c.items[k]
 		if pv == nil || !pv.isKnown() {
 			return true
@@ -82,7 +82,7 @@ func (c *Cache) readGrowing(it *item) {
 	if it.Kind != claimKind || !isGrowing(it.content) {
 		return
 	}
-	for _, k := range it.references() {
+	for _, k := range it.listReferences() {
 		if pv := c.items[k]; pv != nil {
 			pv.requestRead()
 		}

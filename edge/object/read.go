@@ -68,7 +68,7 @@ func (e unreachedError) Unwrap() error { return e.error }
 // Unreached returns true. The package that builds a container's environment checks for this method.
 func (unreachedError) Unreached() bool { return true }
 
-// read returns the known content of an item. If the parameter name is not empty, the result contains exactly one object.
+// read returns the known content of an item. For an item with a name, the result contains exactly one object.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
 	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
 	c.mu.Lock()

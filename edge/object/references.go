@@ -16,15 +16,15 @@ const (
 	tokenSeconds = 3600
 )
 
-// references contains the keys of the objects and tokens that a pod references.
-type references struct {
+// podReferences contains the keys of the objects and tokens that a pod references.
+type podReferences struct {
 	objects map[store.ObjectKey]bool
 	tokens  map[store.TokenKey]bool
 }
 
 // referencesOf returns the references of a pod.
-func referencesOf(pod *v1.Pod) references {
-	r := references{objects: map[store.ObjectKey]bool{}, tokens: map[store.TokenKey]bool{}}
+func referencesOf(pod *v1.Pod) podReferences {
+	r := podReferences{objects: map[store.ObjectKey]bool{}, tokens: map[store.TokenKey]bool{}}
 	add := func(kind, name string) {
 		if name != "" {
 			r.objects[store.ObjectKey{Kind: kind, Namespace: pod.Namespace, Name: name}] = true
@@ -56,7 +56,7 @@ func referencesOf(pod *v1.Pod) references {
 }
 
 // addVolume adds those references of a volume that podspec.VisitReferences does not return.
-func (r references) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
+func (r podReferences) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
 	switch {
 	case v.Ephemeral != nil:
 		add(claimKind, EphemeralClaim(pod, v.Name))

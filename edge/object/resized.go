@@ -44,8 +44,9 @@ func (c *Cache) ReportResizing(ctx context.Context, claim *v1.PersistentVolumeCl
 	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }
 
-// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded. The parameter infeasible is true
-// if a retry cannot succeed. If the claim's status already contains the error, ResizeFailed sends nothing.
+// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded. It distinguishes an infeasible
+// resize, which cannot succeed in a retry, from other failures. If the claim's status already contains the error, ResizeFailed sends
+// nothing.
 func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	message = strings.ToValidUTF8(message[:min(len(message), maxResizeError)], "")
 	status := map[string]any{"conditions": []v1.PersistentVolumeClaimCondition{{

@@ -18,7 +18,7 @@ func resourceClaims() *kind {
 		c.Status.Devices = nil
 		return true
 	})
-	k.settled = func(c content) bool {
+	k.isSettled = func(c content) bool {
 		l := c.(*resourcev1.ResourceClaimList).Items
 		return len(l) == 1 && l[0].Status.Allocation != nil && len(l[0].Status.ReservedFor) > 0
 	}

@@ -29,32 +29,32 @@ const (
 	checkEvery  = 10 * time.Minute // maximum sleep, because the clock may jump
 	refusedMin  = 30 * time.Second // first pause after the server has refused a token; it doubles up to the maximum
 	refusedMax  = 10 * time.Minute
-	skew        = 5 * time.Minute // tolerated difference between clocks
+	maxSkew     = 5 * time.Minute // tolerated difference between clocks
 )
 
 // A token is a service account token of a pod, together with the state of its requests.
 type token struct {
-	store.Token // empty until the token is known
-	pod         podName
-	err         error
-	failures    int
-	backoff     retry.Backoff
-	retry       time.Time     // after a failure, no attempt before this time
-	due         time.Time     // monotonic time of the refresh; zero if the token is missing, or was issued before the agent started
-	early       time.Duration // random time by which the refresh is earlier
-	busy        chan struct{} // closed at the end of the request in flight; nil if no request is in flight
+	store.Token  // empty until the token is known
+	pod          podName
+	err          error
+	failures     int
+	backoff      retry.Backoff
+	retryTime    time.Time     // after a failure, no attempt before this time
+	due          time.Time     // monotonic time of the refresh; zero if the token is missing, or was issued before the agent started
+	early        time.Duration // random time by which the refresh is earlier
+	requestEnded chan struct{} // closed at the end of the request in flight; nil if no request is in flight
 }
 
 type podName struct{ namespace, name, account string }
 
 // tokens manages the tokens of all pods.
 type tokens struct {
-	client  *kube.Client
-	store   Store
-	changed func(types.UID)
-	now     func() time.Time
-	log     *slog.Logger
-	wake    chan struct{} // capacity 1; a value means that a token may be due
+	client    *kube.Client
+	store     Store
+	notifyPod func(types.UID)
+	now       func() time.Time
+	log       *slog.Logger
+	wake      chan struct{} // capacity 1; a value means that a token may be due
 
 	mu          sync.Mutex
 	pausedUntil time.Time // no request before this time, because the server could not be reached
@@ -66,7 +66,7 @@ type tokens struct {
 
 func newTokens(cfg *Config) *tokens {
 	return &tokens{
-		client: cfg.Client, store: cfg.Store, changed: cfg.Changed, now: cfg.Now, log: cfg.Log,
+		client: cfg.Client, store: cfg.Store, notifyPod: cfg.Changed, now: cfg.Now, log: cfg.Log,
 		missed: newRetry(), wake: make(chan struct{}, 1), list: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
 	}
 }
@@ -94,8 +94,8 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the tokens that a pod needs. If the pod ran before (the parameter ran), a missing token is requested immediately,
-// because Prepare may not be called for a long time.
+// register records the tokens that a pod needs. If the pod ran before, a missing token is requested immediately, because Prepare may not be
+// called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,14 +108,14 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 			pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")},
 		}
 		if s, ok := t.loaded[k]; ok {
-			n.Token, n.early = s, jitter(s)
+			n.Token, n.early = s, randomJitter(s)
 			delete(t.loaded, k)
 		} else if ran {
 			n.err = fmt.Errorf("service account token for audience %q: %w", k.Audience, errUnread)
 		}
 		t.list[k] = n
 	}
-	t.poke()
+	t.wakeRun()
 }
 
 func (t *tokens) forget(uid types.UID) {
@@ -133,33 +133,33 @@ func (t *tokens) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.list {
-		n.retry = time.Time{}
+		n.retryTime = time.Time{}
 	}
 	t.pausedUntil = t.retryAfter
-	t.poke()
+	t.wakeRun()
 }
 
-func (t *tokens) poke() {
+func (t *tokens) wakeRun() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-func lifetime(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
+func tokenLifetime(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
 
-func jitter(s store.Token) time.Duration { return rand.N(max(lifetime(s)/jitterParts, 1)) }
+func randomJitter(s store.Token) time.Duration { return rand.N(max(tokenLifetime(s)/jitterParts, 1)) }
 
 // refreshAt returns the time at which a token should be replaced.
 func (n *token) refreshAt() time.Time {
-	return n.Issued.Add(min(lifetime(n.Token)*8/10, maxTokenAge) - n.early)
+	return n.Issued.Add(min(tokenLifetime(n.Token)*8/10, maxTokenAge) - n.early)
 }
 
 // untilRequest returns the time until a token should be requested. If the wall clock shows a time before the time of issue, it is wrong,
 // and the monotonic clock is used instead.
 func (n *token) untilRequest(clock time.Time) time.Duration {
 	var wait time.Duration
-	behind := clock.Before(n.Issued.Add(-skew))
+	behind := clock.Before(n.Issued.Add(-maxSkew))
 	switch {
 	case n.Token.Token == "" || behind && n.due.IsZero():
 	case n.due.IsZero():
@@ -167,10 +167,10 @@ func (n *token) untilRequest(clock time.Time) time.Duration {
 	case behind:
 		wait = time.Until(n.due)
 	default: // the monotonic clock stops while the machine sleeps, and the wall clock may be wrong
-		soonest := n.due.Add(-lifetime(n.Token) * 7 / 10)
+		soonest := n.due.Add(-tokenLifetime(n.Token) * 7 / 10)
 		wait = min(time.Until(n.due), max(n.refreshAt().Sub(clock), time.Until(soonest)))
 	}
-	return max(wait, time.Until(n.retry), 0)
+	return max(wait, time.Until(n.retryTime), 0)
 }
 
 // run refreshes tokens when they are due, in the order of their expiry.
@@ -185,7 +185,7 @@ func (t *tokens) run(ctx context.Context) {
 			return
 		}
 		for _, k := range t.dueKeys() {
-			err := t.obtain(ctx, k, true)
+			err := t.obtainToken(ctx, k, true)
 			if ctx.Err() != nil {
 				return
 			}
@@ -193,7 +193,7 @@ func (t *tokens) run(ctx context.Context) {
 				break // the other requests would fail, too
 			}
 		}
-		timer.Reset(t.sleep())
+		timer.Reset(t.timeUntilDue())
 	}
 }
 
@@ -222,7 +222,7 @@ func (t *tokens) dueKeys() []store.TokenKey {
 	clock := t.now()
 	var due []*token
 	for _, n := range t.list {
-		if n.busy == nil && (n.Token.Token != "" || n.err != nil) && n.untilRequest(clock) == 0 {
+		if n.requestEnded == nil && (n.Token.Token != "" || n.err != nil) && n.untilRequest(clock) == 0 {
 			due = append(due, n)
 		}
 	}
@@ -234,7 +234,7 @@ func (t *tokens) dueKeys() []store.TokenKey {
 	return keys
 }
 
-func (t *tokens) sleep() time.Duration {
+func (t *tokens) timeUntilDue() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clock, wait := t.now(), checkEvery
@@ -246,23 +246,23 @@ func (t *tokens) sleep() time.Duration {
 	return max(wait, retryMin, time.Until(t.pausedUntil))
 }
 
-// obtain requests a token if it is missing, or if the parameter refresh is true. If a request for the token is in flight, obtain waits for
-// that request.
-func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
+// obtainToken requests a token if it is missing or must be refreshed. If a request for the token is in flight, it waits for that request
+// instead.
+func (t *tokens) obtainToken(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
 	n := t.list[k]
-	if n == nil || n.Token.Token != "" && !refresh || n.err != nil && !refresh && time.Now().Before(n.retry) {
+	if n == nil || n.Token.Token != "" && !refresh || n.err != nil && !refresh && time.Now().Before(n.retryTime) {
 		t.mu.Unlock()
 		return nil
 	}
-	if n.busy != nil {
-		busy := n.busy
+	if n.requestEnded != nil {
+		busy := n.requestEnded
 		t.mu.Unlock()
 		return waitAll(ctx, []<-chan struct{}{busy})
 	}
-	n.busy = make(chan struct{})
+	n.requestEnded = make(chan struct{})
 	t.mu.Unlock()
-	got, err := t.request(ctx, n)
+	got, err := t.requestToken(ctx, n)
 	if err == nil {
 		if serr := t.store.PutToken(ctx, got); serr != nil && ctx.Err() == nil {
 			t.log.Error("a token could not be stored: it is missing after a restart without the API server",
@@ -270,20 +270,20 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 		}
 	}
 	t.mu.Lock()
-	close(n.busy)
-	n.busy = nil
-	n.record(got, err)
+	close(n.requestEnded)
+	n.requestEnded = nil
+	n.recordAnswer(got, err)
 	t.mu.Unlock()
 	if err == nil {
-		t.changed(k.UID)
+		t.notifyPod(k.UID)
 	}
-	t.poke()
+	t.wakeRun()
 	return err
 }
 
-func (n *token) record(got store.Token, err error) {
+func (n *token) recordAnswer(got store.Token, err error) {
 	if err == nil {
-		n.Token, n.err, n.failures, n.retry, n.early = got, nil, 0, time.Time{}, jitter(got)
+		n.Token, n.err, n.failures, n.retryTime, n.early = got, nil, 0, time.Time{}, randomJitter(got)
 		n.backoff.Reset()
 		n.due = time.Now().Add(n.refreshAt().Sub(n.Issued))
 		return
@@ -300,7 +300,7 @@ func (n *token) record(got store.Token, err error) {
 	if n.Token.Token == "" && n.failures <= earlyRefusals {
 		pause = max(retry.Jitter(retryMin), kube.RetryAfter(err))
 	}
-	n.retry = time.Now().Add(pause)
+	n.retryTime = time.Now().Add(pause)
 }
 
 // isRefusal reports whether the server has refused the request.
@@ -312,7 +312,7 @@ func isRefusal(err error) bool {
 	return status.Status().Code >= 400 && status.Status().Code < 500
 }
 
-func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
+func (t *tokens) requestToken(ctx context.Context, n *token) (store.Token, error) {
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &n.Seconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: n.pod.name, UID: n.UID},
@@ -349,8 +349,8 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 	}
 }
 
-// problems returns a problem for each token that has expired or could not be requested.
-func (t *tokens) problems() (list []Problem) {
+// listProblems returns a problem for each token that has expired or could not be requested.
+func (t *tokens) listProblems() (list []Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clock := t.now()

@@ -145,7 +145,7 @@ func TestTokenFailures(t *testing.T) {
 	})
 }
 
-// TestTokenAndTheClock checks that a clock in 1970 removes no token, and that a correction of the clock is noticed.
+// TestTokenAndTheClock checks that no token is removed when the clock shows 1970. A correction of the clock must be noticed.
 func TestTokenAndTheClock(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -189,7 +189,7 @@ func TestTokenAndTheClock(t *testing.T) {
 	})
 }
 
-// TestTokenArrives checks that a pod without a token gets one as soon as the API server issues it.
+// TestTokenArrives checks that a pod without a token gets a token as soon as the API server issues one.
 func TestTokenArrives(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.refuses(func(*http.Request) int { return http.StatusNotFound })

@@ -26,15 +26,15 @@ func (c *Cache) DropVersions(ctx context.Context) error {
 	return c.cfg.Store.VoidObjects(ctx)
 }
 
-func (c *Cache) current() int {
+func (c *Cache) currentEpoch() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch
 }
 
-// watching records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the version of
-// the watch was read.
-func (c *Cache) watching(it *item, w watch.Interface) bool {
+// recordWatch records the watch of an item, so that DropVersions can stop it. It returns false if DropVersions was called after the
+// version of the watch was read.
+func (c *Cache) recordWatch(it *item, w watch.Interface) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	it.watched = w

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRestoredServer checks that Void makes the cache list all objects again, also after a restart. A watch from a version that a
-// restored server does not have yet receives no events.
+// TestRestoredServer checks that the cache lists all objects again after a call of Void, also after a restart. A watch would receive no
+// events, because it begins at a version that the restored server does not have yet.
 func TestRestoredServer(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "old"))

@@ -43,7 +43,7 @@ func (e *Events) removeBudgets(now time.Time) {
 		return
 	}
 	used := map[budgetKey]bool{}
-	for _, r := range e.kept {
+	for _, r := range e.records {
 		used[budgetKey{r.key.uid, r.key.kind}] = true
 	}
 	maps.DeleteFunc(e.budgets, func(key budgetKey, b *rate.Limiter) bool { return !used[key] || b.TokensAt(now) >= budgetBurst })

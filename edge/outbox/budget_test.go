@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// TestWarningsOfABusyPod checks that the normal events of a pod do not use up the budget of its warnings, and that the budget of each
-// type is limited.
+// TestWarningsOfABusyPod checks that the normal events of a pod do not use up the budget for its warnings. Both budgets must be limited.
 func TestWarningsOfABusyPod(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		p := bound("busy")

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestEndIsToldOnce checks that the end of a deleted pod is reported in one request, unless its cleanup takes long.
+// TestEndIsToldOnce checks that the end of a deleted pod is reported in one request. If the pod's cleanup takes long, the end is reported
+// before the cleanup is complete.
 func TestEndIsToldOnce(t *testing.T) {
 	in(t, func(w *world) {
 		quick, slow := w.bind("quick"), w.bind("slow")
@@ -43,15 +44,15 @@ func TestEndIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestManyStarts checks that the status of a starting pod is delayed while other pods start, on a slow link and on a fast one.
+// TestManyStarts checks that the status of a starting pod is delayed while other pods start. The link is slow or fast.
 func TestManyStarts(t *testing.T) {
 	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
-	// The pods start within four seconds. No request is sent in the first second. In each later second one request per interval is sent.
+	// The pods start within four seconds. No request is sent in the first second. Later, one request is sent per interval.
 	manyStart(t, 0, 20*time.Millisecond, int(3*time.Second/firstStatusEvery)+1)
 }
 
-// manyStart starts 200 pods one after the other, each after the given interval. It checks that at most the given number of requests is
-// sent in addition to one per pod.
+// manyStart starts 200 pods one after the other, each after the given interval. The number of requests must be at most one per pod plus
+// the given number.
 func manyStart(t *testing.T, link, each time.Duration, most int) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	component = "kubelet" // source of the events, as in a kubelet, so that users can filter by it
+	eventSource = "kubelet" // source of the events, as in a kubelet, so that users can filter by it
 
 	maxEvents     = 1024             // maximum number of events in memory: four for each of 250 pods; the oldest events are dropped
 	recentEvents  = 20               // maximum number of events that Recent returns
@@ -58,15 +58,15 @@ type Events struct {
 	wrote   time.Time     // time of the last write to the store; used only by keep
 	failing bool          // the last write failed
 
-	mu       sync.Mutex
-	kept     []*record               // oldest first
-	byObject map[types.UID][]*record // the events in kept, by object
-	removed  []string                // names of dropped events that the store still has
-	budgets  map[budgetKey]*rate.Limiter
-	names    int64
-	seq      int64 // sequence number of the newest event
-	dropped  int
-	sent     time.Time // time when the server last accepted an event
+	mu          sync.Mutex
+	records     []*record               // oldest first
+	byObject    map[types.UID][]*record // the events in kept, by object
+	removed     []string                // names of dropped events that the store still has
+	budgets     map[budgetKey]*rate.Limiter
+	nameCounter int64
+	seq         int64 // sequence number of the newest event
+	dropped     int
+	sent        time.Time // time when the server last accepted an event
 }
 
 // NewEvents loads the stored events. It starts no goroutine.
@@ -89,8 +89,8 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod records an event of a pod, or of one of its containers if the parameter container is not empty. The parameter eventType is
-// v1.EventTypeNormal or v1.EventTypeWarning. The reasons are the same as in a kubelet.
+// Pod records an event of a pod, or of one of its containers if a container is given. The type of the event is v1.EventTypeNormal or
+// v1.EventTypeWarning. The reasons are the same as in a kubelet.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
 	about.FieldPath = fieldPath(p, container)
@@ -137,13 +137,13 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
 	if e.countSimilar(key, now) >= maxSimilar {
 		key.message = ""
-		message = combined + message
+		message = combinedPrefix + message
 	}
 	affordable := e.spendBudget(budgetKey{about.UID, eventType}, now)
 	same := e.byObject[key.uid]
 	if i := slices.IndexFunc(same, func(r *record) bool { return r.key == key }); i >= 0 {
 		r := same[i]
-		pending := r.told != r.count && !r.overBudget // an event that still has to be sent is sent with its newest count
+		pending := r.sentCount != r.count && !r.overBudget // an event that still has to be sent is sent with its newest count
 		r.count++
 		r.lastSecond, r.message = second, message
 		r.last, r.overBudget = now, !affordable && !pending
@@ -152,10 +152,10 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 		e.remove(r)
 		e.put(r)
 	} else {
-		e.names++
+		e.nameCounter++
 		e.seq++
 		e.put(&record{
-			key: key, name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), message: message,
+			key: key, name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.nameCounter), message: message,
 			object: about.Name, namespace: about.Namespace, objectKind: about.Kind, annotations: annotations,
 			count: 1, firstSecond: second, lastSecond: second, last: now, seq: e.seq, overBudget: !affordable,
 		})
@@ -171,14 +171,14 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 
 // put adds an event to the end of the list, as the newest event. The caller must hold mu.
 func (e *Events) put(r *record) {
-	e.kept = append(e.kept, r)
+	e.records = append(e.records, r)
 	e.byObject[r.key.uid] = append(e.byObject[r.key.uid], r)
 }
 
 // remove removes an event. The caller must hold mu.
 func (e *Events) remove(r *record) {
 	is := func(other *record) bool { return other == r }
-	e.kept = slices.DeleteFunc(e.kept, is)
+	e.records = slices.DeleteFunc(e.records, is)
 	e.byObject[r.key.uid] = slices.DeleteFunc(e.byObject[r.key.uid], is)
 	if len(e.byObject[r.key.uid]) == 0 {
 		delete(e.byObject, r.key.uid)
@@ -209,7 +209,7 @@ func (e *Events) Recent(uid types.UID) (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.byObject[uid] {
-		list = append(list, *e.event(r))
+		list = append(list, *e.toEvent(r))
 	}
 	return list[max(0, len(list)-recentEvents):]
 }
@@ -218,8 +218,8 @@ func (e *Events) Recent(uid types.UID) (list []v1.Event) {
 func (e *Events) All() (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, r := range e.kept {
-		list = append(list, *e.event(r))
+	for _, r := range e.records {
+		list = append(list, *e.toEvent(r))
 	}
 	return list
 }
@@ -272,8 +272,8 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 }
 
-// sleep waits until d has passed, a retry signal arrives, or an event is added. It ignores new events if the parameter deaf is true. It
-// returns false if ctx has ended.
+// sleep waits until d has passed, a retry signal arrives, or an event is added. The caller can exclude added events. It returns false if
+// ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -304,9 +304,9 @@ func (e *Events) nextToSend() (*record, time.Duration) {
 			wait = d
 		}
 	}
-	for _, r := range e.kept {
+	for _, r := range e.records {
 		switch {
-		case r.overBudget || r.told == r.count:
+		case r.overBudget || r.sentCount == r.count:
 		case now.Before(r.next):
 			in(r.next.Sub(now))
 		case yields > 0 && r.key.kind == v1.EventTypeNormal:
@@ -322,13 +322,13 @@ func (e *Events) nextToSend() (*record, time.Duration) {
 // send creates an event, or updates its count. An event that the server rejects is not sent again.
 func (e *Events) send(ctx context.Context, r *record) error {
 	var err error
-	if r.told > 0 {
+	if r.sentCount > 0 {
 		err = e.patch(ctx, r)
 	}
-	if r.told == 0 || apierrors.IsNotFound(err) { // the server may have removed the event, because it keeps events for an hour
-		_, err = kube.Create(ctx, e.Client, e.event(r))
+	if r.sentCount == 0 || apierrors.IsNotFound(err) { // the server may have removed the event, because it keeps events for an hour
+		_, err = kube.Create(ctx, e.Client, e.toEvent(r))
 	}
-	if r.told == 0 && apierrors.IsAlreadyExists(err) { // the event was sent before a restart, but this was not stored
+	if r.sentCount == 0 && apierrors.IsAlreadyExists(err) { // the event was sent before a restart, but this was not stored
 		err = e.patch(ctx, r)
 	}
 	if err != nil && !isRefusal(err) {
@@ -340,10 +340,10 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent = time.Now()
-	for _, k := range e.kept {
+	for _, k := range e.records {
 		if k.key == r.key && k.name == r.name {
-			k.told, k.next = r.count, time.Now().Add(repeatEvery)
-			if k.stored.there {
+			k.sentCount, k.next = r.count, time.Now().Add(repeatEvery)
+			if k.stored.isStored {
 				select {
 				case e.changed <- struct{}{}:
 				default:

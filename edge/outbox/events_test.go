@@ -116,8 +116,8 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// TestEventsAreBounded checks that the number of events is limited for a pod with many events, and that the events of other pods are
-// still sent.
+// TestEventsAreBounded checks that the number of events is limited for a pod with many events. The events of other pods must still be
+// sent.
 func TestEventsAreBounded(t *testing.T) {
 	recording(t, 5, 10, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		loud, calm := bound("loud"), bound("calm")
@@ -141,12 +141,12 @@ func TestEventsAreBounded(t *testing.T) {
 		for i := range 3 * maxEvents {
 			e.Pod(loud, "", v1.EventTypeWarning, fmt.Sprint("Reason", i), "")
 		}
-		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
-			t.Error(len(e.kept))
+		if len(e.records) > maxEvents || len(e.Recent("l")) > recentEvents {
+			t.Error(len(e.records))
 		}
-		if indexed := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(indexed, e.kept) ||
-			len(e.byObject) != 1 { // the oldest events were those of the other pod
-			t.Errorf("by object: %d of %d events, %d objects", len(indexed), len(e.kept), len(e.byObject))
+		if indexed := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(indexed, e.records) ||
+			len(e.byObject) != 1 { // the oldest events belonged to the other pod
+			t.Errorf("by object: %d of %d events, %d objects", len(indexed), len(e.records), len(e.byObject))
 		}
 	})
 }
@@ -181,8 +181,8 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 	})
 }
 
-// TestEventsOfADeletedNamespaceAreDropped checks that each event is sent only once if its namespace is being deleted or was deleted. The
-// API server rejects such events.
+// TestEventsOfADeletedNamespaceAreDropped checks that a rejected event is not sent again. The API server rejects events in a namespace
+// that is being deleted or was deleted.
 func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(v1.Resource("events"), "x", errors.New("unable to create new content in namespace default because it is being terminated")),

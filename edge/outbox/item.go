@@ -15,14 +15,14 @@ import (
 
 // An item contains the status that the node wants to report for one pod, and the status that the server has. The Outbox's mu protects it.
 type item struct {
-	name     types.NamespacedName
-	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
-	manifest *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
-	want     *v1.PodStatus // the newest status; nil if there is none yet
-	begins   bool          // the status in want only means that the pod is about to start or to become ready
-	ends     bool          // the status in want means that all containers of the pod have ended
-	finish   bool          // all resources of the pod on the node are gone
-	server   *view         // the server's version; nil if the server does not have the pod
+	name         types.NamespacedName
+	uid          types.UID     // UID of a pod of the API server; empty for a mirror pod
+	manifest     *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
+	wantedStatus *v1.PodStatus // the newest status; nil if there is none yet
+	isBeginning  bool          // the wanted status only means that the pod is about to start or to become ready
+	hasEnded     bool          // the wanted status means that all containers of the pod have ended
+	isFinished   bool          // all resources of the pod on the node are gone
+	server       *view         // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
 	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if due has another cause.
@@ -74,38 +74,38 @@ func (it *item) scheduleSend() {
 // onlyStarting reports whether the status only means that the pod is about to start or to become ready. It returns false if the pod is
 // ready in the server's version.
 func (it *item) onlyStarting() bool {
-	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
+	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isBeginning && (it.server == nil || !isReady(&it.server.status))
 }
 
 // hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting is true, too, the status shows which init containers have
 // ended, and which containers are running.
 func (it *item) hasSandbox() bool {
-	return it.want != nil && isTrue(it.want, v1.PodReadyToStartContainers)
+	return it.wantedStatus != nil && isTrue(it.wantedStatus, v1.PodReadyToStartContainers)
 }
 
 // endsSoon reports whether the pod is deleted and its containers have ended. Its other resources on the node will soon be removed. After
 // that, one request can report the end.
 func (it *item) endsSoon() bool {
-	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
+	return it.uid != "" && it.hasEnded && !it.isFinished && it.server != nil && it.server.deleting
 }
 
 // hasEnded reports whether a pod has ended.
 func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
-// see records the server's version of the pod, unless the known version is newer.
-func (it *item) see(v *view) {
+// recordView records the server's version of the pod, unless the known version is newer.
+func (it *item) recordView(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
 }
 
-// urgency returns the maximum delay for sending a changed status. The parameter before is the former status.
-func urgency(before, now *v1.PodStatus) time.Duration {
+// maxDelay returns the maximum delay for sending a changed status. It depends on the former and the new status.
+func maxDelay(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
 		return settleTime
 	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, isReady(before) != isReady(now),
-		!slices.Equal(states(before), states(now)):
+		!slices.Equal(containerStates(before), containerStates(now)):
 		if isStarting(now) && !isReady(before) {
 			return settleTime
 		}
@@ -151,15 +151,15 @@ func isTrue(s *v1.PodStatus, t v1.PodConditionType) bool {
 	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
-type state struct {
+type containerState struct {
 	name, kind, reason string
 	restarts           int32
 	ready              bool
 }
 
-func states(s *v1.PodStatus) (all []state) {
+func containerStates(s *v1.PodStatus) (all []containerState) {
 	for c := range podspec.Statuses(s) {
-		st := state{name: c.Name, restarts: c.RestartCount, ready: c.Ready}
+		st := containerState{name: c.Name, restarts: c.RestartCount, ready: c.Ready}
 		switch {
 		case c.State.Running != nil:
 			st.kind = "running"

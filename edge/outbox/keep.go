@@ -16,8 +16,8 @@ const (
 	storeAfter = 10 * time.Second // delay before an event is written; a normal event that is sent before is not written
 	storeEvery = time.Minute      // minimum interval between writes of events
 	// storeSeldom replaces storeEvery while SaveWrites returns true. A power cut loses the events since the last write.
-	storeSeldom = 30 * time.Minute
-	combined    = "(combined from similar events): "
+	storeSeldom    = 30 * time.Minute
+	combinedPrefix = "(combined from similar events): "
 )
 
 // An EventStore stores events across restarts. *store.Store implements it.
@@ -27,10 +27,10 @@ type EventStore interface {
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
-// stored contains the values of a record that the store has.
-type stored struct {
-	count, told int32
-	there       bool
+// storedValues contains the values of a record that the store has.
+type storedValues struct {
+	count, sentCount int32
+	isStored         bool
 }
 
 // load adds the events that were stored before a restart.
@@ -44,10 +44,10 @@ func (e *Events) load(ctx context.Context) error {
 	}
 	for _, s := range all[max(0, len(all)-maxEvents):] {
 		r := recordOf(s.Event)
-		if strings.HasPrefix(r.message, combined) {
+		if strings.HasPrefix(r.message, combinedPrefix) {
 			r.key.message = ""
 		}
-		r.seq, r.told, r.stored = s.Seq, s.Told, stored{r.count, s.Told, true}
+		r.seq, r.sentCount, r.stored = s.Seq, s.Told, storedValues{r.count, s.Told, true}
 		e.seq = max(e.seq, s.Seq)
 		e.put(r)
 	}
@@ -57,7 +57,7 @@ func (e *Events) load(ctx context.Context) error {
 // mustStore reports whether an event should be in the store. This applies to events that the API server does not have yet. It also applies
 // to warnings, because users look for them.
 func (r *record) mustStore() bool {
-	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
+	return r.key.kind == v1.EventTypeWarning || r.sentCount != r.count && !r.overBudget
 }
 
 // writeChanges writes changes of events to the store until ctx ends, and once more at the end. It is idle while no event occurs.
@@ -85,13 +85,13 @@ func (e *Events) storeInterval() time.Duration {
 	return storeEvery
 }
 
-// write stores the changed events in one transaction. It omits events that will soon be sent, unless this is the last write (the parameter
-// last).
+// write stores the changed events in one transaction. It omits events that will soon be sent. The last write before the agent ends does not
+// omit them.
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
 	e.mu.Lock()
-	put, now, remove, later := e.difference(time.Now(), last)
+	put, now, remove, later := e.compareStored(time.Now(), last)
 	gone := len(e.removed)
 	e.mu.Unlock()
 	if later {
@@ -121,24 +121,24 @@ func (e *Events) write(ctx context.Context, last bool) {
 	e.removed = e.removed[gone:]
 }
 
-// difference compares the events with the store. It returns the rows to write, the values that the store has after that, and the rows to
+// compareStored compares the events with the store. It returns the rows to write, the values that the store has after that, and the rows to
 // remove. The last result is true if an event was omitted because it may soon be sent. On a node without a cluster, normal events are
 // written only when the agent ends, to spare the flash memory. The caller must hold mu.
-func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
-	now = map[*record]stored{}
+func (e *Events) compareStored(at time.Time, last bool) (put []store.Event, now map[*record]storedValues, remove []string, later bool) {
+	now = map[*record]storedValues{}
 	remove = append(remove, e.removed...)
 	underway := !last && e.Client != nil && e.beingSent(at)
-	for _, r := range e.kept {
-		want := stored{r.count, r.told, r.mustStore()}
+	for _, r := range e.records {
+		want := storedValues{r.count, r.sentCount, r.mustStore()}
 		switch {
 		case e.Client == nil && !last && r.key.kind == v1.EventTypeNormal:
-		case underway && want.there && !r.stored.there && r.key.kind == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
+		case underway && want.isStored && !r.stored.isStored && r.key.kind == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
 			later = true
-		case !want.there && r.stored.there:
+		case !want.isStored && r.stored.isStored:
 			remove = append(remove, r.name)
-			now[r] = stored{}
-		case want.there && want != r.stored:
-			put = append(put, store.Event{Event: e.event(r), Seq: r.seq, Told: r.told})
+			now[r] = storedValues{}
+		case want.isStored && want != r.stored:
+			put = append(put, store.Event{Event: e.toEvent(r), Seq: r.seq, Told: r.sentCount})
 			now[r] = want
 		}
 	}
@@ -154,16 +154,16 @@ func (e *Events) Dropped() int {
 
 // drop removes the oldest events if there are more than maxEvents. The caller must hold mu.
 func (e *Events) drop() {
-	excess := len(e.kept) - maxEvents
+	excess := len(e.records) - maxEvents
 	if excess <= 0 {
 		return
 	}
-	for _, r := range slices.Clone(e.kept[:excess]) {
+	for _, r := range slices.Clone(e.records[:excess]) {
 		e.remove(r)
-		if r.stored.there {
+		if r.stored.isStored {
 			e.removed = append(e.removed, r.name)
 		}
-		if r.told == r.count || r.overBudget || e.Client == nil {
+		if r.sentCount == r.count || r.overBudget || e.Client == nil {
 			continue
 		}
 		e.dropped++

@@ -160,8 +160,8 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 	})
 }
 
-// TestEventsWearNoFlash checks that events that are sent soon are not written to the disk, that a burst of events is one write, and that
-// an idle node writes nothing.
+// TestEventsWearNoFlash checks that events that are sent soon are not written to the disk. A burst of events must be one write. An idle
+// node must write nothing.
 func TestEventsWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		for i := range 50 {
@@ -190,8 +190,8 @@ func TestEventsWearNoFlash(t *testing.T) {
 	})
 }
 
-// TestEventsSpareTheDisk checks that events are written every half hour while Spare returns true. Before and after that they are written
-// at the usual interval. They are also written when the agent ends.
+// TestEventsSpareTheDisk checks that events are written every half hour while Spare returns true. While Spare returns false, they are
+// written at the usual interval. They are also written when the agent ends.
 func TestEventsSpareTheDisk(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		happens := func(minutes int) (writes int64) {
@@ -300,7 +300,7 @@ func TestEventIsKeptWhole(t *testing.T) {
 			LastTimestamp: metav1.Unix(1700000060, 0),
 			Source:        v1.EventSource{Component: "kubelet", Host: "pi"}, ReportingController: "kubelet", ReportingInstance: "pi",
 		}
-		if got := e.event(recordOf(ev)); !reflect.DeepEqual(got, ev) {
+		if got := e.toEvent(recordOf(ev)); !reflect.DeepEqual(got, ev) {
 			t.Errorf("%+v, want %+v", got, ev)
 		}
 	}

@@ -16,9 +16,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mirror creates, updates or deletes the mirror pod of a static pod, so that it has the manifest and the status of the static pod. See
+// syncMirrorPod creates, updates or deletes the mirror pod of a static pod, so that it has the manifest and the status of the static pod.
+// See
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
-func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
+func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 	owner := o.NodeUID()
 	switch {
 	case now.server == nil && now.manifest == nil:
@@ -52,10 +53,10 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 		}
 		now.server = viewOf(m, p.Status)
 		o.mu.Lock()
-		it.see(now.server)
+		it.recordView(now.server)
 		o.mu.Unlock()
 	}
-	if now.want == nil {
+	if now.wantedStatus == nil {
 		return nil
 	}
 	return o.patch(ctx, it, now)

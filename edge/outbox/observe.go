@@ -16,14 +16,14 @@ func (o *Outbox) PodsListed(pods []v1.Pod) {
 		listed[it] = true
 	}
 	o.listed = true
-	for _, it := range o.items() {
+	for _, it := range o.allItems() {
 		if !listed[it] {
 			it.server = nil
 		}
 		it.dueWithin(0)
 		o.drop(it)
 	}
-	o.signal()
+	o.wakeRun()
 	o.mu.Unlock()
 }
 
@@ -31,13 +31,13 @@ func (o *Outbox) PodsListed(pods []v1.Pod) {
 func (o *Outbox) PodSeen(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it := o.see(p)
-	if it.finish || it.server.deleting || it.uid == "" {
+	it := o.observePod(p)
+	if it.isFinished || it.server.deleting || it.uid == "" {
 		it.dueWithin(0)
 	} else {
 		it.dueWithin(normalDelay) // usually the node itself has made the change, but another client may have overwritten the status
 	}
-	o.signal()
+	o.wakeRun()
 }
 
 // PodGone receives a removed pod.
@@ -53,7 +53,7 @@ func (o *Outbox) PodGone(p *v1.Pod) {
 	}
 	it.server = nil
 	it.dueWithin(0)
-	o.signal()
+	o.wakeRun()
 }
 
 // Has reports whether the API server has a pod. It returns true until the server has listed its pods.
@@ -72,16 +72,16 @@ func (o *Outbox) itemOf(p *v1.Pod) *item {
 	return o.podItem(nameOf(p), p.UID)
 }
 
-// see records the server's version of a pod and returns the pod's item. The caller must hold mu.
-func (o *Outbox) see(p *v1.Pod) *item {
+// observePod records the server's version of a pod and returns the pod's item. The caller must hold mu.
+func (o *Outbox) observePod(p *v1.Pod) *item {
 	it := o.itemOf(p)
-	it.see(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
+	it.recordView(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }
 
 // drop removes an item if neither the node nor the server has the pod. The caller must hold mu.
 func (o *Outbox) drop(it *item) {
-	if it.busy || it.server != nil || it.finish || it.manifest != nil {
+	if it.busy || it.server != nil || it.isFinished || it.manifest != nil {
 		return
 	}
 	if it.uid == "" {
@@ -95,5 +95,5 @@ func (o *Outbox) drop(it *item) {
 func (o *Outbox) dropWanted(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.manifest, it.want, it.finish = nil, nil, false
+	it.manifest, it.wantedStatus, it.isFinished = nil, nil, false
 }

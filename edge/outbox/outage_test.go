@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestOutageCostsNothing checks that no request is sent while the link is down, for any number of changed pods. When the link is up, the
-// newest status of each pod is sent.
+// TestOutageCostsNothing checks that no request is sent while the link is down, even if many pods change. When the link is up, the newest
+// status of each pod is sent.
 func TestOutageCostsNothing(t *testing.T) {
 	in(t, func(w *world) {
 		var down atomic.Bool

@@ -52,18 +52,18 @@ type Outbox struct {
 	Config
 	wake chan struct{} // capacity 1
 
-	mu           sync.Mutex
-	pods         map[types.UID]*item            // pods of the API server
-	mirrors      map[types.NamespacedName]*item // mirror pods of static pods
-	listed       bool                           // PodsListed was called
-	busy         int                            // number of requests in flight
-	pause        time.Time                      // nothing is sent before this time
-	asked        time.Time                      // end of the server's Retry-After; pause is never earlier
-	lastFirst    time.Time                      // time when a status of a pod without a sandbox was last sent
-	steps        *rate.Limiter                  // limits the statuses of pods that have a sandbox but are not ready yet
-	trouble      retry.Backoff                  // back-off for failures of the server
-	retrySignals int                            // number of values that Retry has delivered
-	offline      bool                           // nothing is sent until Retry receives a value
+	mu            sync.Mutex
+	pods          map[types.UID]*item            // pods of the API server
+	mirrors       map[types.NamespacedName]*item // mirror pods of static pods
+	listed        bool                           // PodsListed was called
+	busy          int                            // number of requests in flight
+	pausedUntil   time.Time                      // nothing is sent before this time
+	retryAfterEnd time.Time                      // end of the server's Retry-After; pause is never earlier
+	lastFirst     time.Time                      // time when a status of a pod without a sandbox was last sent
+	startLimiter  *rate.Limiter                  // limits the statuses of pods that have a sandbox but are not ready yet
+	serverBackoff retry.Backoff                  // back-off for failures of the server
+	retrySignals  int                            // number of values that Retry has delivered
+	offline       bool                           // nothing is sent until Retry receives a value
 }
 
 // New returns an Outbox. It starts no goroutine.
@@ -73,8 +73,9 @@ func New(c Config) (*Outbox, error) {
 	}
 	return &Outbox{
 		Config: c, wake: make(chan struct{}, 1),
-		trouble: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
-		pods:    map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}, steps: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
+		serverBackoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
+		pods:          map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
+		startLimiter: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }
 
@@ -83,13 +84,13 @@ func New(c Config) (*Outbox, error) {
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it := o.item(p)
+	it := o.findOrCreate(p)
 	if it.manifest == nil || it.manifest.UID != p.UID { // this static pod has replaced another one with the same name
-		it.want = nil
+		it.wantedStatus = nil
 	}
 	it.manifest = p
-	it.ends = hasEnded(status)
-	switch d := urgency(it.want, status); {
+	it.hasEnded = hasEnded(status)
+	switch d := maxDelay(it.wantedStatus, status); {
 	case it.endsSoon():
 		it.dueWithin(max(d, settleTime))
 	case d == settleTime:
@@ -97,8 +98,8 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	default:
 		it.dueWithin(d)
 	}
-	it.want, it.begins = status, isStarting(status)
-	o.signal()
+	it.wantedStatus, it.isBeginning = status, isStarting(status)
+	o.wakeRun()
 }
 
 // Finish records that a pod has no resources on this node any more, so that the pod can be forgotten. A static pod is forgotten
@@ -107,26 +108,26 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
 		o.mu.Lock()
 		if it, ok := o.mirrors[nameOf(p)]; ok && it.manifest != nil && it.manifest.UID == p.UID {
-			it.manifest, it.want = nil, nil
+			it.manifest, it.wantedStatus = nil, nil
 			it.dueWithin(0)
-			o.signal()
+			o.wakeRun()
 		}
 		o.mu.Unlock()
 		return o.Forget(ctx, p.UID)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it := o.item(p)
-	it.finish = true
+	it := o.findOrCreate(p)
+	it.isFinished = true
 	it.dueWithin(0)
-	o.signal()
+	o.wakeRun()
 	return nil
 }
 
 // Pending returns the number of pods with changes that the API server does not have yet.
 func (o *Outbox) Pending() (n int) {
 	o.mu.Lock()
-	listed, list := o.listed, o.items()
+	listed, list := o.listed, o.allItems()
 	for i, it := range list {
 		c := *it
 		list[i] = &c
@@ -146,8 +147,8 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// item returns the item of a pod that the node wants. The caller must hold mu.
-func (o *Outbox) item(p *v1.Pod) *item {
+// findOrCreate returns the item of a pod that the node wants. The caller must hold mu.
+func (o *Outbox) findOrCreate(p *v1.Pod) *item {
 	if fromAPI(p) {
 		return o.podItem(nameOf(p), p.UID)
 	}
@@ -172,7 +173,7 @@ func (o *Outbox) mirrorItem(name types.NamespacedName) *item {
 	return it
 }
 
-func (o *Outbox) items() (list []*item) {
+func (o *Outbox) allItems() (list []*item) {
 	for _, it := range o.pods {
 		list = append(list, it)
 	}
@@ -182,7 +183,7 @@ func (o *Outbox) items() (list []*item) {
 	return list
 }
 
-func (o *Outbox) signal() {
+func (o *Outbox) wakeRun() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -211,7 +212,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-o.Retry:
 			o.mu.Lock()
-			o.pause, o.offline = o.asked, false
+			o.pausedUntil, o.offline = o.retryAfterEnd, false
 			o.retrySignals++
 			o.mu.Unlock()
 		}
@@ -232,9 +233,9 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case ctx.Err() != nil:
 	case err == nil:
 		it.tries = 0
-		o.trouble.Reset()
+		o.serverBackoff.Reset()
 	case isRefusal(err):
-		o.trouble.Reset()
+		o.serverBackoff.Reset()
 		it.tries++
 		it.dueWithin(min(firstRetry<<min(it.tries, 12), maxRefusedRetry))
 		o.Log.Warn("the API server rejects the status of a pod: the status is sent again later",
@@ -244,15 +245,15 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	default:
 		it.dueWithin(0)
-		if now := time.Now(); !now.Before(o.pause) {
-			if !o.trouble.HasFailed() {
+		if now := time.Now(); !now.Before(o.pausedUntil) {
+			if !o.serverBackoff.HasFailed() {
 				o.Log.Warn("the statuses of pods cannot be sent and are retried, because the API server does not answer",
 					"pod", it.name.String(), "uid", it.uid, "error", err)
 			}
 			asked := kube.RetryAfter(err)
-			o.asked, o.pause = now.Add(asked), now.Add(o.trouble.Next(asked))
+			o.retryAfterEnd, o.pausedUntil = now.Add(asked), now.Add(o.serverBackoff.Next(asked))
 		}
 	}
 	o.drop(it)
-	o.signal()
+	o.wakeRun()
 }

@@ -97,7 +97,7 @@ func (w *world) start() {
 	}
 }
 
-// The method gated returns a client whose Before can reject requests.
+// This method returns a client. The function before can reject requests of this client.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, BeforeRequest: w.before})
@@ -191,8 +191,8 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// TestFirstWordsComeLast checks that few requests are sent. For pods that start together, the API server gets the running status without
-// an earlier status of each pod. A pod that stays in the starting state is also reported, although other requests are always pending.
+// TestFirstWordsComeLast checks that few requests are sent when pods start together. The API server gets the running status of a pod
+// without an earlier status. A pod that stays in the starting state is reported too, although other requests are always pending.
 func TestFirstWordsComeLast(t *testing.T) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -214,7 +214,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 			w.box.Put(p, status(v1.PodRunning, ""))
 		}
 		time.Sleep(time.Minute)
-		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two or three pods were reported
+		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two or three pods were reported before they ran
 			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 
@@ -346,7 +346,8 @@ func TestEndIsAcknowledged(t *testing.T) {
 	})
 }
 
-// TestHas: the outbox knows which pods the API server has removed by force. Before the first list it knows nothing.
+// TestHas checks that Has reports whether the API server has a pod, also while the pod is being deleted. Before the first list, Has
+// returns true.
 func TestHas(t *testing.T) {
 	in(t, func(w *world) {
 		p := w.bind("a")
@@ -420,7 +421,7 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// TestSilentServerIsNoBusyLoop checks that a server that accepts requests and never answers gets a limited number of them.
+// TestSilentServerIsNoBusyLoop checks that the outbox sends a limited number of requests to a server that accepts them and never answers.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	in(t, func(w *world) {
 		var pods []*v1.Pod

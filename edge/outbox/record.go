@@ -18,14 +18,14 @@ type record struct {
 	object, namespace, objectKind string // the involved object
 	annotations                   map[string]string
 	count                         int32
-	told                          int32     // the count that was last sent; 0 if never sent
+	sentCount                     int32     // the count that was last sent; 0 if never sent
 	overBudget                    bool      // not sent, because the budget of its object was used up
 	firstSecond, lastSecond       int64     // in seconds of Unix time, by the wall clock
 	last                          time.Time // monotonic time of the last occurrence
 	next                          time.Time
 
 	seq    int64
-	stored stored
+	stored storedValues
 }
 
 // recordOf converts an event to a record.
@@ -38,8 +38,8 @@ func recordOf(ev *v1.Event) *record {
 	}
 }
 
-// event converts a record to an event.
-func (e *Events) event(r *record) *v1.Event {
+// toEvent converts a record to an event.
+func (e *Events) toEvent(r *record) *v1.Event {
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},
 		InvolvedObject: v1.ObjectReference{
@@ -47,8 +47,8 @@ func (e *Events) event(r *record) *v1.Event {
 		},
 		Type: r.key.kind, Reason: r.key.reason, Message: r.message, Count: r.count,
 		FirstTimestamp: metav1.Unix(r.firstSecond, 0), LastTimestamp: metav1.Unix(r.lastSecond, 0),
-		Source:              v1.EventSource{Component: component, Host: e.EventsConfig.Node},
-		ReportingController: component, ReportingInstance: e.EventsConfig.Node,
+		Source:              v1.EventSource{Component: eventSource, Host: e.EventsConfig.Node},
+		ReportingController: eventSource, ReportingInstance: e.EventsConfig.Node,
 	}
 }
 

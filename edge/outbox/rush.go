@@ -17,16 +17,16 @@ const (
 
 // rushDelay returns the delay of normal events, or 0 if there is no rush. The caller must hold mu.
 func (e *Events) rushDelay(now time.Time) time.Duration {
-	if len(e.kept) <= calmEvents {
+	if len(e.records) <= calmEvents {
 		return 0
 	}
-	wait := rushWindow - now.Sub(e.kept[len(e.kept)-1-calmEvents].last) // the newest events are at the end
+	wait := rushWindow - now.Sub(e.records[len(e.records)-1-calmEvents].last) // the newest events are at the end
 	if wait <= 0 {
 		return 0
 	}
 	n := 0
-	for _, r := range e.kept {
-		if r.overBudget || r.told == r.count || r.key.kind != v1.EventTypeNormal {
+	for _, r := range e.records {
+		if r.overBudget || r.sentCount == r.count || r.key.kind != v1.EventTypeNormal {
 			continue
 		}
 		n++

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// begin records the events of pods that start one after the other.
+// This function records the events of pods that start one after the other.
 func begin(e *Events, from, pods int, every time.Duration) {
 	for i := range pods {
 		p := podNamed(fmt.Sprint("p", from+i))
@@ -64,7 +64,7 @@ func TestEventsGiveWayForAWhile(t *testing.T) {
 	})
 }
 
-// TestEventsThatGiveWayWearNoFlash checks that delayed events are written to the disk only if they remain when the agent ends.
+// TestEventsThatGiveWayWearNoFlash checks that a delayed event is written to the disk only if the agent ends before the event is sent.
 func TestEventsThatGiveWayWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		begin(r.Events, 0, 300, 30*time.Millisecond)

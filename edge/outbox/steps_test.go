@@ -90,7 +90,7 @@ func describe(s *v1.PodStatus) string {
 // A watcher is another client that watches all pods.
 type watcher struct {
 	mu   sync.Mutex
-	seen map[string][]string // different statuses of each pod, in the form of describe
+	seen map[string][]string // the different statuses of each pod, as describe returns them
 }
 
 func (w *world) watcher() *watcher {
@@ -128,7 +128,7 @@ func (a *watcher) of(name string) []string {
 	return slices.Clone(a.seen[name])
 }
 
-// climb reports the steps of a pod one after the other. It waits for the time each before the next step.
+// This method reports the steps of a pod one after the other. The parameter each is the time between two steps.
 func (w *world) climb(p *v1.Pod, each time.Duration) {
 	for step := range steps {
 		w.box.Put(p, stepStatus(step))
@@ -161,7 +161,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestQuickSteps checks that a watcher sees the status of a pod although its steps follow one another faster than a second.
+// TestQuickSteps checks that a watcher sees the status of a pod whose steps take less than a second each.
 func TestQuickSteps(t *testing.T) {
 	in(t, func(w *world) {
 		p, restarts := w.bind("p"), int32(0)
@@ -179,8 +179,8 @@ func TestQuickSteps(t *testing.T) {
 	})
 }
 
-// TestStepOfHostNetwork checks that the condition PodReadyToStartContainers is reported for a pod with the host's network, which has no
-// address of its own.
+// TestStepOfHostNetwork checks that the condition PodReadyToStartContainers is reported for a pod with the host's network. Such a pod has
+// no address of its own.
 func TestStepOfHostNetwork(t *testing.T) {
 	in(t, func(w *world) {
 		watcher, p := w.watcher(), w.bind("p")

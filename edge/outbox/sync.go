@@ -22,20 +22,20 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	now := *it
 	o.mu.Unlock()
 	if now.uid == "" {
-		return o.mirror(ctx, it, now)
+		return o.syncMirrorPod(ctx, it, now)
 	}
 	switch {
-	case now.server == nil || now.finish && !now.server.deleting:
+	case now.server == nil || now.isFinished && !now.server.deleting:
 		// The server does not need a report of the end in two cases: it does not have the pod, or it wants the pod to run.
-		if now.finish {
+		if now.isFinished {
 			return o.forget(ctx, it)
 		}
 		if !o.IsWanted(now.uid) {
 			o.dropWanted(it)
 		}
 		return nil
-	case now.finish, now.server.deleting && !o.IsWanted(now.uid):
-		if now.want != nil {
+	case now.isFinished, now.server.deleting && !o.IsWanted(now.uid):
+		if now.wantedStatus != nil {
 			if err := o.patch(ctx, it, now); err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 			return err
 		}
 		return o.forget(ctx, it)
-	case now.want != nil:
+	case now.wantedStatus != nil:
 		return o.patch(ctx, it, now)
 	}
 	return nil
@@ -54,7 +54,7 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
 	if err := o.Forget(ctx, it.uid); err != nil {
 		o.mu.Lock()
-		it.finish = true
+		it.isFinished = true
 		o.mu.Unlock()
 		return fmt.Errorf("forget pod %s: %w", it.name, err)
 	}
@@ -63,7 +63,7 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 
 // patch sends the difference between the wanted and the server's status. If the pod does not exist any more, patch returns no error.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
-	before, after, data, err := now.change()
+	before, after, data, err := now.compareStatus()
 	if err != nil || data == nil {
 		return err
 	}
@@ -87,14 +87,15 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.see(viewOf(m, mergedStatus(now.server.status, before, after)))
+	it.recordView(viewOf(m, mergedStatus(now.server.status, before, after)))
 	return nil
 }
 
-// change compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to the
-// second. The patch is nil if both are equal.
-func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
-	before, after = ownPart(it.server.status, it.want), withServerFields(ownPart(*it.want, it.want), it.server.status)
+// compareStatus compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to
+// the second. The patch is nil if both are equal.
+func (it *item) compareStatus() (before, after v1.PodStatus, data []byte, err error) {
+	before, after = ownPart(it.server.status, it.wantedStatus), withServerFields(ownPart(*it.wantedStatus, it.wantedStatus),
+		it.server.status)
 	data, err = patch.Status(it.server.uid, before, after)
 	return before, after, data, err
 }
@@ -102,14 +103,14 @@ func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
 // isPending reports whether the server may lack a change of the item.
 func (it *item) isPending(listed bool) bool {
 	switch {
-	case it.finish || !listed && it.want != nil:
+	case it.isFinished || !listed && it.wantedStatus != nil:
 		return true
 	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[keys.ConfigHash]):
 		return true // the mirror pod is missing, or it was created from another manifest
-	case it.want == nil || it.server == nil:
+	case it.wantedStatus == nil || it.server == nil:
 		return false
 	}
-	_, _, data, err := it.change()
+	_, _, data, err := it.compareStatus()
 	return err != nil || data != nil
 }
 
@@ -148,7 +149,7 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 }
 
 // ownPart returns the part of a status that the node sets. Other clients can set the condition DisruptionTarget, too. It belongs to the
-// node's part if it has a kubelet's reason, or if the status told has this condition.
+// node's part if it has a kubelet's reason, or if the status that the node has sent has this condition.
 func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {

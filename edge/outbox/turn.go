@@ -10,16 +10,16 @@ import (
 func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := &turn{o: o, now: time.Now(), most: maxParallel}
-	if o.trouble.HasFailed() {
-		t.most = 1
+	t := &turn{o: o, now: time.Now(), maxRequests: maxParallel}
+	if o.serverBackoff.HasFailed() {
+		t.maxRequests = 1
 	}
 	var steps, last []*item
-	for _, it := range o.items() {
+	for _, it := range o.allItems() {
 		switch {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
-		case t.now.Before(o.pause):
-			t.limitDelay(o.pause)
+		case t.now.Before(o.pausedUntil):
+			t.limitDelay(o.pausedUntil)
 		case t.now.Before(it.due):
 			t.limitDelay(it.due)
 		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
@@ -29,7 +29,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 			} else {
 				last = append(last, it)
 			}
-		case o.busy < t.most:
+		case o.busy < t.maxRequests:
 			t.addItem(it)
 		}
 	}
@@ -40,11 +40,11 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 
 // A turn contains the variables of one call of nextToSend. The Outbox's mu protects it.
 type turn struct {
-	o    *Outbox
-	now  time.Time
-	most int // maximum number of concurrent requests
-	due  []*item
-	wait time.Duration
+	o           *Outbox
+	now         time.Time
+	maxRequests int // maximum number of concurrent requests
+	due         []*item
+	wait        time.Duration
 }
 
 // limitDelay sets the latest time of the next call.
@@ -65,10 +65,10 @@ func (t *turn) addItem(it *item) {
 func (t *turn) takeSteps(steps []*item) {
 	slices.SortFunc(steps, dueFirst)
 	for _, it := range steps {
-		if t.o.busy >= t.most {
+		if t.o.busy >= t.maxRequests {
 			return // nextToSend is called again after the end of a request
 		}
-		if !t.o.steps.AllowN(t.now, 1) {
+		if !t.o.startLimiter.AllowN(t.now, 1) {
 			t.limitDelay(t.now.Add(stepEvery))
 			return
 		}

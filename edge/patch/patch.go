@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equal compares two statuses before they are encoded, because most statuses have not changed. It compares times in seconds, which is their
-// precision in JSON.
-var equal = func() func(a, b any) bool {
+// equalStatus compares two statuses before they are encoded, because most statuses have not changed. It compares times in seconds, which
+// is their precision in JSON.
+var equalStatus = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
 		panic(err)
@@ -23,25 +23,25 @@ var equal = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// merged contains the names of lists that the API server merges by a key, although all elements belong to the node. A patch must replace
-// these lists.
-var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
+// mergedLists contains the names of lists that the API server merges by a key, although all elements belong to the node. A patch must
+// replace these lists.
+var mergedLists = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditions is the name of a list that also has elements of other programs. A patch contains only the changed elements. They are merged by
-// the field conditionKey.
-const conditions, conditionKey = "conditions", "type"
+// conditionsList is the name of a list that also has elements of other programs. A patch contains only the changed elements. They are
+// merged by the field conditionKey.
+const conditionsList, conditionKey = "conditions", "type"
 
-// Status returns the patch from one status to another, or nil if they are equal. If the parameter uid is not empty, the patch applies only
-// to the object with that UID. For another object with the same name, the server answers with a conflict.
+// Status returns the patch from one status to another, or nil if they are equal. The patch applies only to the object with the given UID,
+// if there is one. For another object with the same name, the server answers with a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
-	if equal(before, after) {
+	if equalStatus(before, after) {
 		return nil, nil
 	}
-	old, err := fields(before)
+	old, err := jsonFields(before)
 	if err != nil {
 		return nil, err
 	}
-	now, err := fields(after)
+	now, err := jsonFields(after)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func Status(uid types.UID, before, after any) ([]byte, error) {
 		if reflect.DeepEqual(old[name], now[name]) {
 			continue
 		}
-		changed[name] = change(name, old[name], now[name])
+		changed[name] = fieldPatch(name, old[name], now[name])
 	}
 	if len(changed) == 0 {
 		return nil, nil
@@ -66,8 +66,8 @@ func Status(uid types.UID, before, after any) ([]byte, error) {
 	return data, nil
 }
 
-// fields returns the JSON fields of an object, without null values.
-func fields(v any) (map[string]any, error) {
+// jsonFields returns the JSON fields of an object, without null values.
+func jsonFields(v any) (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode a status: %w", err)
@@ -103,15 +103,15 @@ func mergeMaps(a, b map[string]any) map[string]any {
 	return list
 }
 
-// change returns the patch of one field.
-func change(name string, old, now any) any {
+// fieldPatch returns the patch of one field.
+func fieldPatch(name string, old, now any) any {
 	switch now := now.(type) {
 	case []any:
-		if name == conditions {
+		if name == conditionsList {
 			typed, _ := old.([]any)
 			return changedConditions(typed, now)
 		}
-		if merged[name] {
+		if mergedLists[name] {
 			return append(slices.Clone(now), map[string]any{"$patch": "replace"})
 		}
 	case map[string]any:
@@ -122,17 +122,17 @@ func change(name string, old, now any) any {
 		out := map[string]any{}
 		for key := range mergeMaps(typed, now) {
 			if !reflect.DeepEqual(typed[key], now[key]) {
-				out[key] = change("", typed[key], now[key])
+				out[key] = fieldPatch("", typed[key], now[key])
 			}
 		}
 		return out
 	case nil:
 		switch typed := old.(type) {
 		case []any:
-			if name == conditions {
+			if name == conditionsList {
 				return changedConditions(typed, nil)
 			}
-			if merged[name] {
+			if mergedLists[name] {
 				return []any{map[string]any{"$patch": "replace"}}
 			}
 		}

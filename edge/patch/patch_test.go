@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// apply patches an object as the API server does.
+// This function patches an object as the API server does.
 func apply[T any](t *testing.T, object T, data []byte) (out T) {
 	t.Helper()
 	before, err := json.Marshal(object)
@@ -123,7 +123,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	return st
 }
 
-// TestPatchesLead checks that a patch results in the status for which it was created, under the rules of the API server.
+// TestPatchesLead checks that a patch results in the intended status. The patch is applied by the rules of the API server.
 func TestPatchesLead(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
 	same := []cmp.Option{

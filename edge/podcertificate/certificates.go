@@ -102,7 +102,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 			p.stop = stop
 			list.Go(func() {
 				defer stop()
-				c.follow(ctx, p)
+				c.maintainCertificate(ctx, p)
 			})
 		}
 		c.pending = nil
@@ -165,10 +165,10 @@ func (c *Certificates) addProjection(pod *v1.Pod, k store.CertificateKey, want *
 		default:
 		}
 	}
-	if p.final != nil || p.Key != nil && c.cfg.Now().Before(p.NotAfter) {
+	if p.finalError != nil || p.Key != nil && c.cfg.Now().Before(p.NotAfter) {
 		return nil
 	}
-	return []<-chan struct{}{p.attempt}
+	return []<-chan struct{}{p.firstResult}
 }
 
 // Credentials returns the key and the certificate chain for a source of a pod's projected volume, in PEM. It does not block.
@@ -179,17 +179,17 @@ func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key,
 	switch {
 	case p == nil:
 		return nil, nil, errors.New("podCertificate: it was not requested yet")
-	case p.Key != nil && (p.final == nil || c.cfg.Now().Before(p.NotAfter)):
+	case p.Key != nil && (p.finalError == nil || c.cfg.Now().Before(p.NotAfter)):
 		return p.Key, p.Chain, nil
-	case p.final != nil:
-		return nil, nil, p.final
+	case p.finalError != nil:
+		return nil, nil, p.finalError
 	case p.err != nil:
-		return nil, nil, fmt.Errorf("podCertificate of signer %s: %w", p.want.SignerName, p.err)
+		return nil, nil, fmt.Errorf("podCertificate of signer %s: %w", p.wantedProjection.SignerName, p.err)
 	case p.Request != "":
 		return nil, nil, fmt.Errorf("podCertificate: signer %s has not issued PodCertificateRequest %s/%s yet",
-			p.want.SignerName, pod.Namespace, p.Request)
+			p.wantedProjection.SignerName, pod.Namespace, p.Request)
 	}
-	return nil, nil, fmt.Errorf("podCertificate of signer %s: it was not requested yet", p.want.SignerName)
+	return nil, nil, fmt.Errorf("podCertificate of signer %s: it was not requested yet", p.wantedProjection.SignerName)
 }
 
 // Release removes a pod that was deleted or has ended.
@@ -219,7 +219,7 @@ func (c *Certificates) Retry() {
 	defer c.mu.Unlock()
 	for _, p := range c.list {
 		if p.err != nil {
-			p.ask()
+			p.requestAttempt()
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (c *Certificates) States() (list []State) {
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
 	for _, p := range c.list {
-		s := State{Signer: p.want.SignerName, State: p.stateName(now)}
+		s := State{Signer: p.wantedProjection.SignerName, State: p.stateName(now)}
 		if i := slices.IndexFunc(list, func(o State) bool { return o.Signer == s.Signer && o.State == s.State }); i >= 0 {
 			list[i].Count++
 			continue

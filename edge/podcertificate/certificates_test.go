@@ -24,8 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLife checks that the request has the pod's parameters. The certificate is renewed in time, survives a restart, and is not stored in
-// plain text.
+// TestLife checks the request for a certificate, which must contain the pod's parameters. The certificate must be renewed in time, survive
+// a restart, and not be stored in plain text.
 func TestLife(t *testing.T) {
 	for _, keyType := range []string{"ED25519", "ECDSAP256"} {
 		t.Run(keyType, func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestWithoutLink checks that a pod keeps its certificate over reboots and after its expiry while the API server is unreachable. Events
-// report this. The certificate is renewed immediately when the link is up.
+// TestWithoutLink checks that a pod keeps its certificate while the API server is unreachable, also after a restart and after the expiry
+// of the certificate. Events report the overdue renewal and the expiry. The certificate is renewed immediately when the link is up.
 func TestWithoutLink(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -191,8 +191,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFaults checks that the request is repeated with the same key after a failure: the API server does not know the pod yet, the service
-// account is missing, or the request was deleted.
+// TestFaults checks that the request is repeated with the same key after each of three failures: the API server does not know the pod yet,
+// the service account is missing, and the request was deleted.
 func TestFaults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -295,7 +295,7 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestChainBombs checks that a certificate chain that would be too large when decoded is rejected before it is decoded.
+// TestChainBombs checks that a certificate chain is rejected before it is decoded if it would be too large.
 func TestChainBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
@@ -308,8 +308,8 @@ func TestChainBombs(t *testing.T) {
 	}
 }
 
-// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1, and that the certificate is renewed
-// after an update of the server to a version that serves only v1.
+// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1. The certificate must be renewed after an
+// update of the server to a version that serves only v1.
 func TestFormerServers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.server.Former.Store(true)

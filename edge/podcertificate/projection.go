@@ -39,30 +39,30 @@ type state struct {
 type projection struct {
 	store.CertificateKey
 	state
-	pod     *v1.Pod
-	want    *v1.PodCertificateProjection
-	early   time.Duration // random delay of the renewal after beginRefreshAt
-	asked   chan struct{} // capacity 1; a value requests an attempt
-	attempt chan struct{} // closed when the first certificate or error is known
-	stop    context.CancelFunc
-	dropped bool
+	pod              *v1.Pod
+	wantedProjection *v1.PodCertificateProjection
+	renewalDelay     time.Duration // random delay of the renewal after beginRefreshAt
+	attemptRequest   chan struct{} // capacity 1; a value requests an attempt
+	firstResult      chan struct{} // closed when the first certificate or error is known
+	stop             context.CancelFunc
+	dropped          bool
 
 	err                           error  // error of the last attempt
-	final                         error  // the final decision of the signer
+	finalError                    error  // the final decision of the signer
 	reason                        string // kind of the final decision: Denied or Failed
 	reportedLate, reportedExpired bool   // true after the event for it was recorded
 }
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
 	return &projection{
-		CertificateKey: k, state: s, pod: pod, want: want, early: retry.RandomWait(renewalSpread),
-		asked: make(chan struct{}, 1), attempt: make(chan struct{}),
+		CertificateKey: k, state: s, pod: pod, wantedProjection: want, renewalDelay: retry.RandomWait(renewalSpread),
+		attemptRequest: make(chan struct{}, 1), firstResult: make(chan struct{}),
 	}
 }
 
-func (p *projection) ask() {
+func (p *projection) requestAttempt() {
 	select {
-	case p.asked <- struct{}{}:
+	case p.attemptRequest <- struct{}{}:
 	default:
 	}
 }
@@ -70,20 +70,20 @@ func (p *projection) ask() {
 // finishAttempt wakes all callers that wait for the first result.
 func (p *projection) finishAttempt() {
 	select {
-	case <-p.attempt:
+	case <-p.firstResult:
 	default:
-		close(p.attempt)
+		close(p.firstResult)
 	}
 }
 
-func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.early) }
+func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.renewalDelay) }
 
 // stateName returns the name of the state in the kubelet's metric.
 func (p *projection) stateName(now time.Time) string {
 	switch {
-	case p.final != nil && p.reason == "Denied":
+	case p.finalError != nil && p.reason == "Denied":
 		return "denied"
-	case p.final != nil:
+	case p.finalError != nil:
 		return "failed"
 	case p.Key == nil:
 		return "not_yet_issued"
@@ -95,16 +95,16 @@ func (p *projection) stateName(now time.Time) string {
 	return "fresh"
 }
 
-// follow obtains and renews a certificate until ctx ends or the signer refuses.
-func (c *Certificates) follow(ctx context.Context, p *projection) {
+// maintainCertificate obtains and renews a certificate until ctx ends or the signer refuses.
+func (c *Certificates) maintainCertificate(ctx context.Context, p *projection) {
 	again := retry.Backoff{FirstWindow: retryMin, SecondWindow: retryMax / 2, MaxWindow: retryMax}
 	for {
-		err := c.step(ctx, p)
+		err := c.executeStep(ctx, p)
 		if ctx.Err() != nil {
 			return
 		}
 		c.mu.Lock()
-		isFinal := p.final != nil
+		isFinal := p.finalError != nil
 		p.err = err
 		if err != nil {
 			p.finishAttempt()
@@ -117,7 +117,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		var pause time.Duration
 		if err != nil {
 			c.cfg.Log.Debug("a certificate of a pod cannot be obtained", "pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID,
-				"signer", p.want.SignerName, "error", err)
+				"signer", p.wantedProjection.SignerName, "error", err)
 			pause = again.Next(kube.RetryAfter(err))
 		} else {
 			again.Reset()
@@ -128,7 +128,7 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-p.asked:
+		case <-p.attemptRequest:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -138,8 +138,8 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 	}
 }
 
-// step executes the next step of a projection: it creates a request, or waits for the answer. It does nothing while no step is due.
-func (c *Certificates) step(ctx context.Context, p *projection) error {
+// executeStep executes the next step of a projection: it creates a request, or waits for the answer. It does nothing while no step is due.
+func (c *Certificates) executeStep(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
 	}
@@ -160,11 +160,12 @@ func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certif
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			c.end(p, "Denied", fmt.Sprintf("PodCertificateRequest %s/%s was denied (%s): %s",
+			c.recordRefusal(p, "Denied", fmt.Sprintf("PodCertificateRequest %s/%s was denied (%s): %s",
 				r.Namespace, r.Name, cond.Reason, cond.Message))
 			return true
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			c.end(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name, cond.Reason, cond.Message))
+			c.recordRefusal(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name,
+				cond.Reason, cond.Message))
 			return true
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			next := state{Key: p.RequestKey}
@@ -174,7 +175,7 @@ func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certif
 				err = errors.New("it has no beginRefreshAt or notAfter")
 			}
 			if err != nil {
-				c.end(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s: %s", r.Namespace, r.Name, err))
+				c.recordRefusal(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s: %s", r.Namespace, r.Name, err))
 				return true
 			}
 			next.BeginRefreshAt, next.NotAfter = r.Status.BeginRefreshAt.Time, r.Status.NotAfter.Time
@@ -186,10 +187,10 @@ func (c *Certificates) applyResult(ctx context.Context, p *projection, r *certif
 	return false
 }
 
-// end records that the signer will not issue a certificate.
-func (c *Certificates) end(p *projection, reason, message string) {
+// recordRefusal records that the signer will not issue a certificate.
+func (c *Certificates) recordRefusal(p *projection, reason, message string) {
 	c.mu.Lock()
-	p.final, p.reason = errors.New(message), reason
+	p.finalError, p.reason = errors.New(message), reason
 	p.finishAttempt()
 	c.mu.Unlock()
 	c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, reason, message)
@@ -211,7 +212,7 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	issued := next.Request == "" && next.Key != nil
 	p.state = next
 	if issued {
-		p.early, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
+		p.renewalDelay, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
 		p.finishAttempt()
 	}
 }

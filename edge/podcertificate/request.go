@@ -28,7 +28,7 @@ var (
 // newRequest creates a key and a name for a request, and stores both. The request is sent after that, so the key of an issued certificate
 // is never lost.
 func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
-	key, err := newKey(p.want.KeyType)
+	key, err := newKey(p.wantedProjection.KeyType)
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,10 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.pod.Name, UID: p.pod.UID}},
 		},
 		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: p.want.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account, ServiceAccountUID: sa.UID,
-			NodeName: types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.want.MaxExpirationSeconds,
-			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.want.UserAnnotations,
+			SignerName: p.wantedProjection.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account,
+			ServiceAccountUID: sa.UID,
+			NodeName:          types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.wantedProjection.MaxExpirationSeconds,
+			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.wantedProjection.UserAnnotations,
 		},
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // the request exists if the answer to an earlier attempt was lost
@@ -106,7 +107,7 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	if c.applyResult(ctx, p, r) {
 		return nil
 	}
-	soon, stop := context.WithTimeout(ctx, checkEvery) // after this time, follow checks whether the current certificate has expired
+	soon, stop := context.WithTimeout(ctx, checkEvery) // after this time, the goroutine checks whether the current certificate has expired
 	defer stop()
 	w, err := kube.Watch[certificatesv1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {

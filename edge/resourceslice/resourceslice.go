@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// delay is the time between the disappearance of a driver and the deletion of its slices. A kubelet uses the same value.
-const delay = 30 * time.Second
+// deletionDelay is the time between the disappearance of a driver and the deletion of its slices. A kubelet uses the same value.
+const deletionDelay = 30 * time.Second
 
 // Config contains the dependencies of a Sweeper.
 type Config struct {
@@ -36,10 +36,10 @@ type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1
 
-	mu     sync.Mutex
-	here   map[string]bool      // reachable drivers
-	gone   map[string]time.Time // deletion time of the slices of each driver that became unreachable
-	others time.Time            // deletion time of the slices of all other drivers; zero after the deletion
+	mu               sync.Mutex
+	reachableDrivers map[string]bool      // reachable drivers
+	deletionTimes    map[string]time.Time // deletion time of the slices of each driver that became unreachable
+	othersDeletion   time.Time            // deletion time of the slices of all other drivers; zero after the deletion
 }
 
 // New returns a Sweeper. It sends no request.
@@ -48,7 +48,8 @@ func New(c Config) (*Sweeper, error) {
 		return nil, errors.New("resourceslice: a part of the configuration is missing")
 	}
 	return &Sweeper{
-		Config: c, wake: make(chan struct{}, 1), here: map[string]bool{}, gone: map[string]time.Time{}, others: time.Now().Add(delay),
+		Config: c, wake: make(chan struct{}, 1), reachableDrivers: map[string]bool{}, deletionTimes: map[string]time.Time{},
+		othersDeletion: time.Now().Add(deletionDelay),
 	}, nil
 }
 
@@ -56,19 +57,19 @@ func New(c Config) (*Sweeper, error) {
 func (s *Sweeper) DriverConnected(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.here[driver] = true
-	delete(s.gone, driver)
+	s.reachableDrivers[driver] = true
+	delete(s.deletionTimes, driver)
 }
 
 // DriverGone records that a driver has become unreachable.
 func (s *Sweeper) DriverGone(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.here[driver] {
+	if !s.reachableDrivers[driver] {
 		return
 	}
-	delete(s.here, driver)
-	s.gone[driver] = time.Now().Add(delay)
+	delete(s.reachableDrivers, driver)
+	s.deletionTimes[driver] = time.Now().Add(deletionDelay)
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -79,7 +80,7 @@ func (s *Sweeper) DriverGone(driver string) {
 func (s *Sweeper) Run(ctx context.Context) error {
 	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 30 * time.Second, MaxWindow: 5 * time.Minute}
 	failing := false // true during an outage, which is logged once
-	timer := time.NewTimer(delay)
+	timer := time.NewTimer(deletionDelay)
 	defer timer.Stop()
 	for {
 		select {
@@ -114,8 +115,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 func (s *Sweeper) nextDeletion() (first time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first = s.others
-	for _, at := range s.gone {
+	first = s.othersDeletion
+	for _, at := range s.deletionTimes {
 		if first.IsZero() || at.Before(first) {
 			first = at
 		}
@@ -128,15 +129,15 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	s.mu.Lock()
 	now := time.Now()
 	var due []string
-	for driver, at := range s.gone {
+	for driver, at := range s.deletionTimes {
 		if !at.After(now) {
 			due = append(due, driver)
 		}
 	}
 	var knownDrivers []string // drivers whose slices are not due, or are deleted by a request for that driver
-	rest := !s.others.IsZero() && !s.others.After(now)
+	rest := !s.othersDeletion.IsZero() && !s.othersDeletion.After(now)
 	if rest {
-		knownDrivers = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
+		knownDrivers = slices.Concat(slices.Collect(maps.Keys(s.reachableDrivers)), slices.Collect(maps.Keys(s.deletionTimes)))
 	}
 	s.mu.Unlock()
 	slices.Sort(due)
@@ -149,7 +150,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 		}
 		s.Log.Info("a DRA driver has not registered again: its ResourceSlices were deleted", "driver", driver, "node", s.Node)
 		s.mu.Lock()
-		delete(s.gone, driver)
+		delete(s.deletionTimes, driver)
 		s.mu.Unlock()
 	}
 	if !rest {
@@ -160,17 +161,17 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.others = time.Time{}
+	s.othersDeletion = time.Time{}
 	s.mu.Unlock()
 	return nil
 }
 
-// hasReturned reports whether a driver whose slices were due has registered again in the meantime. It is also true if that driver has since
-// disappeared again.
+// hasReturned reports whether a driver has registered again since the deletion of its slices was planned. It also returns true if the
+// driver has disappeared once more after that.
 func (s *Sweeper) hasReturned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, gone := s.gone[driver]
+	at, gone := s.deletionTimes[driver]
 	return !gone || at.After(time.Now())
 }
 

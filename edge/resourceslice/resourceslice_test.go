@@ -64,7 +64,7 @@ func in(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// The method wants waits for a time and checks the deletions since its last call.
+// This method waits for the duration after. It then checks the deletions since the last call of this method.
 func (s *scene) wants(after time.Duration, want ...string) {
 	s.Helper()
 	time.Sleep(after)
@@ -77,7 +77,7 @@ func (s *scene) wants(after time.Duration, want ...string) {
 	s.asked = nil
 }
 
-// TestStart checks that the slices of drivers that do not register are deleted once. The slices of other drivers are kept.
+// TestStart checks that the slices of drivers that do not register are deleted once. The slices of other drivers must be kept.
 func TestStart(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(29*time.Second, []string{}...)
@@ -90,7 +90,7 @@ func TestStart(t *testing.T) {
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
 		s.wants(time.Hour, []string{}...)
 	})
-	in(t, func(s *scene) { // the driver disappeared just before, and has its own time of deletion
+	in(t, func(s *scene) { // the driver disappears before the first deletion, so its slices are deleted later
 		s.DriverConnected("a")
 		time.Sleep(20 * time.Second)
 		s.DriverGone("a")
@@ -120,7 +120,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestOutage checks that a failed deletion is repeated when the API server is reachable, unless the driver has returned.
+// TestOutage checks that a failed deletion is repeated when the API server is reachable. If the driver has returned, the deletion must not
+// be repeated.
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")

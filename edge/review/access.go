@@ -17,14 +17,14 @@ type Access struct {
 	answers         *answerCache[authorizationv1.SubjectAccessReviewStatus]
 }
 
-// NewAccess returns an Access. It caches positive answers for the duration allowed (authorization.webhook.cacheAuthorizedTTL) and
-// negative answers for the duration denied (cacheUnauthorizedTTL).
+// NewAccess returns an Access. The configuration determines how long it caches positive answers (authorization.webhook.cacheAuthorizedTTL)
+// and negative answers (cacheUnauthorizedTTL).
 func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
 	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
 }
 
-// Authorize reports whether the user may make the request that the parameter spec describes. The answer contains a reason. An error means
-// that the API server did not answer.
+// Authorize reports whether the user may make the described request. The answer contains a reason. An error means that the API server did
+// not answer.
 func (a *Access) Authorize(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {

@@ -26,34 +26,34 @@ type answerCache[V any] struct {
 	flights singleflight.Group
 	slots   *semaphore.Weighted
 
-	mu   sync.Mutex
-	kept map[string]cachedAnswer[V]
+	mu      sync.Mutex
+	entries map[string]cachedAnswer[V]
 }
 
 type cachedAnswer[V any] struct {
-	value V
-	until time.Time
+	value   V
+	expires time.Time
 }
 
 func newAnswers[V any]() *answerCache[V] {
-	a := &answerCache[V]{slots: semaphore.NewWeighted(maxConcurrent), kept: map[string]cachedAnswer[V]{}}
+	a := &answerCache[V]{slots: semaphore.NewWeighted(maxConcurrent), entries: map[string]cachedAnswer[V]{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
 
-// get returns a cached answer. If the cache has no answer, it calls the function ask, which returns the answer and its TTL. The call
-// continues when the caller's context ends, because other callers may wait for the same answer.
+// get returns a cached answer. If the cache has no answer, get requests it from the API server, with a function that also returns the TTL.
+// The request continues when the caller's context ends, because other callers may wait for the same answer.
 func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
-	key, err := a.key(question)
+	key, err := a.hashQuestion(question)
 	if err != nil {
 		return none, err
 	}
-	if v, ok := a.cached(key); ok {
+	if v, ok := a.findCached(key); ok {
 		return v, nil
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.cached(key); ok { // another call has stored the answer in the meantime
+		if v, ok := a.findCached(key); ok { // another call has stored the answer in the meantime
 			return v, nil
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -79,7 +79,7 @@ func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context
 	}
 }
 
-func (a *answerCache[V]) key(question any) (string, error) {
+func (a *answerCache[V]) hashQuestion(question any) (string, error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return "", err
@@ -89,14 +89,14 @@ func (a *answerCache[V]) key(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answerCache[V]) cached(key string) (V, bool) {
+func (a *answerCache[V]) findCached(key string) (V, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k, ok := a.kept[key]
-	if ok && time.Now().Before(k.until) {
+	k, ok := a.entries[key]
+	if ok && time.Now().Before(k.expires) {
 		return k.value, true
 	}
-	delete(a.kept, key)
+	delete(a.entries, key)
 	var none V
 	return none, false
 }
@@ -107,18 +107,18 @@ func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) >= maxEntries {
+	if len(a.entries) >= maxEntries {
 		var next string
-		for k, e := range a.kept {
-			if !now.Before(e.until) {
-				delete(a.kept, k)
-			} else if next == "" || e.until.Before(a.kept[next].until) {
+		for k, e := range a.entries {
+			if !now.Before(e.expires) {
+				delete(a.entries, k)
+			} else if next == "" || e.expires.Before(a.entries[next].expires) {
 				next = k
 			}
 		}
-		if len(a.kept) >= maxEntries {
-			delete(a.kept, next)
+		if len(a.entries) >= maxEntries {
+			delete(a.entries, next)
 		}
 	}
-	a.kept[key] = cachedAnswer[V]{v, now.Add(ttl)}
+	a.entries[key] = cachedAnswer[V]{v, now.Add(ttl)}
 }

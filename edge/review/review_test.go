@@ -91,7 +91,7 @@ func TestTokens(t *testing.T) {
 	if u, _ := tokens.AuthenticateToken(t.Context(), ""); u != nil || s.tokens.Load() != 2 {
 		t.Error("an empty token needs no review")
 	}
-	for key := range tokens.answers.kept {
+	for key := range tokens.answers.entries {
 		if strings.Contains(key, "bob") {
 			t.Error("a token is cached in plain text")
 		}
@@ -125,7 +125,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForTheirTime checks that responses are cached for their TTL, and that the number of cached responses is limited.
+// TestAnswersHoldForTheirTime checks that responses are cached for their TTL. The number of cached responses must be limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, asked := newAnswers[int](), 0
@@ -152,8 +152,8 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 		for n := range 3 * maxEntries {
 			get(fmt.Sprint(n))
 		}
-		if len(a.kept) > maxEntries {
-			t.Errorf("%d answers are cached", len(a.kept))
+		if len(a.entries) > maxEntries {
+			t.Errorf("%d answers are cached", len(a.entries))
 		}
 	})
 }

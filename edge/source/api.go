@@ -103,12 +103,12 @@ func (a *API) Run(ctx context.Context) error {
 	again := retry.Backoff{FirstWindow: apiFirstRetry, SecondWindow: apiLastRetry / 4, MaxWindow: apiLastRetry}
 	for {
 		began := time.Now()
-		err := a.follow(ctx)
+		err := a.listThenWatch(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		a.History.SuspectServer()
-		a.report(err)
+		a.logOutage(err)
 		if time.Since(began) > apiSteady {
 			again.Reset()
 		}
@@ -118,7 +118,7 @@ func (a *API) Run(ctx context.Context) error {
 	}
 }
 
-func (a *API) report(err error) {
+func (a *API) logOutage(err error) {
 	switch {
 	case err == nil:
 		a.warned = false
@@ -130,8 +130,8 @@ func (a *API) report(err error) {
 	}
 }
 
-// follow lists the pods if necessary, and watches them until the watch ends.
-func (a *API) follow(ctx context.Context) error {
+// listThenWatch lists the pods if necessary, and watches them until the watch ends.
+func (a *API) listThenWatch(ctx context.Context) error {
 	if err := a.History.VerifyServer(ctx); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (a *API) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	a.report(nil)
+	a.logOutage(nil)
 	for {
 		batch, open := a.nextBatch(ctx, w.ResultChan())
 		if err := a.applyBatch(ctx, batch); err != nil {
@@ -159,7 +159,7 @@ func (a *API) follow(ctx context.Context) error {
 	}
 }
 
-func (a *API) options(version string) metav1.ListOptions {
+func (a *API) listOptions(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 

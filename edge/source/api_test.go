@@ -89,7 +89,7 @@ func (c *cluster) poke(uid types.UID) {
 	c.poked[uid]++
 }
 
-// The type seen is an Observer that records the newest version of each pod.
+// This type is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
 func (s *seen) PodsListed(pods []v1.Pod) {
@@ -119,7 +119,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// The method settled waits until the bubble is idle, and compares the node's pods with want.
+// This method waits until the bubble is idle, and compares the node's pods with want.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// TestAPIPodThatEnded checks that the status of a pod that ended before the node has read the pod is kept.
+// TestAPIPodThatEnded checks that the node keeps the status of an ended pod. The pod ended before the node read it.
 func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

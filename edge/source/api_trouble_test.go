@@ -50,8 +50,8 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestAPINoLinkIsToldByTheLink checks that a missing link is no problem of the pods, and causes no repeated warnings while a node waits
-// for its certificate. Package link reports it.
+// TestAPINoLinkIsToldByTheLink checks that a missing link is not reported as a problem of the pods, because package link reports it. While
+// the node waits for its certificate, no warning is repeated.
 func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -117,7 +117,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 	})
 }
 
-// TestAPIFlappingWatches checks that the number of requests is limited for a server that accepts watches and closes them immediately.
+// TestAPIFlappingWatches checks that the node sends a limited number of requests to a server that closes watches immediately.
 func TestAPIFlappingWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -135,7 +135,8 @@ func TestAPIFlappingWatches(t *testing.T) {
 	})
 }
 
-// TestAPIWithoutWatchList checks that a list request and a watch request are sent to a server that cannot list and watch in one request.
+// TestAPIWithoutWatchList checks a server that cannot list and watch in one request. The node must send a list request and a watch request
+// to this server.
 func TestAPIWithoutWatchList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -160,8 +161,8 @@ func TestAPIWithoutWatchList(t *testing.T) {
 	})
 }
 
-// TestAPIWatchListAgain checks that the node tries a WatchList again an hour after the server has rejected one, then after
-// two, four, ... at most 24 hours. After the server has accepted one, the next rejection counts as the first.
+// TestAPIWatchListAgain checks that the node tries a WatchList again an hour after the server has rejected one, then after two, four, ...
+// at most 24 hours. When the server accepts a WatchList, the delays start again at one hour.
 func TestAPIWatchListAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -203,7 +204,7 @@ func TestAPIWatchListAgain(t *testing.T) {
 		relist(23*time.Hour, 0)
 		c.NoWatchList.Store(false)
 		relist(time.Hour, 1)
-		relist(0, 1) // the server has accepted one
+		relist(0, 1) // the server has accepted a WatchList
 		c.NoWatchList.Store(true)
 		relist(0, 1)
 		relist(0, 0)
@@ -211,7 +212,7 @@ func TestAPIWatchListAgain(t *testing.T) {
 	})
 }
 
-// TestAPIPartOfAList checks that a truncated list does not end the pods that it lacks.
+// TestAPIPartOfAList checks that a pod does not end because a truncated list lacks the pod.
 func TestAPIPartOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A server that rejected a WatchList or did not complete it is asked with separate requests for this time. It doubles with
-// each failure, because a WatchList without an answer delays the list by half a minute.
+// After a server has rejected a WatchList or has not completed it, the pods are listed and watched with separate requests for this time. It
+// doubles with each failure, because a WatchList without an answer delays the list by half a minute.
 const separateFirst, separateLast = time.Hour, 24 * time.Hour
 
 // A separation is the time in which the pods are listed and watched with separate requests.
 type separation struct {
-	until time.Time
-	last  time.Duration // duration of the last separation; 0 if the last WatchList succeeded
+	until        time.Time
+	lastDuration time.Duration // duration of the last separation; 0 if the last WatchList succeeded
 }
 
 func (s *separation) begin() {
-	s.last = min(max(2*s.last, separateFirst), separateLast)
-	s.until = time.Now().Add(s.last)
+	s.lastDuration = min(max(2*s.lastDuration, separateFirst), separateLast)
+	s.until = time.Now().Add(s.lastDuration)
 }
 
 // listAndWatch starts a watch. If there is no version from which the watch can continue, it first delivers all pods to the sink.
@@ -39,7 +39,7 @@ func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error
 		}
 	}
 	if w == nil {
-		if w, err = kube.Watch[v1.Pod](ctx, a.Client, "", a.options(a.version)); err != nil {
+		if w, err = kube.Watch[v1.Pod](ctx, a.Client, "", a.listOptions(a.version)); err != nil {
 			return nil, a.watchError(err)
 		}
 	}
@@ -66,7 +66,7 @@ func (a *API) list(ctx context.Context) (w apiwatch.Interface, err error) {
 func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwatch.Interface, err error) {
 	together := !time.Now().Before(a.separate.until)
 	if together {
-		pods, version, w, err = kube.WatchList[v1.Pod](ctx, a.Client, "", a.options(""))
+		pods, version, w, err = kube.WatchList[v1.Pod](ctx, a.Client, "", a.listOptions(""))
 		if err == nil {
 			a.separate = separation{}
 		}
@@ -74,7 +74,7 @@ func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwat
 			return pods, version, w, err
 		}
 	}
-	o := a.options("")
+	o := a.listOptions("")
 	o.AllowWatchBookmarks = false
 	all, err := kube.List[v1.PodList](ctx, a.Client, "", o)
 	if err != nil {

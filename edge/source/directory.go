@@ -62,7 +62,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	var read <-chan time.Time
 	var since time.Time // time of the first unhandled event
 	for {
-		w.follow() // called before files are read, so that no later change is missed
+		w.updateWatches() // called before files are read, so that no later change is missed
 		d.check(ctx)
 		if d.hasOpenFile() {
 			read, since = time.After(maxDelay), time.Now()
@@ -116,7 +116,7 @@ func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 
 // check reads changed files. It updates the sink if a file has changed, or if the last update of the sink failed.
 func (d *Directory) check(ctx context.Context) {
-	files, changed, err := scan(d.Path, d.files, d.Decode)
+	files, changed, err := scanManifests(d.Path, d.files, d.Decode)
 	switch {
 	case err == nil:
 		d.removed = false

@@ -23,7 +23,7 @@ type host struct {
 	stop func()
 }
 
-// The duration never is longer than any test, so only inotify events cause reads.
+// This duration is longer than any test, so only inotify events cause reads.
 const never = time.Hour
 
 func newHost(t *testing.T, interval time.Duration, files ...string) *host {
@@ -90,7 +90,8 @@ func TestDirectoryFollowsFiles(t *testing.T) {
 	h.until("a=v2", "")
 }
 
-// TestFileOfSeveralPods checks that each YAML document is a pod, which is added and removed independently.
+// TestFileOfSeveralPods checks that each YAML document in a file is a separate pod. A pod must start and end without an effect on the
+// other pods of the file.
 func TestFileOfSeveralPods(t *testing.T) {
 	h := newHost(t, never, "a.yaml")
 	h.until("a=v1", "")
@@ -168,7 +169,7 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
-// TestFilePutBack checks that a pod whose file is removed and created again ends and starts again, even if the file is unchanged and
+// TestFilePutBack checks that a pod ends and starts again when its file is removed and created again. The file may be unchanged and may be
 // created immediately. Other pods are not affected.
 func TestFilePutBack(t *testing.T) {
 	h := newHost(t, never)
@@ -309,7 +310,7 @@ func TestSingleFile(t *testing.T) {
 	h.until("a=v3", "")
 }
 
-// TestRegularCheck checks that the regular scan detects changes if there are no events, as on a network file system.
+// TestRegularCheck checks that the regular scan detects changes when there are no events. A network file system sends no events.
 func TestRegularCheck(t *testing.T) {
 	h := newHost(t, 10*time.Millisecond)
 	target := filepath.Join(t.TempDir(), "elsewhere.yaml")
@@ -322,7 +323,7 @@ func TestRegularCheck(t *testing.T) {
 	h.until("a=v2", "leads nowhere")
 }
 
-// TestRestlessDirectory checks that a file that is written continuously does not delay the other files.
+// TestRestlessDirectory checks that the other files are read while one file is written continuously.
 func TestRestlessDirectory(t *testing.T) {
 	h := newHost(t, never)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -384,7 +385,7 @@ func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Clai
 	return f.node.Set(ctx, source, claims, problems)
 }
 
-// TestFileBeingWrittenIsNotRead checks that a file is not read while it is written, because a partial manifest can be valid.
+// TestFileBeingWrittenIsNotRead checks that a file is not read while it is written. A partial manifest can be valid.
 func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h := newHost(t, never, "a.yaml", "b.yaml")
 	h.until("a=v1 b=v1", "")
@@ -413,7 +414,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-// TestFileHeldOpenIsReadOnceItRests checks that a file that stays open for writing is read if it does not change.
+// TestFileHeldOpenIsReadOnceItRests checks that an unchanged file is read although a program keeps it open for writing.
 func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(path, []byte(podYAML("a", "v1")), 0o644); err != nil {

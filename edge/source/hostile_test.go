@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The function mutated returns a manifest with changes like those by editors, disks and users.
+// This function returns a damaged copy of a manifest. The damage imitates editors, disks and users.
 func mutated(r *rand.Rand, data []byte) []byte {
 	data = slices.Clone(data)
 	for range 1 + r.IntN(4) {
@@ -37,8 +37,8 @@ func mutated(r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// TestHostileManifestsDisturbNone checks that none of five hundred invalid manifests crashes the source or affects the valid pod beside
-// them, at the start or later.
+// TestHostileManifestsDisturbNone reads five hundred invalid manifests beside a valid pod, at the start and later. It checks that the
+// source does not crash and that the valid pod is not affected.
 func TestHostileManifestsDisturbNone(t *testing.T) {
 	good := podYAML("good", "v1") + "  restartPolicy: Always\n  volumes: [{name: v, emptyDir: {}}]\n"
 	h := newHost(t, never)

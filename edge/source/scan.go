@@ -48,7 +48,7 @@ type identity struct {
 	mtime, change syscall.Timespec
 }
 
-func identify(fi fs.FileInfo) identity {
+func fileIdentity(fi fs.FileInfo) identity {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
 		return identity{size: fi.Size()}
@@ -56,10 +56,10 @@ func identify(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scan reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last scan, whose
-// result is the parameter old. It returns an error if the path itself cannot be read.
-func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
-	names, err := list(path)
+// scanManifests reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last
+// scan, whose result the caller passes. It returns an error if the path itself cannot be read.
+func scanManifests(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
+	names, err := listManifests(path)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,8 +80,8 @@ func scan(path string, old map[string]file, decode Decode) (files map[string]fil
 	return files, changed, nil
 }
 
-// list returns the paths of all files that may be manifests.
-func list(path string) ([]string, error) {
+// listManifests returns the paths of all files that may be manifests.
+func listManifests(path string) ([]string, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func list(path string) ([]string, error) {
 		return []string{path}, nil
 	}
 	if !fi.IsDir() {
-		return nil, fmt.Errorf("%s is neither a directory nor a file, but %s", path, kind(fi))
+		return nil, fmt.Errorf("%s is neither a directory nor a file, but %s", path, fileKind(fi))
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -119,24 +119,24 @@ func readIfChanged(name string, before file, decode Decode) (f file, exists bool
 	case fi.IsDir():
 		return file{}, false
 	case !fi.Mode().IsRegular(): // opening a device may have side effects
-		return failedFile(name, "is "+kind(fi)+", not a manifest"), true
-	case before.settled && before.id == identify(fi):
+		return failedFile(name, "is "+fileKind(fi)+", not a manifest"), true
+	case before.settled && before.id == fileIdentity(fi):
 		return before, true
 	}
-	data, fi, err := read(name, !before.open.IsZero() && before.id == identify(fi) && time.Since(before.open) > openFileTimeout)
+	data, fi, err := readManifest(name, !before.open.IsZero() && before.id == fileIdentity(fi) && time.Since(before.open) > openFileTimeout)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return file{}, false
 	case errors.Is(err, errOpen):
 		f := failedFile(name, err.Error())
-		if f.id, f.open = identify(fi), time.Now(); f.id == before.id && !before.open.IsZero() {
+		if f.id, f.open = fileIdentity(fi), time.Now(); f.id == before.id && !before.open.IsZero() {
 			f.open = before.open
 		}
 		return f, true
 	case err != nil:
 		return failedFile(name, err.Error()), true
 	}
-	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > freshAge}
+	f = file{id: fileIdentity(fi), settled: time.Since(fi.ModTime()).Abs() > freshAge}
 	f.content, f.problems = parse(decode, data, name, name)
 	return f, true
 }
@@ -145,10 +145,10 @@ func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. A partially written manifest can be valid,
-// so read takes a lease of the file (F_SETLEASE in fcntl(2)) if the file system supports leases. The kernel refuses the lease while the
-// file is open for writing. It delays writers until the lease ends.
-func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
+// readManifest reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. A partially written manifest can
+// be valid. Therefore a lease of the file is taken (F_SETLEASE in fcntl(2)), if the file system supports leases. The kernel refuses the
+// lease while the file is open for writing. It delays writers until the lease ends.
+func readManifest(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +159,7 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	if !fi.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s is %s, not a manifest", name, kind(fi))
+		return nil, nil, fmt.Errorf("%s is %s, not a manifest", name, fileKind(fi))
 	}
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK) // closing the file ends the lease
 	if errors.Is(err, unix.EAGAIN) && !evenIfOpen {
@@ -178,7 +178,7 @@ func readLimited(r io.Reader, name string) ([]byte, error) {
 	return data, err
 }
 
-func kind(fi fs.FileInfo) string {
+func fileKind(fi fs.FileInfo) string {
 	switch mode := fi.Mode(); {
 	case mode&fs.ModeNamedPipe != 0:
 		return "a named pipe"

@@ -43,7 +43,7 @@ func deliver(ctx context.Context, to ManifestSink, source string, set content, p
 	return to.Set(ctx, source, set.claims, problems)
 }
 
-// parse decodes a manifest. The parameter shown is the origin without secrets. It becomes the origin of the claims, objects and problems.
+// parse decodes a manifest. The claims, objects and problems contain the origin without secrets.
 func parse(decode Decode, data []byte, origin, shown string) (parsed content, problems []desired.Problem) {
 	if isBlank(data) {
 		const empty = "is empty, so its previous pods are kept: to end them, remove the file, or serve a List without items"
@@ -51,7 +51,7 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 	}
 	set, err := decode(data, origin)
 	if err != nil {
-		return content{}, describe(err, shown)
+		return content{}, describeErrors(err, shown)
 	}
 	for _, pod := range set.Pods {
 		parsed.claims = append(parsed.claims, desired.Claim{Pod: pod, Origin: shown})
@@ -62,7 +62,7 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 	return parsed, nil
 }
 
-func describe(err error, origin string) (problems []desired.Problem) {
+func describeErrors(err error, origin string) (problems []desired.Problem) {
 	for _, e := range manifest.ErrorsIn(err) {
 		message := e.Detail
 		if e.Pod != "" {

@@ -39,14 +39,14 @@ type URLConfig struct {
 // A URL is the source "http". It reads pods and other objects from a server.
 type URL struct {
 	URLConfig
-	shown  string // the URL without its password
-	client *http.Client
+	safeURL string // the URL without its password
+	client  *http.Client
 
 	etag, modified string // ETag and Last-Modified of the last valid response
 	sum            [sha256.Size]byte
 	content
-	delivered bool          // the sink has accepted content
-	asked     time.Duration // Retry-After of the last response
+	delivered  bool          // the sink has accepted content
+	retryAfter time.Duration // Retry-After of the last response
 }
 
 // NewURL validates the configuration.
@@ -72,8 +72,8 @@ func NewURL(c URLConfig) (*URL, error) {
 			IdleConnTimeout:        2 * c.Interval, // a handshake costs more bytes than a check
 		}
 	}
-	s := &URL{URLConfig: c, shown: u.Redacted()}
-	s.client = &http.Client{Transport: c.Transport, Timeout: requestTimeout, CheckRedirect: s.redirect}
+	s := &URL{URLConfig: c, safeURL: u.Redacted()}
+	s.client = &http.Client{Transport: c.Transport, Timeout: requestTimeout, CheckRedirect: s.checkRedirect}
 	return s, nil
 }
 
@@ -84,11 +84,11 @@ func (s *URL) Run(ctx context.Context) error {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: s.Interval}
 	for {
 		var wait time.Duration
-		if s.check(ctx) {
+		if s.fetchAndDeliver(ctx) {
 			again.Reset()
 			wait = s.Interval - retry.RandomWait(s.Interval/10) // spreads the requests of many nodes
 		} else {
-			wait = again.Next(s.asked)
+			wait = again.Next(s.retryAfter)
 		}
 		pause := time.NewTimer(wait)
 		select {
@@ -100,8 +100,8 @@ func (s *URL) Run(ctx context.Context) error {
 	}
 }
 
-// check fetches the manifests and updates the sink. It reports whether both steps succeeded.
-func (s *URL) check(ctx context.Context) bool {
+// fetchAndDeliver fetches the manifests and updates the sink. It reports whether both steps succeeded.
+func (s *URL) fetchAndDeliver(ctx context.Context) bool {
 	all, problems, err := s.fetch(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -109,7 +109,7 @@ func (s *URL) check(ctx context.Context) bool {
 	case errors.Is(err, errSame):
 		all = s.content
 	case err != nil:
-		problems = []desired.Problem{{Origin: s.shown, Message: stableError(err).Error()}}
+		problems = []desired.Problem{{Origin: s.safeURL, Message: stableError(err).Error()}}
 	}
 	if len(problems) > 0 {
 		s.delivered = false
@@ -145,7 +145,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	if err != nil {
 		return content{}, nil, err
 	}
-	s.asked = 0
+	s.retryAfter = 0
 	req.Header = s.Header.Clone()
 	if req.Header == nil {
 		req.Header = http.Header{}
@@ -165,7 +165,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	}
 	defer resp.Body.Close()
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		s.asked = min(time.Duration(seconds), s.Interval/time.Second) * time.Second
+		s.retryAfter = min(time.Duration(seconds), s.Interval/time.Second) * time.Second
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
@@ -181,7 +181,7 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	if sum == s.sum {
 		return content{}, nil, errSame
 	}
-	all, problems := parse(s.Decode, data, s.URL, s.shown)
+	all, problems := parse(s.Decode, data, s.URL, s.safeURL)
 	if len(problems) == 0 {
 		s.sum = sum
 		s.etag, s.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
@@ -189,9 +189,9 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// redirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another host,
-// because the headers may contain a secret.
-func (s *URL) redirect(req *http.Request, via []*http.Request) error {
+// checkRedirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another
+// host, because the headers may contain a secret.
+func (s *URL) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}

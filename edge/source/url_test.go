@@ -112,7 +112,7 @@ func TestURLKeepsTheLastGoodSet(t *testing.T) {
 		{"no pods", text(podList()), true, "", ""},
 	} {
 		srv.serve(step.answer)
-		if good := u.check(t.Context()); good != step.good {
+		if good := u.fetchAndDeliver(t.Context()); good != step.good {
 			t.Errorf("%s: good %v", step.name, good)
 		}
 		if n.pods() != step.pods || !strings.Contains(n.problems(), step.why) || (step.why == "") != (n.problems() == "") {
@@ -120,7 +120,7 @@ func TestURLKeepsTheLastGoodSet(t *testing.T) {
 		}
 	}
 	web.Close()
-	if u.check(t.Context()) || !strings.Contains(n.problems(), "refused") {
+	if u.fetchAndDeliver(t.Context()) || !strings.Contains(n.problems(), "refused") {
 		t.Error("no server:", n.problems())
 	}
 }
@@ -138,7 +138,7 @@ func TestURLAsksConditionally(t *testing.T) {
 	header := http.Header{"X-Token": {"1", "2"}, "Host": {"pods.example"}}
 	u := newURL(t, n, URLConfig{URL: web.URL, Header: header})
 	for i := range 3 {
-		if !u.check(t.Context()) || n.pods() != "a=a1" {
+		if !u.fetchAndDeliver(t.Context()) || n.pods() != "a=a1" {
 			t.Fatal(n.pods(), n.problems())
 		}
 		r := srv.last()
@@ -150,9 +150,9 @@ func TestURLAsksConditionally(t *testing.T) {
 		}
 	}
 	srv.serve(http.NotFound)
-	u.check(t.Context())
+	u.fetchAndDeliver(t.Context())
 	srv.serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
-	if !u.check(t.Context()) || n.problems() != "" {
+	if !u.fetchAndDeliver(t.Context()) || n.problems() != "" {
 		t.Error("the problem is still reported:", n.problems())
 	}
 }
@@ -163,11 +163,11 @@ func TestURLOverTLS(t *testing.T) {
 	defer web.Close()
 	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	n := newNode(t)
-	if newURL(t, n, URLConfig{URL: web.URL}).check(t.Context()) || !strings.Contains(n.problems(), "certificate") {
+	if newURL(t, n, URLConfig{URL: web.URL}).fetchAndDeliver(t.Context()) || !strings.Contains(n.problems(), "certificate") {
 		t.Error("an unknown certificate authority is trusted:", n.problems())
 	}
 	trust := web.Client().Transport.(*http.Transport).TLSClientConfig
-	if !newURL(t, n, URLConfig{URL: web.URL, TLS: &tls.Config{RootCAs: trust.RootCAs}}).check(t.Context()) || n.pods() != "a=a1" {
+	if !newURL(t, n, URLConfig{URL: web.URL, TLS: &tls.Config{RootCAs: trust.RootCAs}}).fetchAndDeliver(t.Context()) || n.pods() != "a=a1" {
 		t.Error(n.problems())
 	}
 }
@@ -194,19 +194,19 @@ func TestURLFollowsRedirectsCarefully(t *testing.T) {
 	n := newNode(t)
 	header := http.Header{"X-Token": {"secret"}}
 
-	if !newURL(t, n, URLConfig{URL: web.URL + "/near", Header: header}).check(t.Context()) || srv.last().Header.Get("X-Token") != "secret" {
+	if !newURL(t, n, URLConfig{URL: web.URL + "/near", Header: header}).fetchAndDeliver(t.Context()) || srv.last().Header.Get("X-Token") != "secret" {
 		t.Error("the own host gets the headers", n.problems())
 	}
 	away := newURL(t, n, URLConfig{URL: web.URL + "/away?token=secret", Header: header})
-	if !away.check(t.Context()) || target.last().Header.Get("X-Token") != "" || target.last().Referer() != "" {
+	if !away.fetchAndDeliver(t.Context()) || target.last().Header.Get("X-Token") != "" || target.last().Referer() != "" {
 		t.Error("another host gets the secret", n.problems())
 	}
-	if newURL(t, n, URLConfig{URL: web.URL + "/loop"}).check(t.Context()) || !strings.Contains(n.problems(), "redirects") {
+	if newURL(t, n, URLConfig{URL: web.URL + "/loop"}).fetchAndDeliver(t.Context()) || !strings.Contains(n.problems(), "redirects") {
 		t.Error(n.problems())
 	}
 	trust := secure.Client().Transport.(*http.Transport).TLSClientConfig
 	down := newURL(t, n, URLConfig{URL: secure.URL + "/away", TLS: &tls.Config{RootCAs: trust.RootCAs}})
-	if down.check(t.Context()) || !strings.Contains(n.problems(), "https to http") {
+	if down.fetchAndDeliver(t.Context()) || !strings.Contains(n.problems(), "https to http") {
 		t.Error(n.problems())
 	}
 }
@@ -214,7 +214,7 @@ func TestURLFollowsRedirectsCarefully(t *testing.T) {
 func TestURLHidesPasswords(t *testing.T) {
 	n := newNode(t)
 	u := newURL(t, n, URLConfig{URL: "http://user:secret@127.0.0.1:1/"})
-	u.check(t.Context())
+	u.fetchAndDeliver(t.Context())
 	if got := n.problems(); strings.Contains(got, "secret") || got == "" {
 		t.Error(got)
 	}
@@ -225,7 +225,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// The type timed is a server without a network, so the bubble's time can advance.
+// This type is a server without a network, so the bubble's time can advance.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -279,10 +279,10 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	defer web.Close()
 	n := newNode(t)
 	u := newURL(t, n, URLConfig{URL: web.URL})
-	u.check(t.Context())
+	u.fetchAndDeliver(t.Context())
 	first := n.problems()
 	for range 3 {
-		u.check(t.Context())
+		u.fetchAndDeliver(t.Context())
 		if n.problems() != first {
 			t.Errorf("%q became %q", first, n.problems())
 		}
@@ -328,7 +328,7 @@ func TestURLBombs(t *testing.T) {
 		u := newURL(t, n, URLConfig{URL: srv.URL})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		u.check(t.Context())
+		u.fetchAndDeliver(t.Context())
 		runtime.ReadMemStats(&after)
 		if got, took := n.problems(), after.TotalAlloc-before.TotalAlloc; got == "" || took > 64<<20 {
 			t.Errorf("%s: %.200q with %d MiB", name, got, took>>20)

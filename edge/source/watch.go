@@ -26,8 +26,9 @@ func newWatch(path string, log *slog.Logger) *watch {
 	return &watch{path: path, Watcher: w}
 }
 
-// follow adds missing watches, and replaces the watch of a replaced directory. The regular check covers paths that cannot be watched.
-func (w *watch) follow() {
+// updateWatches adds missing watches, and replaces the watch of a replaced directory. The regular check covers paths that cannot be
+// watched.
+func (w *watch) updateWatches() {
 	if w.Watcher == nil {
 		return
 	}
@@ -39,7 +40,7 @@ func (w *watch) follow() {
 	if err != nil || !fi.IsDir() {
 		return
 	}
-	id := identity{dev: identify(fi).dev, ino: identify(fi).ino}
+	id := identity{dev: fileIdentity(fi).dev, ino: fileIdentity(fi).ino}
 	if id != w.id || !slices.Contains(watched, w.path) {
 		_ = w.Remove(w.path)
 		if w.Add(w.path) == nil {

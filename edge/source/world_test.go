@@ -55,7 +55,7 @@ func (n *node) SetObjects(ctx context.Context, source string, objects []local.De
 	return n.local.Set(ctx, source, objects, unsure)
 }
 
-// objects returns "kind/name" of all objects.
+// This method returns "kind/name" of all objects.
 func (n *node) objects() string {
 	var all []string
 	for _, o := range n.local.List() {
@@ -93,7 +93,7 @@ func (n *node) tell() {
 	}
 }
 
-// pods returns "name=image" of the wanted pods.
+// This method returns "name=image" of the wanted pods.
 func (n *node) pods() string {
 	var all []string
 	for _, p := range n.List() {
@@ -105,7 +105,7 @@ func (n *node) pods() string {
 	return strings.Join(all, " ")
 }
 
-// problems returns "base name field: message" of each problem.
+// This method returns "base name field: message" of each problem.
 func (n *node) problems() string {
 	var all []string
 	for _, p := range n.Problems() {
@@ -114,7 +114,7 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// The method until waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
+// This method waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)

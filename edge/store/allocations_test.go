@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestAllocations checks that the resources of a pod survive a restart, are not written again if unchanged, and are removed with the pod.
+// TestAllocations checks that the allocated resources of a pod survive a restart and are removed with the pod. Unchanged resources are not
+// written again.
 func TestAllocations(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()
@@ -23,7 +24,7 @@ func TestAllocations(t *testing.T) {
 	}
 	give("100m", 2)
 	last := give("200m", 3)
-	give("200m", 3) // unchanged
+	give("200m", 3) // the resources are unchanged
 	s = reopen(t, s)
 	list, err := s.Allocations(ctx)
 	if got := list[web.Pod.UID]; err != nil || len(list) != 1 || got.Generation != 3 ||

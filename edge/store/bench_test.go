@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The function written returns the number of bytes that this process has passed to write(2).
+// This function returns the number of bytes that this process has passed to write(2).
 func written(t testing.TB) (n int64) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/io")
@@ -24,7 +24,7 @@ func written(t testing.TB) (n int64) {
 	return n
 }
 
-// The function typical returns a pod of ordinary size with all defaults.
+// This function returns a pod of ordinary size with all defaults.
 func typical(uid string) Pod {
 	p := pod(uid, "pod-"+uid)
 	p.Pod.Labels = map[string]string{"app": "sensor", "tier": "edge"}
@@ -42,7 +42,7 @@ func typical(uid string) Pod {
 	return p
 }
 
-// BenchmarkHundredPods writes the rows for a hundred new pods one after the other. Each pod has the row of the pod, an address and three
+// BenchmarkHundredPods writes the rows of a hundred new pods, one pod after the other. A pod has one pod row, one address and three
 // statuses.
 func BenchmarkHundredPods(b *testing.B) {
 	ctx := b.Context()

@@ -22,13 +22,13 @@ type Certificate struct {
 	State []byte // encoded by edge/podcertificate
 }
 
-func (k CertificateKey) row() []string {
+func (k CertificateKey) rowKey() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
 // PutCertificate encrypts a certificate and stores it durably. The certificate is removed together with its pod.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
-	sealed, err := s.seal.close(c.State, c.row()...)
+	sealed, err := s.seal.encrypt(c.State, c.rowKey()...)
 	if err != nil {
 		return fmt.Errorf("seal a certificate of pod %s: %w", c.UID, err)
 	}
@@ -70,7 +70,7 @@ func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 		}
 		c.UID = types.UID(uid)
 		var err error
-		if c.State, err = s.seal.open(sealed, c.row()...); err != nil {
+		if c.State, err = s.seal.decrypt(sealed, c.rowKey()...); err != nil {
 			lost.add(err)
 			return nil
 		}

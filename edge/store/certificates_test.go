@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestCertificates checks that a certificate survives a restart, is not stored in plain text, and is removed with the pod.
+// TestCertificates checks that a certificate survives a restart and is removed with its pod. It is not stored in plain text.
 func TestCertificates(t *testing.T) {
 	path := t.TempDir() + "/islet.db"
 	s := open(t, path)

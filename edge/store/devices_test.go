@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestDevices checks that devices survive a restart and are removed with the pod. Claims are kept.
+// TestDevices checks that devices survive a restart and are removed with their pod. Claims are not removed.
 func TestDevices(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The environment variable childEnv turns this test binary into a process that writes rows until it is killed.
+// This environment variable makes the test program write rows until it is killed.
 const childEnv = "ISLET_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child writes and removes pods from several goroutines. Each pod has an object and a token. It also writes addresses. It reports each
-// durable row on its standard output.
+// child writes and removes pods, objects and tokens in several goroutines. It also writes addresses. When a row is durable, it reports the
+// row on its standard output.
 func child(path string) {
 	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -46,7 +46,7 @@ func child(path string) {
 	say := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
-		os.Stdout.WriteString(fmt.Sprintf(format+"\n", args...)) // one write(2) per line
+		os.Stdout.WriteString(fmt.Sprintf(format+"\n", args...)) // a single write(2) for each line
 	}
 	for g := range 4 {
 		go func() {
@@ -90,7 +90,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "islet.db")
 	must(t, open(t, path).Close())
-	is := map[string]bool{} // pods and leases in the last acknowledged state
+	is := map[string]bool{} // last acknowledged state of each row
 	removing := map[string]bool{}
 	for round := range rounds {
 		acknowledged(t, path, rand.N(60*time.Millisecond), func(what, id string) bool {
@@ -135,7 +135,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	t.Log(len(is), "rows were acknowledged")
 }
 
-// putSealed writes an encrypted object and a token whose names are derived from a pod.
+// putSealed writes an encrypted object and a token for a pod. Their names contain the UID of the pod.
 func putSealed(s *Store, uid string) error {
 	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1",
 		Data: []byte("of " + uid)})
@@ -145,7 +145,8 @@ func putSealed(s *Store, uid string) error {
 	return s.PutToken(context.Background(), Token{TokenKey: TokenKey{UID: types.UID(uid), Seconds: 3607}, Token: "of " + uid})
 }
 
-// The function sealed adds the rows of putSealed that can be decrypted and belong to the right pod.
+// This function adds the objects and tokens that putSealed has written to the map. The value is whether the row was decrypted and belongs
+// to the right pod.
 func sealed(t *testing.T, s *Store, has map[string]bool) {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -160,8 +161,8 @@ func sealed(t *testing.T, s *Store, has map[string]bool) {
 	}
 }
 
-// The function acknowledged runs a child for the time d after its first report, or until said returns true. Then it kills the child. It
-// passes the child's reports to said.
+// This function starts a child process and passes each report of the child to said. It kills the child when said returns true, or when the
+// time d has passed since the first report.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

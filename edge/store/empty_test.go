@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEmpty checks that a new database counts as empty until Filled is called, also after restarts. A database whose file was deleted or
-// truncated counts as empty too.
+// TestEmpty checks that a new database counts as empty until Filled is called. Restarts do not change this. A database whose file was
+// deleted or truncated is a new database.
 func TestEmpty(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "islet.db")
 	want := func(empty bool, then func(*Store) error) {
@@ -42,7 +42,7 @@ func TestEmpty(t *testing.T) {
 	want(false, nil)
 }
 
-// TestEmptyAfterTheFirstTables checks that a database still counts as empty after the agent was killed while it created the tables.
+// TestEmptyAfterTheFirstTables checks a database whose agent was killed while it created the tables. The database still counts as empty.
 func TestEmptyAfterTheFirstTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	db, err := sql.Open("sqlite", path)

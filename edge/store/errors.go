@@ -22,8 +22,8 @@ var (
 	errNewer = errors.New("it was written by a newer islet")
 )
 
-// explain adds the path of the database to errors of SQLite. For a full disk or a locked database, it also adds advice.
-func (s *Store) explain(err error) error {
+// explainError adds the path of the database to errors of SQLite. For a full disk or a locked database, it also adds advice.
+func (s *Store) explainError(err error) error {
 	switch {
 	case err == nil:
 		return nil

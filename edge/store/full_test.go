@@ -90,11 +90,11 @@ func TestFullDisk(t *testing.T) {
 		must(t, s.PutStatus(first, status))
 		s.flush() // the -wal file may have free space
 
-		// The node may be restarted while its disk is full.
+		// In two rounds, the store is opened again while the disk is full.
 		switch round {
 		case 1:
 			s = reopen(t, s)
-		case 2: // without Close, so the -wal file is kept
+		case 2: // the store is not closed, so the -wal file is kept
 			left := map[string][]byte{}
 			for _, suffix := range suffixes[:2] {
 				left[suffix], err = os.ReadFile(path + suffix)

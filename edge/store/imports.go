@@ -20,15 +20,15 @@ func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 
 // WasImported reports whether the archive with the given digest was imported.
 func (s *Store) WasImported(ctx context.Context, digest string) (bool, error) {
-	_, found, err := s.value(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
+	_, found, err := s.readValue(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
 	if err != nil {
 		return false, fmt.Errorf("look up the import of %s: %w", digest, err)
 	}
 	return found, nil
 }
 
-// value reads one string. It returns false if there is no row.
-func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
+// readValue reads one string. It returns false if there is no row.
+func (s *Store) readValue(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
 	err = s.query(ctx, func() { found = false }, func(rows *sql.Rows) error {
 		found = true
 		return rows.Scan(&value)

@@ -14,7 +14,7 @@ type LocalKey struct {
 	Name      string
 }
 
-func (k LocalKey) row() []string { return []string{"local", k.Source, k.Kind, k.Namespace, k.Name} }
+func (k LocalKey) rowKey() []string { return []string{"local", k.Source, k.Kind, k.Namespace, k.Name} }
 
 // String returns the object's kind and name. It is used in messages.
 func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
@@ -35,7 +35,7 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 	sealed := make([][]byte, len(put))
 	for i, o := range put {
 		var err error
-		if sealed[i], err = s.seal.close(o.Data, o.row()...); err != nil {
+		if sealed[i], err = s.seal.encrypt(o.Data, o.rowKey()...); err != nil {
 			return fmt.Errorf("seal %s: %w", o.LocalKey, err)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 			return err
 		}
 		var err error
-		if o.Data, err = s.seal.open(sealed, o.row()...); err != nil {
+		if o.Data, err = s.seal.decrypt(sealed, o.rowKey()...); err != nil {
 			lost.add(err)
 			return nil
 		}

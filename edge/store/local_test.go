@@ -25,7 +25,8 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// TestLocalsAreBoundToTheirRow checks that an encrypted object cannot be moved to another row for another pod.
+// TestLocalsAreBoundToTheirRow checks that an encrypted object is unreadable after it was moved to another row. Otherwise it could be given
+// to another pod.
 func TestLocalsAreBoundToTheirRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)

@@ -8,7 +8,7 @@ import (
 
 // Meta returns a value that SetMeta stored.
 func (s *Store) Meta(ctx context.Context, key string) (value string, found bool, err error) {
-	value, found, err = s.value(ctx, "SELECT value FROM meta WHERE key = ?", key)
+	value, found, err = s.readValue(ctx, "SELECT value FROM meta WHERE key = ?", key)
 	if err != nil {
 		return "", false, fmt.Errorf("read %s: %w", key, err)
 	}

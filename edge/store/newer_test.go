@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// The statement laterTable turns a database into a database of a newer islet.
+// This statement adds the changes of a newer islet to a database.
 const laterTable = "CREATE TABLE later (uid TEXT PRIMARY KEY, x BLOB) WITHOUT ROWID; INSERT INTO later VALUES ('uid-1', x'01'); PRAGMA user_version = 99;"
 
-// TestBackAndForth checks that an older islet can use the database of the next version. Afterwards the newer version finds all rows,
-// including those of its new tables.
+// TestBackAndForth checks that an older islet can open and change the database of a newer version. The newer version then still finds the
+// rows in all tables.
 func TestBackAndForth(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 20, true)
@@ -29,7 +29,7 @@ func TestBackAndForth(t *testing.T) {
 		must(t, s.SetMeta(t.Context(), "by", "the older one"))
 		must(t, s.Close())
 	}
-	db, err := sql.Open("sqlite", dsn(path)())
+	db, err := sql.Open("sqlite", connectionStrings(path)())
 	must(t, err)
 	defer db.Close()
 	var version, rows int
@@ -42,7 +42,8 @@ func TestBackAndForth(t *testing.T) {
 	}
 }
 
-// TestNewerIsLeftAlone checks that a database that this islet cannot use is an error, and is not modified.
+// TestNewerIsLeftAlone checks that Open returns an error for a database that this version of islet cannot use. It does not modify the
+// database.
 func TestNewerIsLeftAlone(t *testing.T) {
 	for name, change := range map[string]string{
 		"no way back":        laterTable + "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema.readBy', '98')",
@@ -77,7 +78,7 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMigrationsAdd checks that migrations after readBy do not change existing tables and indexes.
+// TestMigrationsAdd checks that migrations after version readBy only add tables and indexes. They do not change existing ones.
 func TestMigrationsAdd(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)
@@ -89,7 +90,7 @@ func TestMigrationsAdd(t *testing.T) {
 		must(t, err)
 		defer db.Close()
 		must(t, migrateAll(t.Context(), db, files[:version], 0))
-		found, err := schema(t.Context(), db)
+		found, err := readSchema(t.Context(), db)
 		must(t, err)
 		return found
 	}

@@ -25,7 +25,7 @@ type Object struct {
 
 // PutObject encrypts an object and stores it durably. It does not write an unchanged object.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
-	sealed, err := s.seal.close(o.Data, "objects", o.Kind, o.Namespace, o.Name)
+	sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name)
 	if err != nil {
 		return fmt.Errorf("seal %s %s/%s: %w", o.Kind, o.Namespace, o.Name, err)
 	}
@@ -34,7 +34,7 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 		err := tx.QueryRowContext(ctx, "SELECT data FROM objects WHERE (kind, namespace, name, version, gone) = (?, ?, ?, ?, ?)",
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone).Scan(&old)
 		if err == nil {
-			if data, err := s.seal.open(old, "objects", o.Kind, o.Namespace, o.Name); err == nil && bytes.Equal(data, o.Data) {
+			if data, err := s.seal.decrypt(old, "objects", o.Kind, o.Namespace, o.Name); err == nil && bytes.Equal(data, o.Data) {
 				return nil
 			}
 		} else if !errors.Is(err, sql.ErrNoRows) {
@@ -96,7 +96,7 @@ func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 			return err
 		}
 		var err error
-		if o.Data, err = s.seal.open(sealed, "objects", o.Kind, o.Namespace, o.Name); err != nil {
+		if o.Data, err = s.seal.decrypt(sealed, "objects", o.Kind, o.Namespace, o.Name); err != nil {
 			lost.add(err)
 			return nil
 		}

@@ -44,12 +44,12 @@ var errContent = errors.New("not an intact database of islet")
 
 var suffixes = []string{"", "-wal", "-shm"}
 
-// open opens the database file. It sets s.db and s.read.
+// open opens the database file. It sets the connections for writing and for reading.
 func (s *Store) open(ctx context.Context) error {
 	if err := ensurePrivate(s.path); err != nil {
 		return err
 	}
-	if err := s.openAt(ctx, dsn(s.path)); err != nil {
+	if err := s.openAt(ctx, connectionStrings(s.path)); err != nil {
 		return err
 	}
 	s.files.wal = nil
@@ -57,25 +57,25 @@ func (s *Store) open(ctx context.Context) error {
 	return nil
 }
 
-// openAt opens s.db and s.read. The function dsn returns the connection strings.
+// openAt opens the connections for writing and for reading, with the given connection strings.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
 	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
 		return err
 	}
 	s.db.SetMaxOpenConns(1)
-	if err := prepare(ctx, s.db); err != nil {
+	if err := prepareDatabase(ctx, s.db); err != nil {
 		s.db.Close()
 		return err
 	}
-	s.read, err = sql.Open("sqlite", dsn("query_only(1)"))
+	s.readDB, err = sql.Open("sqlite", dsn("query_only(1)"))
 	if err != nil {
 		s.db.Close()
 		return err
 	}
-	s.read.SetMaxOpenConns(readers)
-	s.read.SetMaxIdleConns(1)
-	s.read.SetConnMaxIdleTime(readerIdle)
+	s.readDB.SetMaxOpenConns(maxReaders)
+	s.readDB.SetMaxIdleConns(1)
+	s.readDB.SetConnMaxIdleTime(readerIdle)
 	return nil
 }
 
@@ -103,8 +103,8 @@ func ensurePrivate(path string) error {
 	return nil
 }
 
-// prepare checks the database and migrates it to the schema of this islet.
-func prepare(ctx context.Context, db *sql.DB) error {
+// prepareDatabase checks the database and migrates it to the schema of this islet.
+func prepareDatabase(ctx context.Context, db *sql.DB) error {
 	// The first write fixes the page size, and enabling the WAL is a write.
 	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
@@ -139,8 +139,8 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
-// checkNewer returns an error if this islet cannot use a database of a newer version. The parameter more is true if the database has
-// additional tables. Without additional tables, the database is not newer, and only its version number is damaged.
+// checkNewer returns an error if this islet cannot use a database of a newer version. A newer database has additional tables. Without them,
+// only the version number of the database is damaged.
 func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -186,11 +186,11 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	if err := migrateAll(ctx, model, files, 0); err != nil {
 		return false, err
 	}
-	want, err := schema(ctx, model)
+	want, err := readSchema(ctx, model)
 	if err != nil {
 		return false, err
 	}
-	has, err := schema(ctx, db)
+	has, err := readSchema(ctx, db)
 	if err != nil {
 		return false, err
 	}
@@ -202,8 +202,8 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	return len(has) > len(want), nil
 }
 
-// schema returns the definitions of all tables and indexes by their names.
-func schema(ctx context.Context, db *sql.DB) (map[string]string, error) {
+// readSchema returns the definitions of all tables and indexes by their names.
+func readSchema(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 }
 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
-// disk. The names contain the time, which may be wrong, so prune never removes the parameter newest.
+// disk. The names contain the time, which may be wrong. The caller therefore passes the newest one, which is never removed.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 				return fmt.Errorf("write pod %s: %w", p.Pod.UID, err)
 			}
 		}
-		return s.riders.write(ctx, tx)
+		return s.metaValues.write(ctx, tx)
 	})
 	if err == nil {
 		s.dropStatuses(remove)

@@ -79,9 +79,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably records a pull. If the parameter ref is not empty, PutPull removes the record of BeginPull for this reference. If the
-// hash of a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull
-// then removes the records with a credential.
+// PutPull durably records a pull. It also removes the record of BeginPull for the reference, unless the reference is empty. If the hash of
+// a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull then
+// removes the records with a credential.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -132,12 +132,12 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 
 // PullsOf returns the pulls of an image. The result is empty if the image was not pulled.
 func (s *Store) PullsOf(ctx context.Context, image string) ([]Pull, error) {
-	return s.pulls(ctx, "WHERE image = ? AND image != ''", image)
+	return s.readPulls(ctx, "WHERE image = ? AND image != ''", image)
 }
 
 // PulledImages returns the IDs of all images that were pulled.
 func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
-	list, err := s.pulls(ctx, "WHERE image != ''")
+	list, err := s.readPulls(ctx, "WHERE image != ''")
 	var ids []string
 	for _, p := range list {
 		ids = append(ids, p.Image)
@@ -147,7 +147,7 @@ func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
 
 // BegunPulls returns the pulls that have begun, and for which PutPull was not called.
 func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
-	list, err := s.pulls(ctx, "WHERE image = ''")
+	list, err := s.readPulls(ctx, "WHERE image = ''")
 	var begun []BegunPull
 	for _, p := range list {
 		begun = append(begun, BegunPull{Ref: p.Name, Was: string(p.Source.UID)})
@@ -155,7 +155,7 @@ func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
 	return begun, err
 }
 
-func (s *Store) pulls(ctx context.Context, where string, args ...any) ([]Pull, error) {
+func (s *Store) readPulls(ctx context.Context, where string, args ...any) ([]Pull, error) {
 	var list []Pull
 	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var p Pull

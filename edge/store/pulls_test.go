@@ -68,7 +68,7 @@ func TestPulls(t *testing.T) {
 	begun(BegunPull{"reg/app:3", ""})
 }
 
-// TestUnchangedPullsAreNotWritten checks that an unchanged row is not written, to reduce the wear of flash memory.
+// TestUnchangedPullsAreNotWritten checks that a row is not written again if it has not changed. This reduces the wear of flash memory.
 func TestUnchangedPullsAreNotWritten(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	again := func() {
@@ -90,7 +90,8 @@ func TestUnchangedPullsAreNotWritten(t *testing.T) {
 	}
 }
 
-// TestFingerprint checks that the hash of a credential is the same after a restart, and differs between nodes.
+// TestFingerprint checks that the hash of a credential stays the same after a restart. Two nodes have different hashes of the same
+// credential.
 func TestFingerprint(t *testing.T) {
 	s, _ := secretive(t)
 	hash := func(s *Store, of string) []byte {

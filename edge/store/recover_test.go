@@ -22,8 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// The function filled creates a database with n pods. If properly is false, the last changes are only in the -wal file, as after a power
-// failure.
+// This function creates a database with n pods. If properly is false, the last changes are only in the -wal file, as after a power failure.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)
@@ -72,7 +71,7 @@ func execute(t testing.TB, path, script string) {
 	must(t, err)
 }
 
-// The function works checks that a store can write and read rows.
+// This function checks that a store can write and read rows.
 func works(t testing.TB, s *Store) {
 	t.Helper()
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
@@ -136,7 +135,7 @@ func TestUnreadableFileIsSetAside(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to change the user")
 	}
-	runtime.LockOSThread() // never unlocked, so the thread ends with the test
+	runtime.LockOSThread() // the thread is never unlocked, so it ends with the test
 	dir, err := os.MkdirTemp("", "store")
 	must(t, err)
 	defer os.RemoveAll(dir)
@@ -172,8 +171,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// TestRandomDamage checks that the store opens and works after damage by a power failure, a faulty card or a user. It reports the
-// replaced file if rows are lost.
+// TestRandomDamage checks that a damaged database can be opened and used. The damage is that of a power failure, a faulty card or a user.
+// If rows are lost, the store reports where it has moved the damaged file.
 func TestRandomDamage(t *testing.T) {
 	clean, dirty := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
 	filled(t, clean, 30, true)
@@ -216,9 +215,9 @@ func damaged(r *rand.Rand, data []byte) []byte {
 	switch r.IntN(4) {
 	case 0:
 		return data[:at]
-	case 1: // a block of zeros
+	case 1: // zeros a block
 		clear(data[at:min(len(data), at+1+r.IntN(8192))])
-	case 2: // a block from another place
+	case 2: // copies a block from another place
 		copy(data[at:], data[:r.IntN(min(len(data), 8192))])
 	default:
 		for range 1 + r.IntN(50) {
@@ -247,8 +246,8 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 	}
 }
 
-// TestOldDatabasesAreMigrated checks that the databases of all released versions open and keep their rows. It compares the resulting
-// schema with that of a new database.
+// TestOldDatabasesAreMigrated checks that the database of each released version can be opened and keeps its rows. After the migration its
+// schema must be the same as that of a new database.
 func TestOldDatabasesAreMigrated(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)

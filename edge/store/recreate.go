@@ -38,7 +38,7 @@ func (f *fileSet) isIntact(path string, s *seal) bool {
 }
 
 // restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes at most one attempt per
-// repairEvery. The parameter last is true at Close, and permits an attempt at any time. Only the writer may call restoreFiles.
+// repairEvery. At Close, a last attempt is permitted at any time. Only the writer may call restoreFiles.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
 	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.isIntact(s.path, s.seal) {
@@ -73,8 +73,8 @@ func (s *Store) recreateFiles() error {
 	if err := syncFile(made); err != nil {
 		return err
 	}
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.dbMu.Lock()
+	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
 	from, ctx := made, context.Background()
 	err := s.putInPlace(made)

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRemovedWhileOpen removes files of the open database in several ways. It checks that all rows that were written before and after the
-// removal exist at the next start. Without Close, as after kill -9, this requires that another row was written after the removal.
+// TestRemovedWhileOpen removes or moves files of the database while the store is open. It checks that the next start finds all rows that
+// were written before and after the removal. If the store is not closed, as after kill -9, the test writes another row after the removal,
+// because the store checks the files only when it writes.
 func TestRemovedWhileOpen(t *testing.T) {
 	remove := func(path string, names ...string) error {
 		for _, name := range names {
@@ -96,7 +97,7 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain checks that a database that is removed repeatedly is not recreated each time.
+// TestRemovedAgain checks a database that is removed repeatedly. The store does not recreate the file each time.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -125,7 +126,7 @@ func TestRemovedAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedForGood checks that the store continues in memory if the database cannot be recreated. Health reports this.
+// TestRemovedForGood checks that the store continues in memory if its file was removed and cannot be recreated. Health reports this state.
 func TestRemovedForGood(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -141,7 +142,7 @@ func TestRemovedForGood(t *testing.T) {
 	if err := os.WriteFile(path+"-wal.other", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // when closing, SQLite removes only its own -wal file
+	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // when SQLite closes, it removes only its own -wal file
 		t.Fatal(err)
 	}
 	for range 2 { // the writer checks the files after each write

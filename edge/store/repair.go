@@ -16,7 +16,7 @@ import (
 // repairEvery is the minimum interval between repairs. On a failing SD card, more repairs would not help, and would wear it out.
 const repairEvery = time.Minute
 
-// A repair asks the writer to repair the database. A reader sends it after an error.
+// A repair is a request to the writer to repair the database. A reader sends it after an error.
 type repair struct {
 	why  error
 	done chan<- bool // receives true if a retry of the read may succeed
@@ -74,30 +74,30 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	return nil
 }
 
-// memories counts the databases in memory since the start of the process. The number makes their names unique.
-var memories atomic.Int64
+// memoryDatabases counts the databases in memory since the start of the process. The number makes their names unique.
+var memoryDatabases atomic.Int64
 
 // memoryDSN returns connection strings for a new database in memory, which several connections can share.
 func memoryDSN() func(pragmas ...string) string {
-	name := fmt.Sprintf("/islet-%d", memories.Add(1))
-	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
+	name := fmt.Sprintf("/islet-%d", memoryDatabases.Add(1))
+	return func(pragmas ...string) string { return connectionString(name, "memdb", pragmas...) }
 }
 
 func (s *Store) closeFiles() error {
-	return errors.Join(s.read.Close(), s.db.Close())
+	return errors.Join(s.readDB.Close(), s.db.Close())
 }
 
-// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The parameter
-// why is the error of the failed operation. If repairDatabase returns true, the caller should retry the operation. Only the writer may call
-// it.
+// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. The log
+// contains the error of the failed operation. If repairDatabase returns true, the caller should retry the operation. Only the writer may
+// call it.
 func (s *Store) repairDatabase(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
 		return false
 	}
 	s.lastRepair = time.Now()
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.dbMu.Lock()
+	defer s.dbMu.Unlock()
 	s.log.Error("the database is broken or cannot be written, and is created again", "database", s.path, "error", why)
 	s.closeFiles()
 	ctx := context.Background()
@@ -120,7 +120,7 @@ func (s *Store) startEmpty(why error) bool {
 	s.log.Error("the database could not be created again: islet starts with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
 		s.log.Error("no database could be opened", "error", err)
-		s.db, s.read = closedDatabase(), closedDatabase()
+		s.db, s.readDB = closedDatabase(), closedDatabase()
 		return false
 	}
 	s.setHealth(func(h *Health) {
@@ -133,7 +133,7 @@ func (s *Store) startEmpty(why error) bool {
 // signalRepaired sends a value to the channel of WatchRepairs.
 func (s *Store) signalRepaired() {
 	select {
-	case s.again <- struct{}{}:
+	case s.rowsMissing <- struct{}{}:
 	default:
 	}
 }
@@ -147,7 +147,7 @@ func closedDatabase() *sql.DB {
 	return db
 }
 
-// requestRepair asks the writer to repair the database after an error of a reader. It returns true if the read should be repeated.
+// requestRepair makes the writer repair the database after an error of a reader. It returns true if the read should be repeated.
 func (s *Store) requestRepair(ctx context.Context, why error) bool {
 	if !isCorrupt(why) {
 		return false

@@ -14,15 +14,15 @@ type metaValues struct {
 }
 
 // AddMetaValue registers a value of the table meta. Each UpdatePods that changes rows stores the value in the same transaction. Use
-// AddMetaValue for values that must never be older than the pods and need no separate writes. UpdatePods calls the function value and waits
-// for it, possibly more than once. The function must not use the store.
+// AddMetaValue for values that must never be older than the pods and need no separate writes. UpdatePods calls the given function, possibly
+// more than once, and waits for the result. The function must not use the store.
 func (s *Store) AddMetaValue(key string, value func() string) {
-	s.riders.mu.Lock()
-	defer s.riders.mu.Unlock()
-	if s.riders.value == nil {
-		s.riders.value = map[string]func() string{}
+	s.metaValues.mu.Lock()
+	defer s.metaValues.mu.Unlock()
+	if s.metaValues.value == nil {
+		s.metaValues.value = map[string]func() string{}
 	}
-	s.riders.value[key] = value
+	s.metaValues.value[key] = value
 }
 
 // write stores all values in a transaction.

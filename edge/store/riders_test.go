@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRide checks that the value of AddMetaValue is stored when pods are written or removed, and at no other time.
+// TestRide checks that a value of AddMetaValue is stored together with the next change of a pod. The value alone causes no write.
 func TestRide(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	ctx, now := context.Background(), "1"

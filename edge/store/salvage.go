@@ -73,8 +73,7 @@ func (s rowShape) matchesRow(v []any) bool {
 	return s.check(v)
 }
 
-// salvageRows copies all readable rows of a broken database to an open database. The parameter path is the path of the broken database.
-// salvageRows returns the number of rows.
+// salvageRows copies all readable rows of the broken database at a path to an open database. It returns the number of rows.
 func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
 	if err != nil {

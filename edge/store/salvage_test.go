@@ -25,8 +25,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// The function furnished creates a database with rows in all tables, removes some of them, and returns its files. Some of the last
-// changes are only in the -wal file.
+// This function creates a database with rows in all tables. It removes some of the rows, and returns the contents of the database file and
+// the -wal file. Some of the last changes are only in the -wal file.
 func furnished(t testing.TB) (db, wal []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -55,7 +55,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "no", Grace: time.Second}))
 			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))
 		}
-		if i == 30 { // a part of the changes is moved to the database file
+		if i == 30 { // moves a part of the changes to the database file
 			s = reopen(t, s)
 		}
 	}
@@ -106,7 +106,7 @@ func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 	return rowsOf(t, c)
 }
 
-// readByPages returns the rows that salvage reads from the files.
+// readByPages returns the rows that the salvage reads from the files.
 func readByPages(db, wal []byte) map[string]bool {
 	list := map[string]bool{}
 	for row := range pages.Open(db, wal, pageSize).Rows() {
@@ -130,7 +130,7 @@ func without(a, b map[string]bool) (only []string) {
 	return only
 }
 
-// The function checkpointed returns the database file with the changes of the -wal file.
+// This function returns the database file after all changes of the -wal file were copied to it.
 func checkpointed(t testing.TB, db, wal []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "whole.db")
@@ -142,7 +142,7 @@ func checkpointed(t testing.TB, db, wal []byte) []byte {
 	return whole
 }
 
-// TestPagesAgreeWithSQLite checks that salvage and SQLite read the same rows from intact files.
+// TestPagesAgreeWithSQLite checks that the salvage finds the same rows as SQLite in intact files.
 func TestPagesAgreeWithSQLite(t *testing.T) {
 	db, wal := furnished(t)
 	if len(wal) < 20*pageSize {
@@ -165,7 +165,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// The function sparse returns 5, so a test uses every fifth page or seed. With ISLET_TEST_LONG it returns 1.
+// This function returns the distance between two pages or seeds that a test uses. It is 5, or 1 with ISLET_TEST_LONG.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1
@@ -173,8 +173,8 @@ func sparse() int {
 	return 5
 }
 
-// TestRowsOnIntactPagesSurvive checks that a damaged page loses only the rows that are partly stored on it, also if other pages are
-// damaged, including pages that refer to it.
+// TestRowsOnIntactPagesSurvive checks that damage to a page loses only the rows that the page stores. The test also damages several pages
+// at once, including pages that refer to others.
 func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -226,8 +226,7 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	}
 }
 
-// TestBrokenFreeList checks that a damaged header or free list loses no rows. The header has a wrong usable size, or the free list
-// contains a used page.
+// TestBrokenFreeList checks that no row is lost if the header contains a wrong usable size, or if the free list contains a page with rows.
 func TestBrokenFreeList(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -238,7 +237,7 @@ func TestBrokenFreeList(t *testing.T) {
 		t.Errorf("with a wrong header %d rows are lost", len(lost))
 	}
 	trunk := int(binary.BigEndian.Uint32(db[32:]))
-	for _, head := range []byte{db[0], 0} { // the list is found by its header or by the layout of its pages
+	for _, head := range []byte{db[0], 0} { // with and without a valid header, which refers to the free list
 		for n := 2; n <= len(db)/pageSize; n += sparse() {
 			broken := slices.Clone(db)
 			broken[0] = head
@@ -250,7 +249,8 @@ func TestBrokenFreeList(t *testing.T) {
 	}
 }
 
-// TestSalvage checks that a store whose file is damaged keeps the readable rows, at the start and while it is open.
+// TestSalvage checks that the store keeps the readable rows of a damaged file. It detects the damage when it opens the file, or later while
+// the file is open.
 func TestSalvage(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -286,7 +286,7 @@ func TestSalvage(t *testing.T) {
 			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, pageSize), int64(root-1)*pageSize)
 			must(t, err)
 			must(t, f.Close())
-			fresh := open1(t, s) // its cache does not contain the page
+			fresh := open1(t, s) // the page caches no longer contain the page
 			if way == "writing" {
 				must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
 			}
@@ -305,10 +305,10 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// open1 empties the page caches of a store's connections.
+// open1 empties the page caches of both connections of a store.
 func open1(t testing.TB, s *Store) error {
 	t.Helper()
-	_, err := s.read.Exec("PRAGMA shrink_memory")
+	_, err := s.readDB.Exec("PRAGMA shrink_memory")
 	must(t, err)
 	_, err = s.db.Exec("PRAGMA shrink_memory")
 	return err
@@ -326,8 +326,8 @@ func pageOf(t testing.TB, db []byte, table string) (root int) {
 	return root
 }
 
-// TestReadOnlyDisk checks that the store reads the rows on the disk, including those in the -wal file, and accepts changes while it is
-// open. Health reports the read-only disk, and the files are not modified.
+// TestReadOnlyDisk checks a store on a read-only disk. The store reads all rows, including the rows in the -wal file. It accepts changes
+// and keeps them in memory. Health reports the read-only disk. The files are not modified.
 func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")
@@ -363,7 +363,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestDiskTurnsReadOnly checks that the store keeps all its rows and continues to work after the disk became read-only.
+// TestDiskTurnsReadOnly checks that an open store keeps all rows and works after its disk has become read-only.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 10, true)
@@ -389,7 +389,8 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 	}
 }
 
-// TestNotCorrupt checks that a temporary lack of resources does not replace the file.
+// TestNotCorrupt checks that EIO, a read-only disk and a missing directory do not count as damage of the file. The store does not replace
+// its file because of such an error.
 func TestNotCorrupt(t *testing.T) {
 	for name, err := range map[string]error{"EIO": syscall.EIO, "read-only": syscall.EROFS} {
 		if isBroken(err) || !isFrozen(err) {
@@ -405,7 +406,7 @@ func TestNotCorrupt(t *testing.T) {
 	}
 }
 
-// FuzzPages checks that the reader of pages does not panic or loop for any file content.
+// FuzzPages checks that the page reader neither panics nor loops for any content of the files.
 func FuzzPages(f *testing.F) {
 	db, wal := furnished(f)
 	f.Add(db[:20*pageSize], wal[:8*pageSize])

@@ -36,9 +36,9 @@ type seal struct {
 	hash []byte      // key for hashes, derived from key
 }
 
-// close encrypts data for a row. The parameter row contains the name of the table and the key columns.
-func (s *seal) close(data []byte, row ...string) ([]byte, error) {
-	aead, err := s.cipher(true)
+// encrypt encrypts data for a row, which is identified by the name of the table and the key columns.
+func (s *seal) encrypt(data []byte, row ...string) ([]byte, error) {
+	aead, err := s.loadCipher(true)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +46,12 @@ func (s *seal) close(data []byte, row ...string) ([]byte, error) {
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, err
 	}
-	return aead.Seal(nonce, nonce, data, identity(row)), nil
+	return aead.Seal(nonce, nonce, data, rowIdentity(row)), nil
 }
 
-// open decrypts data that close has encrypted for the same row.
-func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
-	aead, err := s.cipher(false)
+// decrypt decrypts data that was encrypted for the same row.
+func (s *seal) decrypt(sealed []byte, row ...string) ([]byte, error) {
+	aead, err := s.loadCipher(false)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,13 @@ func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
 	if len(sealed) < n {
 		return nil, errors.New("it is too short to be sealed data")
 	}
-	return aead.Open(nil, sealed[:n], sealed[n:], identity(row))
+	return aead.Open(nil, sealed[:n], sealed[n:], rowIdentity(row))
 }
 
-// identity joins the name of the table and the key columns to a text that is unique for each row. No column contains a zero byte.
-func identity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
+// rowIdentity joins the name of the table and the key columns to a text that is unique for each row. No column contains a zero byte.
+func rowIdentity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
 
-func (s *seal) cipher(make bool) (cipher.AEAD, error) {
+func (s *seal) loadCipher(make bool) (cipher.AEAD, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.aead != nil {
@@ -117,7 +117,7 @@ func (s *seal) restore() error {
 
 // hashKey returns the key for Fingerprint.
 func (s *seal) hashKey() ([]byte, error) {
-	if _, err := s.cipher(true); err != nil {
+	if _, err := s.loadCipher(true); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

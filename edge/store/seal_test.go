@@ -14,7 +14,7 @@ import (
 
 const hush = "correct horse battery staple"
 
-// The function secretive returns a store with a pod "a", a Secret and a token.
+// This function returns a store with two pods, a Secret, a token and a local object. Their secret value is hush.
 func secretive(t *testing.T) (s *Store, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -35,7 +35,7 @@ func openLogged(t *testing.T, path string) (*Store, *bytes.Buffer) {
 	return s, &log
 }
 
-// The function readable returns the number of encrypted rows that can be decrypted.
+// This function returns the number of encrypted rows that can be decrypted.
 func readable(t *testing.T, s *Store) int {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -78,7 +78,7 @@ func TestCopiedDatabaseRevealsNothing(t *testing.T) {
 	}
 }
 
-// TestLostKey checks that a node whose key is lost continues with a new key and without the encrypted rows.
+// TestLostKey checks that a node that has lost its key continues with a new key. The encrypted rows are lost.
 func TestLostKey(t *testing.T) {
 	s, dir := secretive(t)
 	must(t, s.Close())
@@ -99,12 +99,12 @@ func TestLostKey(t *testing.T) {
 	works(t, s)
 }
 
-// TestKeyIsNeverReplaced checks that an existing file at the path of the key is never replaced.
+// TestKeyIsNeverReplaced checks that a new key never replaces a file that exists at the key's path.
 func TestKeyIsNeverReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeyFile)
 	must(t, os.WriteFile(path, []byte("short"), 0o644))
 	s := &seal{path: path}
-	if _, err := s.close([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := s.encrypt([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 	must(t, makeKey(path))
@@ -112,7 +112,7 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 		t.Error(data, err)
 	}
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("k"), keySize), 0o644))
-	if _, err := s.close([]byte(hush), "row"); err != nil {
+	if _, err := s.encrypt([]byte(hush), "row"); err != nil {
 		t.Error(err)
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
@@ -123,8 +123,8 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 	}
 }
 
-// TestSealedRowsCannotBeMoved checks that an encrypted row cannot be decrypted under another name. Otherwise a user with write access to
-// the database could give the secrets of one pod to another.
+// TestSealedRowsCannotBeMoved checks that an encrypted row cannot be decrypted after it was renamed. Otherwise a user with write access to
+// the database could give the secrets of one pod to another pod.
 func TestSealedRowsCannotBeMoved(t *testing.T) {
 	s, _ := secretive(t)
 	must(t, s.Close())
@@ -139,16 +139,16 @@ func FuzzSeal(f *testing.F) {
 	f.Add([]byte("data"), "a", "b", uint(3))
 	s := &seal{path: filepath.Join(f.TempDir(), KeyFile)}
 	f.Fuzz(func(t *testing.T, data []byte, a, b string, flip uint) {
-		sealed, err := s.close(data, a, b)
+		sealed, err := s.encrypt(data, a, b)
 		must(t, err)
-		if got, err := s.open(sealed, a, b); err != nil || !bytes.Equal(got, data) {
+		if got, err := s.decrypt(sealed, a, b); err != nil || !bytes.Equal(got, data) {
 			t.Error(got, err)
 		}
 		sealed[flip%uint(len(sealed))] ^= 1
-		if _, err := s.open(sealed, a, b); err == nil {
+		if _, err := s.decrypt(sealed, a, b); err == nil {
 			t.Error("a modified row was decrypted")
 		}
-		_, _ = s.open(data, a, b)
+		_, _ = s.decrypt(data, a, b)
 	})
 }
 

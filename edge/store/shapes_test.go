@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestShapes compares the shapes with the schema. Each table must have a shape with the columns of a stored record, in their order and
-// with their types. No row may match two shapes, so the order of the shapes does not matter.
+// TestShapes compares the shapes with the schema. Each table must have a shape that lists its columns and their types in the stored order.
+// No row may match two shapes, so the order of the shapes does not matter.
 func TestShapes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	columns, types := storedColumns(t, s)
@@ -38,11 +38,11 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// storedColumns returns the columns of each table and the letters of their types. The order is that of a record of a table WITHOUT ROWID,
-// which begins with the primary key.
+// storedColumns returns the columns of each table, and one letter for the type of each column. They are in the order in which SQLite stores
+// a row of a table WITHOUT ROWID: the primary key is first.
 func storedColumns(t *testing.T, s *Store) (columns, types map[string]string) {
 	t.Helper()
-	rows, err := s.read.QueryContext(t.Context(), `
+	rows, err := s.readDB.QueryContext(t.Context(), `
 		SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_info(m.name) c
 		WHERE m.type = 'table' ORDER BY m.name, c.pk = 0, c.pk, c.cid`)
 	must(t, err)

@@ -95,14 +95,14 @@ func (s *Store) flush() bool {
 	if len(pending) == 0 {
 		return true
 	}
-	store := write{do: func(tx *sql.Tx) error { return writeStatuses(tx, pending) }}
-	err := s.transact(coalesced, store)
+	store := write{change: func(tx *sql.Tx) error { return writeStatuses(tx, pending) }}
+	err := s.transact(coalescedMode, store)
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(coalesced, store)
+		err = s.transact(coalescedMode, store)
 	}
 	if err != nil {
 		if !s.failing { // logged only once, because the log must not grow on a full disk
-			s.log.Warn("the statuses of pods could not be stored and are retried", "error", s.explain(err))
+			s.log.Warn("the statuses of pods could not be stored and are retried", "error", s.explainError(err))
 		}
 		s.failing = true
 		return false

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestStoredStatuses checks that StoreStatuses has written the statuses of existing pods when it returns. Pending older statuses do not
-// replace them.
+// TestStoredStatuses checks that StoreStatuses returns after it has written the statuses of existing pods. Older statuses that are still
+// pending do not replace them.
 func TestStoredStatuses(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))
@@ -18,7 +18,7 @@ func TestStoredStatuses(t *testing.T) {
 	ended := &v1.PodStatus{Phase: v1.PodSucceeded}
 	must(t, s.StoreStatuses(t.Context(), map[types.UID]*v1.PodStatus{"a": ended, "gone": ended}))
 
-	other, err := sql.Open("sqlite", s.path) // reads the file as the next agent does after kill -9
+	other, err := sql.Open("sqlite", s.path) // opens the file as the next agent does after kill -9
 	must(t, err)
 	defer other.Close()
 	var data []byte

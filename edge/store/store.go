@@ -18,7 +18,7 @@ import (
 
 const (
 	flushEvery = 5 * time.Second // maximum time until a status is written
-	readers    = 2               // maximum number of connections for reading
+	maxReaders = 2               // maximum number of connections for reading
 	readerIdle = 10 * time.Second
 )
 
@@ -28,14 +28,14 @@ type Store struct {
 	log  *slog.Logger
 	seal *seal
 
-	db   *sql.DB      // the only connection for writing; only the writer uses it
-	read *sql.DB      // connections for reading
-	gate sync.RWMutex // read-locked during use of read; locked during the replacement of db and read
+	db     *sql.DB      // the only connection for writing; only the writer uses it
+	readDB *sql.DB      // connections for reading
+	dbMu   sync.RWMutex // read-locked during use of read; locked during the replacement of db and read
 
-	repairs    chan repair   // requests to the writer
-	again      chan struct{} // capacity 1; a value means that rows may be missing after a repair
-	lastRepair time.Time     // time of the last repair; used only by the writer
-	files      fileSet       // used only by the writer
+	repairs     chan repair   // requests to the writer
+	rowsMissing chan struct{} // capacity 1; a value means that rows may be missing after a repair
+	lastRepair  time.Time     // time of the last repair; used only by the writer
+	files       fileSet       // used only by the writer
 
 	health sync.Mutex // guards now
 	now    Health
@@ -48,7 +48,7 @@ type Store struct {
 	close   sync.Once
 	closed  error
 
-	riders metaValues
+	metaValues metaValues
 
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
@@ -60,7 +60,7 @@ type Store struct {
 // database is opened in memory; see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		repairs: make(chan repair), again: make(chan struct{}, 1),
+		repairs: make(chan repair), rowsMissing: make(chan struct{}, 1),
 		path: path, log: log, seal: &seal{path: filepath.Join(filepath.Dir(path), KeyFile)},
 		writes: make(chan write), dirty: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		statuses: map[types.UID][]byte{},
@@ -79,9 +79,9 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 		err = s.replace(ctx, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the database %s: %w", path, s.explain(err))
+		return nil, fmt.Errorf("open the database %s: %w", path, s.explainError(err))
 	}
-	go s.write()
+	go s.runWriter()
 	return s, nil
 }
 
@@ -113,15 +113,15 @@ func (s *Store) setHealth(change func(*Health)) {
 
 // WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should then write all their
 // rows again, because some rows may be missing. Rows that are not missing cause no write.
-func (s *Store) WatchRepairs() <-chan struct{} { return s.again }
+func (s *Store) WatchRepairs() <-chan struct{} { return s.rowsMissing }
 
 // Close writes pending statuses and closes the database.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		close(s.stop)
 		<-s.done
-		s.gate.Lock()
-		defer s.gate.Unlock()
+		s.dbMu.Lock()
+		defer s.dbMu.Unlock()
 		if rerr := s.closeFiles(); rerr != nil {
 			s.closed = fmt.Errorf("close the database %s: %w", s.path, rerr)
 		}
@@ -129,14 +129,14 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// dsn returns a function that makes connection strings for the database at a path. The caches are small, because the database of a node is
-// small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive lock, SQLite keeps the
-// index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
-func dsn(path string) func(pragmas ...string) string {
-	return func(pragmas ...string) string { return connection(path, "unix-excl", pragmas...) }
+// connectionStrings returns a function that makes connection strings for the database at a path. The caches are small, because the
+// database of a node is small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive
+// lock, SQLite keeps the index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
+func connectionStrings(path string) func(pragmas ...string) string {
+	return func(pragmas ...string) string { return connectionString(path, "unix-excl", pragmas...) }
 }
 
-func connection(path, vfs string, pragmas ...string) string {
+func connectionString(path, vfs string, pragmas ...string) string {
 	q := url.Values{"vfs": {vfs}, "_pragma": append([]string{"busy_timeout(2000)", "cache_size(-256)", "mmap_size(0)"}, pragmas...)}
 	return (&url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: q.Encode()}).String()
 }

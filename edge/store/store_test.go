@@ -114,7 +114,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		t.Error(err, diff)
 	}
 
-	// The rows of a pod are removed with the pod.
+	// When a pod is removed, its rows are removed too.
 	if err := errors.Join(s.UpdatePods(ctx, nil, []types.UID{"a"}), s.ReleaseLeases(ctx, "sandbox"),
 		s.RemoveObjects(ctx, secret.ObjectKey)); err != nil {
 		t.Fatal(err)

@@ -24,13 +24,13 @@ type Token struct {
 	Issued, Expires time.Time // in whole seconds of the server's clock
 }
 
-func (k TokenKey) row() []string {
+func (k TokenKey) rowKey() []string {
 	return []string{"tokens", string(k.UID), k.Audience, strconv.FormatInt(k.Seconds, 10)}
 }
 
 // PutToken encrypts a token and stores it durably. The token is removed together with its pod.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
-	sealed, err := s.seal.close([]byte(t.Token), t.row()...)
+	sealed, err := s.seal.encrypt([]byte(t.Token), t.rowKey()...)
 	if err != nil {
 		return fmt.Errorf("seal a token of pod %s: %w", t.UID, err)
 	}
@@ -60,7 +60,7 @@ func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 			return err
 		}
 		t.UID, t.Issued, t.Expires = types.UID(uid), time.Unix(issued, 0), time.Unix(expires, 0)
-		token, err := s.seal.open(sealed, t.row()...)
+		token, err := s.seal.decrypt(sealed, t.rowKey()...)
 		if err != nil {
 			lost.add(err)
 			return nil

@@ -13,7 +13,8 @@ type VolumeKey struct {
 	Path   string
 }
 
-// A Volume records a mount. It must not contain secrets, because it is not encrypted: the mount must be known even if the key is lost.
+// A Volume records a mount. It must not contain secrets, because it is not encrypted. Encryption is not possible, because the mount must be
+// known even if the key is lost.
 type Volume struct {
 	VolumeKey
 	Data []byte // data that the driver needs for the unmount

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestVolumes checks that mounts survive a restart, and that a mount is recorded once.
+// TestVolumes checks that mounts survive a restart and that the same mount is stored only once.
 func TestVolumes(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()
@@ -19,7 +19,7 @@ func TestVolumes(t *testing.T) {
 	one.Data = []byte("second")
 	must(t, s.PutVolume(ctx, one))
 	must(t, s.RemoveVolume(ctx, other.VolumeKey))
-	must(t, s.RemoveVolume(ctx, other.VolumeKey)) // a second removal
+	must(t, s.RemoveVolume(ctx, other.VolumeKey)) // repeats the removal
 	s = reopen(t, s)
 	list, err := s.Volumes(ctx)
 	must(t, err)

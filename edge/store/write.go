@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A write is a change that a caller passes to the writer. The function do may be called more than once, so it must set its results and not
+// A write is a change that a caller passes to the writer. Its function may be called more than once, so it must set its results and not
 // accumulate them.
 type write struct {
-	do   func(tx *sql.Tx) error
-	done chan<- error
+	change func(tx *sql.Tx) error
+	done   chan<- error
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
@@ -21,7 +21,7 @@ func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	done := make(chan error, 1)
 	select {
 	case s.writes <- write{do, done}:
-		return s.explain(<-done)
+		return s.explainError(<-done)
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.stop:
@@ -29,14 +29,14 @@ func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	}
 }
 
-// write is the loop of the writer. It owns the connection for writing and ends when the store is closed.
-func (s *Store) write() {
+// runWriter is the loop of the writer. It owns the connection for writing and ends when the store is closed.
+func (s *Store) runWriter() {
 	defer close(s.done)
 	var flush <-chan time.Time
 	for {
 		select {
 		case w := <-s.writes:
-			s.group(w)
+			s.commitGroup(w)
 		case r := <-s.repairs:
 			r.done <- s.repairDatabase(r.why) || time.Since(s.lastRepair) < repairEvery
 		case <-s.dirty:
@@ -57,9 +57,9 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, group commits each
-// change in its own transaction, so that one change cannot make the others fail.
-func (s *Store) group(first write) {
+// commitGroup commits a change and all waiting changes in one transaction, and sends the results. If this transaction fails, each change is
+// committed in its own transaction, so that one change cannot make the others fail.
+func (s *Store) commitGroup(first write) {
 	list := []write{first}
 	for more := true; more; {
 		select {
@@ -69,15 +69,15 @@ func (s *Store) group(first write) {
 			more = false
 		}
 	}
-	err := s.transact(synced, list...)
+	err := s.transact(syncedMode, list...)
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(synced, list...)
+		err = s.transact(syncedMode, list...)
 	}
 	results := make([]error, len(list))
 	for i, w := range list {
 		results[i] = err
 		if err != nil && len(list) > 1 {
-			results[i] = s.transact(synced, w)
+			results[i] = s.transact(syncedMode, w)
 		}
 	}
 	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
@@ -88,8 +88,8 @@ func (s *Store) group(first write) {
 
 // Values of PRAGMA synchronous. They determine whether a commit waits for the disk.
 const (
-	synced    = "FULL"
-	coalesced = "NORMAL"
+	syncedMode    = "FULL"
+	coalescedMode = "NORMAL"
 )
 
 func (s *Store) transact(class string, list ...write) error {
@@ -101,7 +101,7 @@ func (s *Store) transact(class string, list ...write) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	for _, w := range list {
-		if err := w.do(tx); err != nil {
+		if err := w.change(tx); err != nil {
 			return errors.Join(err, rollback(tx))
 		}
 	}
@@ -119,21 +119,21 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// query calls the function start once and the function scan for each row. If the database was replaced during the query, the query is
-// repeated from the beginning. The function start must therefore drop all rows that scan has collected.
+// query calls start once, and scan for each row. If the database was replaced during the query, the query is repeated from the beginning.
+// start must therefore drop all rows that scan has collected.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.requestRepair(ctx, err) {
 		err = s.queryOnce(ctx, start, scan, query, args...)
 	}
-	return s.explain(err)
+	return s.explainError(err)
 }
 
 func (s *Store) queryOnce(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
+	s.dbMu.RLock()
+	defer s.dbMu.RUnlock()
 	start()
-	rows, err := s.read.QueryContext(ctx, query, args...)
+	rows, err := s.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The function commits returns the number of transactions in the -wal file. The last frame of a transaction has the size of the database
-// in its header. See https://sqlite.org/fileformat2.html#walformat.
+// This function returns the number of transactions in the -wal file. Only the last frame of a transaction has the size of the database in
+// its header. See https://sqlite.org/fileformat2.html#walformat.
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(s.path + "-wal")
@@ -38,8 +38,9 @@ func commits(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// The function files returns the content of the database and its -wal file. Every commit appends frames, or overwrites frames with a new
-// salt. /proc/self/io would also count the eight bytes that Go's runtime writes to wake its poller.
+// This function returns the contents of the database file and the -wal file. A test compares two results to detect writes, because every
+// commit changes the -wal file. It does not use /proc/self/io, which also counts the eight bytes that Go's runtime writes to wake its
+// poller.
 func files(t testing.TB, s *Store) []byte {
 	t.Helper()
 	db, err := os.ReadFile(s.path)
@@ -96,7 +97,7 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 			t.Errorf("%d transactions for %d concurrent writes", got, n)
 		}
 
-		// A failed write does not fail the other writes.
+		// A write that fails does not affect the other writes.
 		release = hold(t, s)
 		for i := range n {
 			go func() {
@@ -165,7 +166,7 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	}
 }
 
-// TestIdleStoreWritesNothing checks that the store of an idle node writes nothing and does not wake up.
+// TestIdleStoreWritesNothing checks that the store of an idle node writes nothing for a day.
 func TestIdleStoreWritesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotWaitForTheWriter checks that a reader does not wait for the disk of the writer.
+// TestReadersDoNotWaitForTheWriter checks that a reader does not wait while the writer waits for the disk.
 func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.SetMeta(t.Context(), "a", "b"))
@@ -241,8 +242,8 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// TestRowOrderIsNotTheClocks checks that a clock that jumps to 1970 and back has no effect. Rows contain no times, and Open does not read
-// the clock.
+// TestRowOrderIsNotTheClocks checks that a jump of the clock to 1970 and back does not change the order of the pods. Rows contain no times,
+// and Open does not read the clock.
 func TestRowOrderIsNotTheClocks(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	a, b := typical("b"), typical("a")

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// unknown is the hardware of a machine without serial numbers and network cards.
-const unknown = "-"
+// unknownHardware is the hardware of a machine without serial numbers and network cards.
+const unknownHardware = "-"
 
 // maxClaim is the maximum length of a claim, in bytes.
 const maxClaim = 80
 
 // A claim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
 type claim struct {
-	hardware string // hash of the machine's first mark, or the constant unknown
+	hardware string // hash of the machine's first mark, or unknownHardware
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a user
 	since    uint64 // version of the Lease at its first read in this boot
@@ -27,10 +27,10 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the value of the annotation. The result ok is true if the value is a valid claim.
+// parseClaim parses the value of the annotation. It returns false if the value is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
-	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
+	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknownHardware && !isHash(parts[0]) {
 		return claim{}, false
 	}
 	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a user
@@ -49,16 +49,16 @@ func (c claim) hasPriorityOver(o claim) bool {
 	return c.boot < o.boot
 }
 
-// digits is the number of hexadecimal digits of a hash in a claim.
-const digits = 10
+// hashDigits is the number of hexadecimal digits of a hash in a claim.
+const hashDigits = 10
 
 func isHash(s string) bool {
-	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
+	return len(s) == hashDigits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 func hashOf(s string) string {
 	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:digits/2])
+	return hex.EncodeToString(sum[:hashDigits/2])
 }
 
 // Marks identifies a machine. It contains hashes of its serial numbers and of the permanent addresses of its network cards.
@@ -76,15 +76,15 @@ func hashesOf(marks []string) (out []string) {
 	return out
 }
 
-// hardware returns the value that identifies the machine in a claim.
-func (m Marks) hardware() string {
+// hardwareHash returns the value that identifies the machine in a claim.
+func (m Marks) hardwareHash() string {
 	switch {
 	case len(m.Serials) > 0:
 		return m.Serials[0]
 	case len(m.Cards) > 0:
 		return m.Cards[0]
 	}
-	return unknown
+	return unknownHardware
 }
 
 // differsFrom reports whether two sets of marks certainly belong to different machines. If they cannot be compared, it returns false.

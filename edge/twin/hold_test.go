@@ -38,7 +38,7 @@ func open(t *testing.T, m memory, serial, boot string) *Twin {
 	return w
 }
 
-// The function joined returns the store of a machine that already uses the node name.
+// This function returns the store of a machine that already uses the node name.
 func joined(t *testing.T, serial, boot string) memory {
 	t.Helper()
 	m := memory{}
@@ -52,7 +52,7 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
-// TestMarksUnlocked checks that other callers can read the state while the identifying marks of the machine are being read.
+// TestMarksUnlocked checks that other callers can read the state while the machine's identifying marks are being read.
 func TestMarksUnlocked(t *testing.T) {
 	m, read := joined(t, "one", "boot"), 0
 	w := open(t, m, "two", "boot2") // the disk comes from another machine
@@ -78,8 +78,8 @@ func TestMarksUnlocked(t *testing.T) {
 	}
 }
 
-// TestHold checks that a machine with another machine's disk blocks only the start of API pods that write to volumes outside of the
-// machine.
+// TestHold checks that a machine with another machine's disk starts pods as usual. Only pods of the API server that write to volumes
+// outside of the machine must wait.
 func TestHold(t *testing.T) {
 	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
 	claim := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
@@ -119,8 +119,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestRecord checks that a record that cannot be decoded, or that belongs to another node, does not block a machine. Each boot writes the
-// card once.
+// TestRecord checks that an invalid record, or a record of another node, does not block a machine. Within one boot, the machine writes its
+// claim once.
 func TestRecord(t *testing.T) {
 	card := joined(t, "one", "b1")
 	w := open(t, card, "one", "b1")
@@ -140,7 +140,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim checks that parsing and formatting a claim returns the same text, and that the length of the text is limited.
+// FuzzClaim checks that the text of a claim does not change when it is parsed and formatted. The length of the text must be limited.
 func FuzzClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")

@@ -45,7 +45,7 @@ func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait
 	if err != nil {
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
-	if t.evaluate(lease) {
+	if t.evaluateLease(lease) {
 		_ = t.notify(ctx, c) // if this fails, the next call of CheckOwner writes the notice
 	}
 	why, wait = t.checkName()
@@ -74,8 +74,8 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 
 // claimName records that this machine has the name.
 func (t *Twin) claimName() {
-	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardware()
-	t.signal()
+	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardwareHash()
+	t.signalChange()
 }
 
 // whyNotOwner returns the reason why this machine does not have the name. The reason can be that the decision is still pending.
@@ -95,8 +95,8 @@ func (t *Twin) whyNotOwner() string {
 	return why
 }
 
-// evaluate evaluates the Lease. It reports whether to write a notice into the Lease.
-func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
+// evaluateLease evaluates the Lease. It reports whether to write a notice into the Lease.
+func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var renewed time.Time
@@ -107,8 +107,8 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	w.alive = w.looks > 0 && !renewed.Equal(w.renewed)
 	if t.state == newcomer {
 		found, ok := parseClaim(lease.Annotations[keys.LeaseClaim])
-		hardware := t.now.hardware()
-		sameHardware := found.hardware == unknown || hardware == unknown || found.hardware == hardware
+		hardware := t.now.hardwareHash()
+		sameHardware := found.hardware == unknownHardware || hardware == unknownHardware || found.hardware == hardware
 		own := !ok || found.boot == t.claim.boot || sameHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
@@ -123,12 +123,12 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	return (t.state == barredState || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.noticeValue()
 }
 
-// noticeValue returns the value of the annotation that tells the other machine about this machine.
+// noticeValue returns the value of the annotation that informs the other machine about this machine.
 func (t *Twin) noticeValue() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o otherMachine, ok bool) {
 	o.hardware, o.boot, ok = strings.Cut(s, ".")
-	return o, ok && isHash(o.boot) && (o.hardware == unknown || isHash(o.hardware))
+	return o, ok && isHash(o.boot) && (o.hardware == unknownHardware || isHash(o.hardware))
 }
 
 func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
@@ -143,9 +143,9 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver gives the name to this machine at the request of a user. The result hadName is true if the machine already had the name. If the
-// parameter force is false, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once.
-// In both cases, two machines could run pods with the same volumes.
+// TakeOver gives the name to this machine at the request of a user. It returns true if the machine already had the name. Unless it is
+// forced, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once. In both cases, two
+// machines could run pods with the same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()

@@ -18,8 +18,8 @@ import (
 // metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// rounds is a number of renewals. If the Lease contains no other machine's claim for so long, earlier claims are forgotten.
-const rounds = 4
+// forgetRenewals is a number of renewals. If the Lease contains no other machine's claim for so long, earlier claims are forgotten.
+const forgetRenewals = 4
 
 // Meta stores small values. *store.Store implements it.
 type Meta interface {
@@ -74,7 +74,7 @@ type Twin struct {
 	writes        int  // number of writes of the claim since the server last acknowledged it
 	earlier       int  // number of times that an earlier claim replaced this machine's claim
 	quietRenewals int  // number of renewals since the last earlier claim
-	other         otherMachine
+	otherMachine  otherMachine
 	watch         watch // for the other states
 }
 
@@ -103,7 +103,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 			t.rec, found = record{}, false
 		}
 	}
-	t.claim = claim{hardware: t.now.hardware(), boot: hashOf(c.Boot), term: t.rec.Term}
+	t.claim = claim{hardware: t.now.hardwareHash(), boot: hashOf(c.Boot), term: t.rec.Term}
 	switch {
 	case !found || t.rec.Node != c.Node:
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
@@ -121,7 +121,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 // return the same channel, which supports only one reader.
 func (t *Twin) Changed() <-chan struct{} { return t.changed }
 
-func (t *Twin) signal() {
+func (t *Twin) signalChange() {
 	select {
 	case t.changed <- struct{}{}:
 	default:
@@ -129,7 +129,7 @@ func (t *Twin) signal() {
 }
 
 // Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the annotation. A nil map changes no
-// annotation. The parameter created is true if the renewal creates the Lease.
+// annotation. A Lease that the renewal creates also gets the claim of this machine.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,7 +170,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 		keep = !wasAcknowledged || t.rec.Taking || t.rec.Boot != t.claim.boot
 		t.acknowledged, t.write, t.writes = true, false, 0
 		t.quietRenewals++
-		if t.quietRenewals >= rounds {
+		if t.quietRenewals >= forgetRenewals {
 			t.earlier = 0
 		}
 	case !ok || !wasAcknowledged:
@@ -196,7 +196,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 	return again
 }
 
-// judgeEarlier evaluates the claim of an earlier boot. The parameter ok is false if the Lease contains no such claim.
+// judgeEarlier evaluates the claim of an earlier boot, if the Lease contains one.
 func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
@@ -227,11 +227,11 @@ func (t *Twin) judgeLater(found claim) {
 // recordTwin records a machine that has backed off or will back off.
 func (t *Twin) recordTwin(o otherMachine) {
 	o.seen = time.Now()
-	news := t.other.boot != o.boot || !t.twinSeen()
-	t.other = o
+	news := t.otherMachine.boot != o.boot || !t.twinSeen()
+	t.otherMachine = o
 	if news {
 		t.cfg.Log.Warn("another machine uses the name of this node; it backs off", "node", t.cfg.Node, "hardware", o.hardware)
-		t.signal()
+		t.signalChange()
 	}
 }
 
@@ -243,7 +243,7 @@ func (t *Twin) backOffByTerm(found claim) {
 func (t *Twin) backOff(why string) {
 	t.state, t.write, t.rec.Backed, t.watch = barredState, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
-	t.signal()
+	t.signalChange()
 }
 
 // recordOwner records that this machine has the name, with the given marks.
@@ -274,7 +274,9 @@ func (t *Twin) storeRecord(ctx context.Context, rec record) {
 // twinTTL is the time for which the other machine is reported after its last notice. It writes a notice at least every maxLookInterval.
 const twinTTL = 4 * maxLookInterval
 
-func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }
+func (t *Twin) twinSeen() bool {
+	return !t.otherMachine.seen.IsZero() && time.Since(t.otherMachine.seen) < twinTTL
+}
 
 // Report returns a message for the user while another machine uses this machine's name, or "" if no such machine is known.
 func (t *Twin) Report() string {
@@ -284,7 +286,7 @@ func (t *Twin) Report() string {
 		return ""
 	}
 	return fmt.Sprintf("another machine (hardware %s) runs with the name of this node and has backed off: "+
-		"give it another name, or a state directory of its own", t.other.hardware)
+		"give it another name, or a state directory of its own", t.otherMachine.hardware)
 }
 
 // Conditions returns the condition DuplicateNode while another machine uses the name, and no condition otherwise.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestUptime: the clock runs, and began before this process.
+// TestUptime checks that the clock runs, and that it started before this process.
 func TestUptime(t *testing.T) {
 	up, ok := Uptime()
 	if again, _ := Uptime(); !ok || up <= 0 || again < up {

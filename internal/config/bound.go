@@ -58,8 +58,8 @@ func HeldByPods() []BoundField {
 	}
 }
 
-// CheckHeld returns an error for each field that must not change while the node has pods, but differs between the two
-// configurations. The parameter pods is the number of pods.
+// CheckHeld returns an error for each field that must not change while the node has pods, but differs between the two configurations. The
+// errors contain the number of pods.
 func CheckHeld(current, next *Config, pods int) []error {
 	if pods == 0 {
 		return nil
@@ -75,10 +75,9 @@ func CheckHeld(current, next *Config, pods int) []error {
 	return errs
 }
 
-// CheckConsent returns an error for each field that belongs to the node and that next changes without consent. The
-// parameter own is the configuration from the node's files alone, or nil if it is unknown. A field that gives power
-// may change back to its value in own without consent. The present value differs from that value after an earlier
-// consent, or after a change of the files.
+// CheckConsent returns an error for each field that belongs to the node and that the next configuration changes without consent. A field
+// that gives power may change back to its value in the node's own files without consent. The present value differs from that value after an
+// earlier consent, or after a change of the files. If the configuration from the node's own files alone is unknown, it is nil.
 func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
 	changed := map[string]bool{} // fields whose value in next differs from that of the node's own files
@@ -100,9 +99,8 @@ func CheckConsent(current, next, own *Config, consent []string) []error {
 	return errs
 }
 
-// changeHint returns the part of an error message that tells the user how to avoid the error. The parameter current
-// is the field's present value. The parameter restores is set if the change would restore the value of the node's
-// own files.
+// changeHint returns the part of an error message that describes how to avoid the error. It contains the field's present value. A change
+// that would restore the value of the node's own files gets another hint.
 func (b BoundField) changeHint(current any, restores bool) string {
 	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
 	if !restores {

@@ -125,10 +125,10 @@ func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text
 // *InfoRequest. Other errors join a *FileError or field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
-// LoadWith does the same as Load for a node that may have a sent configuration. It passes the directories of the
-// command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the
-// --config file, except for fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the
-// --edge-config file in the same way. Drop-in files and flags override both.
+// LoadWith is like Load, but it also applies a configuration that the API server has sent to the node. It passes the directories of the
+// command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the --config file, except for
+// fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the --edge-config file in the same way. Drop-in files
+// and flags override both.
 func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
@@ -155,7 +155,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	}
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	idle := unusedNotices(&s)
-	c, errs := derive(&s)
+	c, errs := deriveConfig(&s)
 	if c.Standalone() && !isSet("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
@@ -164,7 +164,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 		return nil, nil, addPositions(errs, fs, docs, edgeDoc)
 	}
 	s.KubeletConfiguration = c.Kubelet
-	c.flags, c.files = fs.list(), own
+	c.flags, c.files = fs.listFlags(), own
 	return c, slices.Concat(listNotices(c, fs, docs), idle, small), nil
 }
 
@@ -192,7 +192,7 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, doc, err
 		}
-		makeAbsolute(e.paths(), filepath.Dir(doc.file))
+		makeAbsolute(e.pathFields(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
 		ours := e

@@ -76,9 +76,8 @@ func (o *ownFiles) canOmit(err error) bool {
 	return true
 }
 
-// filesAtLastStart returns the names of the files that the last start read from a directory, in order. The parameter
-// err is the error of reading the directory. The result ok is false if err is not a disk fault, or if this is the
-// first start.
+// filesAtLastStart returns the names of the files that the last start read from a directory, in order. It returns false if the error of
+// reading the directory is not a disk fault, or if this is the first start.
 func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok bool) {
 	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return nil, false

@@ -24,8 +24,8 @@ func makeFault(t *testing.T, file string) {
 	}
 }
 
-// TestCopies checks that a node uses the content of a configuration file at its last start, and reports this, if the file cannot be read
-// because of a disk fault. At the first start it returns the error of the disk.
+// TestCopies checks that a node uses the configuration of its last start when a disk fault makes a file unreadable. The node reports the
+// fault. The first start of a node fails with the error of the disk.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -120,8 +120,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesOfDirectory checks that a node uses the files of its last start if a drop-in directory cannot be read because of a disk
-// fault.
+// TestCopiesOfDirectory checks that a node uses the files of its last start when a disk fault makes a drop-in directory unreadable.
 func TestCopiesOfDirectory(t *testing.T) {
 	own := &ownFiles{atLastStart: []copiedFile{
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},

@@ -118,13 +118,13 @@ func FuzzKubeletConfiguration(f *testing.F) {
 		if !equalJSON(t, once, &s.KubeletConfiguration) {
 			t.Error("setting defaults twice must change nothing")
 		}
-		c, errs := derive(&s)
+		c, errs := deriveConfig(&s)
 		_ = append(errs, validate(&s)...)
 		listNotices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
 	})
 }
 
-// FuzzEdgeConfiguration checks that no text causes a panic, and that a valid configuration has all defaults.
+// FuzzEdgeConfiguration checks that no text causes a panic. A valid configuration must have all defaults.
 func FuzzEdgeConfiguration(f *testing.F) {
 	head := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 	f.Add(head + "shimPods: 1\ncniBinDirs: [a]\n")
@@ -135,7 +135,7 @@ func FuzzEdgeConfiguration(f *testing.F) {
 		if _, err := decode("f", []byte(text), EdgeAPIVersion, EdgeKind, &s.Edge); err != nil {
 			return
 		}
-		makeAbsolute(s.Edge.paths(), "/etc")
+		makeAbsolute(s.Edge.pathFields(), "/etc")
 		setEdgeDefaults(&s.Edge)
 		if e := s.Edge; e.ShimPods == 0 || e.BridgeName == "" || e.CNIConfDir == "" || len(e.CNIBinDirs) == 0 {
 			t.Errorf("a default is missing: %+v", e)
@@ -156,7 +156,7 @@ func FuzzFlags(f *testing.F) {
 		if err := fs.parse(strings.Split(line, "\n")); err != nil {
 			return
 		}
-		c, errs := derive(&s)
+		c, errs := deriveConfig(&s)
 		_ = append(errs, validate(&s)...)
 		listNotices(c, fs, nil)
 	})

@@ -20,22 +20,23 @@ const (
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
 // it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
 // false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
-// directories (see derive).
+// directories (see deriveConfig).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),
-		SyncFrequency:      seconds(60),
-		FileCheckFrequency: seconds(20),
-		HTTPCheckFrequency: seconds(20),
+		SyncFrequency:      secondsDuration(60),
+		FileCheckFrequency: secondsDuration(20),
+		HTTPCheckFrequency: secondsDuration(20),
 		Address:            "0.0.0.0",
 		Port:               10250,
 		Authentication: kubelet.KubeletAuthentication{
 			Anonymous: kubelet.KubeletAnonymousAuthentication{Enabled: new(false)},
-			Webhook:   kubelet.KubeletWebhookAuthentication{Enabled: new(true), CacheTTL: seconds(120)},
+			Webhook:   kubelet.KubeletWebhookAuthentication{Enabled: new(true), CacheTTL: secondsDuration(120)},
 		},
 		Authorization: kubelet.KubeletAuthorization{
-			Mode:    kubelet.KubeletAuthorizationModeWebhook,
-			Webhook: kubelet.KubeletWebhookAuthorization{CacheAuthorizedTTL: seconds(300), CacheUnauthorizedTTL: seconds(30)},
+			Mode: kubelet.KubeletAuthorizationModeWebhook,
+			Webhook: kubelet.KubeletWebhookAuthorization{CacheAuthorizedTTL: secondsDuration(300),
+				CacheUnauthorizedTTL: secondsDuration(30)},
 		},
 		RegistryPullQPS:                           new(int32(5)),
 		RegistryBurst:                             10,
@@ -46,22 +47,22 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		HealthzPort:                               new(int32(10248)),
 		HealthzBindAddress:                        "127.0.0.1",
 		OOMScoreAdj:                               new(int32(-999)),
-		StreamingConnectionIdleTimeout:            seconds(4 * 60 * 60),
-		NodeStatusUpdateFrequency:                 seconds(10),
-		NodeStatusReportFrequency:                 seconds(300),
+		StreamingConnectionIdleTimeout:            secondsDuration(4 * 60 * 60),
+		NodeStatusUpdateFrequency:                 secondsDuration(10),
+		NodeStatusReportFrequency:                 secondsDuration(300),
 		NodeLeaseDurationSeconds:                  40,
-		ImageMinimumGCAge:                         seconds(120),
+		ImageMinimumGCAge:                         secondsDuration(120),
 		ImageGCHighThresholdPercent:               new(int32(85)),
 		ImageGCLowThresholdPercent:                new(int32(80)),
-		VolumeStatsAggPeriod:                      seconds(60),
+		VolumeStatsAggPeriod:                      secondsDuration(60),
 		CgroupsPerQOS:                             new(true),
 		CgroupDriver:                              "cgroupfs",
 		CPUManagerPolicy:                          "none",
-		CPUManagerReconcilePeriod:                 seconds(10),
+		CPUManagerReconcilePeriod:                 secondsDuration(10),
 		MemoryManagerPolicy:                       kubelet.NoneMemoryManagerPolicy,
 		TopologyManagerPolicy:                     kubelet.NoneTopologyManagerPolicy,
 		TopologyManagerScope:                      kubelet.ContainerTopologyManagerScope,
-		RuntimeRequestTimeout:                     seconds(120),
+		RuntimeRequestTimeout:                     secondsDuration(120),
 		HairpinMode:                               kubelet.PromiscuousBridge,
 		MaxPods:                                   110,
 		PodPidsLimit:                              new(int64(-1)),
@@ -73,7 +74,7 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		ContentType:                               ContentTypeProtobuf,
 		KubeAPIQPS:                                new(int32(50)),
 		KubeAPIBurst:                              100,
-		EvictionPressureTransitionPeriod:          seconds(300),
+		EvictionPressureTransitionPeriod:          secondsDuration(300),
 		MergeDefaultEvictionSettings:              new(false),
 		EnableControllerAttachDetach:              new(true),
 		MakeIPTablesUtilChains:                    new(true),
@@ -83,13 +84,13 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		ContainerLogMaxSize:                       "10Mi",
 		ContainerLogMaxFiles:                      new(int32(5)),
 		ContainerLogMaxWorkers:                    new(int32(1)),
-		ContainerLogMonitorInterval:               new(seconds(10)),
+		ContainerLogMonitorInterval:               new(secondsDuration(10)),
 		ConfigMapAndSecretChangeDetectionStrategy: kubelet.WatchChangeDetectionStrategy,
 		EnforceNodeAllocatable:                    []string{"pods"},
 		VolumePluginDir:                           "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
 		Logging: logs.LoggingConfiguration{
 			Format:         "text",
-			FlushFrequency: logs.TimeOrMetaDuration{Duration: seconds(5), SerializeAsString: true},
+			FlushFrequency: logs.TimeOrMetaDuration{Duration: secondsDuration(5), SerializeAsString: true},
 		},
 		EnableSystemLogHandler:        new(true),
 		EnableProfilingHandler:        new(true),
@@ -99,7 +100,7 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		RegisterNode:                  new(true),
 		LocalStorageCapacityIsolation: new(true),
 		FailCgroupV1:                  new(false),
-		CrashLoopBackOff:              kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
+		CrashLoopBackOff:              kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(secondsDuration(300))},
 	}
 }
 
@@ -115,7 +116,7 @@ func defaultEvictionHard() map[string]string {
 	}
 }
 
-func seconds(n int) metav1.Duration {
+func secondsDuration(n int) metav1.Duration {
 	return metav1.Duration{Duration: time.Duration(n) * time.Second}
 }
 

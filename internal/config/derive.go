@@ -24,9 +24,9 @@ func setEdgeDefaults(e *EdgeConfiguration) {
 	fillZeroFields(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
 }
 
-// derive returns the Config with the parsed settings and the values that are derived from them. The
+// deriveConfig returns the Config with the parsed settings and the values that are derived from them. The
 // Config is complete only if there are no errors.
-func derive(s *settings) (*Config, []error) {
+func deriveConfig(s *settings) (*Config, []error) {
 	var errs []error
 	k, o := &s.KubeletConfiguration, &s.Flags
 	c := &Config{
@@ -147,7 +147,7 @@ func nodeName(override string) (string, error) {
 // nodeIPs parses --node-ip: one address, or one for each IP family.
 func nodeIPs(s string) ([]netip.Addr, error) {
 	var ips []netip.Addr
-	for _, part := range split(s, ",") {
+	for _, part := range splitTrimmed(s, ",") {
 		ip, err := netip.ParseAddr(part)
 		if err != nil {
 			return nil, fmt.Errorf("--node-ip: %q is no IP address", part)
@@ -169,7 +169,7 @@ func podCIDRs(s string) ([]netip.Prefix, error) {
 		s = DefaultPodCIDR
 	}
 	var cidrs []netip.Prefix
-	for _, part := range split(s, ",") {
+	for _, part := range splitTrimmed(s, ",") {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
 			return nil, fmt.Errorf("podCIDR: Invalid value: %q: not a network such as %s", part, DefaultPodCIDR)

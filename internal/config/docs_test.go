@@ -26,8 +26,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// The function leaves returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table
-// describes the fields of this struct.
+// This function returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table describes the
+// fields of this struct.
 func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -43,7 +43,7 @@ func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 		case name == "" && t.Field(i).Anonymous:
 			out = append(out, leaves(t.Field(i).Type, path, stop)...)
 		default:
-			out = append(out, leaves(t.Field(i).Type, join(path, name), stop)...)
+			out = append(out, leaves(t.Field(i).Type, joinPath(path, name), stop)...)
 		}
 	}
 	return out

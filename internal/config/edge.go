@@ -175,13 +175,13 @@ func defaultEdge() EdgeConfiguration {
 		CNIConfDir:        "/etc/cni/net.d",
 		CNIBinDirs:        []string{"/opt/cni/bin", "/usr/lib/cni"}, // the second directory is Debian's
 		RegistryConfigDir: "/etc/containerd/certs.d",
-		Configuration:     Following{HealthyFor: seconds(60), Deadline: seconds(180)},
-		Update:            Updates{Threshold: 1, Every: seconds(24 * 3600)},
+		Configuration:     Following{HealthyFor: secondsDuration(60), Deadline: secondsDuration(180)},
+		Update:            Updates{Threshold: 1, Every: secondsDuration(24 * 3600)},
 	}
 }
 
-// paths returns the fields that contain paths, which may be relative to the directory of the file.
-func (e *EdgeConfiguration) paths() []*string {
+// pathFields returns the fields that contain paths, which may be relative to the directory of the file.
+func (e *EdgeConfiguration) pathFields() []*string {
 	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket}
 	for i := range e.CNIBinDirs {
 		p = append(p, &e.CNIBinDirs[i])

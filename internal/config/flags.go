@@ -98,7 +98,7 @@ func newFlagSet(s *settings) flagSet {
 			}
 			continue
 		}
-		v := &value{field: fieldAt(reflect.ValueOf(s).Elem(), row.field)}
+		v := &flagValue{field: fieldAt(reflect.ValueOf(s).Elem(), row.field)}
 		short := ""
 		if row.name == "v" {
 			short = "v"
@@ -111,8 +111,8 @@ func newFlagSet(s *settings) flagSet {
 	return fs
 }
 
-// list returns the list of flags for Config.Flags.
-func (fs flagSet) list() (out []string) {
+// listFlags returns the list of flags for Config.Flags.
+func (fs flagSet) listFlags() (out []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		switch row := fs.rows[f.Name]; {
 		case row.field == "":
@@ -150,26 +150,26 @@ func (fs flagSet) parse(args []string) error {
 		return &InfoRequest{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\n" +
 			"Flags (the complete reference is docs/configuration.md):\n" + fs.FlagUsages()}
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w%s", err, fs.suggest(unknown.GetSpecifiedName()))
+		return fmt.Errorf("%w%s", err, fs.suggestFlag(unknown.GetSpecifiedName()))
 	case err != nil:
 		return err
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: the agent takes flags only", fs.Arg(0))
 	}
-	if text := ask.Value.(*versionValue).output(); text != "" {
+	if text := ask.Value.(*versionValue).versionText(); text != "" {
 		return &InfoRequest{Text: text, Version: true}
 	}
 	return nil
 }
 
-// suggest returns a hint that names the most similar flag, or "" if none is similar enough.
-func (fs flagSet) suggest(name string) string {
+// suggestFlag returns a hint that names the most similar flag, or "" if none is similar enough.
+func (fs flagSet) suggestFlag(name string) string {
 	if slices.Contains(removedFlags(), name) {
 		return "; Kubernetes " + KubernetesMinor + " removed it, and it had no effect in islet: leave it out"
 	}
 	best, at := "", 1+len(name)/3
 	for _, row := range flagTable() {
-		if d := distance(name, row.name); d <= at && (best == "" || d < at) {
+		if d := editDistance(name, row.name); d <= at && (best == "" || d < at) {
 			best, at = row.name, d
 		}
 	}
@@ -179,9 +179,9 @@ func (fs flagSet) suggest(name string) string {
 	return fmt.Sprintf("; did you mean --%s?", best)
 }
 
-// distance returns the edit distance of two strings: the number of letters to insert, remove or
+// editDistance returns the edit distance of two strings: the number of letters to insert, remove or
 // replace.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -223,8 +223,8 @@ func (v *versionValue) Set(s string) error {
 	return nil
 }
 
-// output returns the output of --version. kubeadm parses the short form.
-func (v *versionValue) output() string {
+// versionText returns the output of --version. kubeadm parses the short form.
+func (v *versionValue) versionText() string {
 	switch v.form {
 	case "true":
 		return "Kubernetes " + KubernetesVersion + "\n"

@@ -1,15 +1,13 @@
 package config
 
-// A flagRow is one flag of the command line. Its member field is the JSON path in settings of the
-// field that the flag sets. A flag without effect has an empty field, and the reason in none. In
-// such a row, bare is set if the flag may be used without a value.
+// A flagRow is one flag of the command line. Its member field is the JSON path in settings of the field that the flag sets. A flag without
+// effect has no field, and the member none is the reason. In such a row, bare is set if the flag may be used without a value.
 type flagRow struct {
 	name, field, none string
 	bare              bool
 }
 
-// flagTable returns every flag of kubelet 1.37, islet's own flags, and flags of older kubelets that
-// guides still use.
+// flagTable returns every flag of kubelet 1.37, islet's own flags, and flags of older kubelets that guides still use.
 func flagTable() []flagRow {
 	rows := []flagRow{
 		// These settings are not in a KubeletConfiguration.
@@ -50,8 +48,7 @@ func flagTable() []flagRow {
 	return append(rows, legacyFlags()...)
 }
 
-// kubeletFlags returns the flags that set fields of the KubeletConfiguration, in the order of the
-// kubelet's help.
+// kubeletFlags returns the flags that set fields of the KubeletConfiguration, in the order of the kubelet's help.
 func kubeletFlags() []flagRow {
 	return []flagRow{
 		{name: "enable-server", field: "enableServer"},

@@ -41,15 +41,15 @@ func (c *checker) checkFeatureGates() {
 		path := field.NewPath("featureGates").Key(name)
 		switch {
 		case name == gateAllAlpha && on:
-			c.forbidden(path.String(),
+			c.addForbidden(path.String(),
 				"islet does not have all alpha features of Kubernetes %s: set the needed gates one by one", KubernetesMinor)
 		case name == gateAllAlpha, name == gateAllBeta:
 		case !ok:
-			c.invalid(path, on, "Kubernetes %s has no such feature gate", KubernetesMinor)
+			c.addInvalid(path, on, "Kubernetes %s has no such feature gate", KubernetesMinor)
 		case gate.locked && on != gate.on:
-			c.invalid(path, on, "the feature gate is locked to %v in Kubernetes %s: leave it out", gate.on, KubernetesMinor)
+			c.addInvalid(path, on, "the feature gate is locked to %v in Kubernetes %s: leave it out", gate.on, KubernetesMinor)
 		case on && slices.Contains(unsupportedGates(), name):
-			c.forbidden(path.String(), "islet does not have this feature of Kubernetes %s: leave the gate out", KubernetesMinor)
+			c.addForbidden(path.String(), "islet does not have this feature of Kubernetes %s: leave the gate out", KubernetesMinor)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// TestGatesOfTheKubelet checks that the table of feature gates is equal to that of a kubelet.
+// TestGatesOfTheKubelet checks that the table of feature gates is equal to the table of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
 	for _, c := range []struct {
@@ -27,8 +27,8 @@ func TestGatesOfTheKubelet(t *testing.T) {
 	}
 }
 
-// TestGatesOfDeclaredFeatures: a gate that is off by default and belongs to a feature that nodes declare has an effect or
-// is rejected. Otherwise a user believes that the node has the feature, although the node does not declare it.
+// TestGatesOfDeclaredFeatures checks the gates that are off by default and belong to a feature that nodes declare. Such a gate must have
+// an effect or be rejected. Otherwise a user believes that the node has the feature, although the node does not declare it.
 func TestGatesOfDeclaredFeatures(t *testing.T) {
 	known, checked := knownGates(), 0
 	for _, f := range features.AllFeatures {

@@ -25,18 +25,17 @@ func KernelSettings() map[string]int {
 	}
 }
 
-// KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds its memory limit, and
-// not only one of them. This requires cgroup v2 with the memory controller. The field singleProcessOOMKill of the
-// configuration turns it off. The parameter host is the host's root directory.
+// KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds its memory limit, and not only one of
+// them. This requires cgroup v2 with the memory controller. The field singleProcessOOMKill of the configuration turns it off. The caller
+// passes the host's root directory.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory") && (single == nil || !*single)
 }
 
-// SwapCgroup returns the cgroup version (1 or 2) whose memory controller can limit the swap of
-// containers, or 0 if the kernel does not account swap. The parameter host is the host's root
-// directory.
+// SwapCgroup returns the cgroup version (1 or 2) whose memory controller can limit the swap of containers, or 0 if the kernel does not
+// account swap. The caller passes the host's root directory.
 func SwapCgroup(host fs.FS) int {
 	if _, err := fs.Stat(host, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
 		return 1
@@ -65,8 +64,7 @@ func swapDevice(host fs.FS) string {
 	return ""
 }
 
-// HostWarnings returns warnings about the host that do not prevent the start. The parameter host is
-// the host's root directory.
+// HostWarnings returns warnings about the host that do not prevent the start. The caller passes the host's root directory.
 func (c *Config) HostWarnings(host fs.FS) (out []string) {
 	if device := swapDevice(host); device != "" && c.SwapUnasked {
 		out = append(out,
@@ -131,10 +129,9 @@ func (c *Config) GateEnabled(name string) bool { return gateOn(c.Kubelet.Feature
 // unifiedControllers is a file that exists only on cgroup v2.
 const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
 
-// CheckHost returns the reasons why an agent with this configuration cannot start on a host.
-// Examples are swap with failSwapOn, cgroup v1 with failCgroupV1, and kernel parameters that differ
-// from a kubelet's with protectKernelDefaults. Files that cannot be read are ignored. The parameter
-// host is the host's root directory.
+// CheckHost returns the reasons why an agent with this configuration cannot start on a host. Examples are swap with failSwapOn, cgroup v1
+// with failCgroupV1, and kernel parameters that differ from a kubelet's with protectKernelDefaults. Files that cannot be read are ignored.
+// The caller passes the host's root directory.
 func (c *Config) CheckHost(host fs.FS) []error {
 	var errs []error
 	add := func(path string, value any, detail string) {

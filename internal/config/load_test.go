@@ -124,7 +124,7 @@ staticPodPath: /etc/kubernetes/manifests
 nodeStatusReportFrequency: 0s
 `})
 	args := append(dropinArgs(t), "--config="+filepath.Join(dir, "config.yaml"),
-		// kubeadm-flags.env of older versions, followed by KUBELET_EXTRA_ARGS
+		// These arguments are in kubeadm-flags.env of older versions, followed by KUBELET_EXTRA_ARGS.
 		"--container-runtime=remote", "--pod-infra-container-image=registry.k8s.io/pause:3.10", "--network-plugin=cni",
 		"", "--node-ip=192.0.2.7", "--v=2", "--v", "5")
 	c, notices := mustLoad(t, args...)
@@ -150,7 +150,7 @@ nodeStatusReportFrequency: 0s
 	}
 }
 
-// TestGatesTold checks that a notice names a feature gate that has no effect, and that a gate with an effect causes no notice.
+// TestGatesTold checks that a notice names each feature gate that has no effect. A gate with an effect must cause no notice.
 func TestGatesTold(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
@@ -342,8 +342,8 @@ func TestDerivedSettings(t *testing.T) {
 	}
 }
 
-// TestFlagValues checks that /flagz shows the value of every flag that has an effect, from the defaults, a file or the command line. It
-// shows no password.
+// TestFlagValues checks that /flagz shows the value of every flag that has an effect. The value comes from the defaults, a file or the
+// command line. No password is shown.
 func TestFlagValues(t *testing.T) {
 	file := filepath.Join(writeFiles(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
 	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1", "--vmodule=y/z=4", "--lock-file=/x"})

@@ -14,7 +14,7 @@ func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
 	switch t := tree.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(t)) {
-			walkLeaves(t[k], join(path, k), func(p string, value, alone any) { f(p, value, map[string]any{k: alone}) })
+			walkLeaves(t[k], joinPath(path, k), func(p string, value, alone any) { f(p, value, map[string]any{k: alone}) })
 		}
 	case []any:
 		for i, e := range t {
@@ -25,7 +25,7 @@ func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
 	}
 }
 
-func join(path, key string) string {
+func joinPath(path, key string) string {
 	if path == "" {
 		return key
 	}
@@ -36,8 +36,8 @@ func join(path, key string) string {
 func newLike(v any) any { return reflect.New(reflect.TypeOf(v).Elem()).Interface() }
 
 // lineOf returns the line of a field in a YAML or JSON text, or 0. In block style it uses the
-// indentation: among the lines that may have a key of the path, it selects the first with the least
-// indentation below its parent. In flow style it selects the first line with the key after its
+// indentation: for each key of the path, it selects the first line with this key that has the least
+// indentation below the parent's line. In flow style it selects the first line with the key after its
 // parent's line.
 func lineOf(data []byte, path string) int {
 	lines := strings.Split(string(data), "\n")
@@ -65,8 +65,8 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt returns the column of `key:` in a line. The result ok is 1 if the line contains the key, and otherwise 0. The
-// key may be quoted and may follow the dashes of a list.
+// keyAt returns the column of `key:` in a line, and the number of occurrences of the key that it has found: 1 or 0. The key may be quoted
+// and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
 		for from := 0; ; {

@@ -71,7 +71,8 @@ func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	return fieldRow{}, false
 }
 
-// defaultLeaves returns the default of every field that has one, as text, by path.
+// defaultLeaves returns the default values as text. The key is the path of the field. Fields
+// without a default are omitted.
 func defaultLeaves() map[string]string {
 	c := defaultKubelet()
 	setKubeletDefaults(&c)

@@ -39,7 +39,7 @@ func addPositions(errs []error, fs flagSet, kube []document, edge document) erro
 		if slices.Contains(flags, prefix+top) {
 			continue
 		}
-		if at := position(docs, top, path); at != "" {
+		if at := findPosition(docs, top, path); at != "" {
 			out[i] = fmt.Errorf("%s: %w", at, err)
 		}
 	}
@@ -61,9 +61,9 @@ func topFields(docs []document) []documentFields {
 	return out
 }
 
-// position returns "file:line" for a path. The file is the last document that has the top-level field. It
+// findPosition returns "file:line" for a path. The file is the last document that has the top-level field. It
 // returns "" if no document has the field.
-func position(docs []documentFields, top, path string) string {
+func findPosition(docs []documentFields, top, path string) string {
 	for _, doc := range slices.Backward(docs) {
 		if doc.names[top] == nil {
 			continue

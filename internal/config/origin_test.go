@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestErrorsNameFiles checks that the error of a wrong value begins with the file that sets it and its line, and that
-// the error of a flag names no file.
+// TestErrorsNameFiles checks that the error for a wrong value begins with the file and the line that set the value. The error for a flag
+// names no file.
 func TestErrorsNameFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

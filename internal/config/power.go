@@ -42,8 +42,8 @@ func powerFields() []BoundField {
 	}
 }
 
-// A FreeGroup is a set of fields that a sent configuration may change without the node's consent,
-// with the reason why these fields give no power over the node.
+// A FreeGroup is a set of fields that give no power over the node, with the reason. A ConfigMap for the node may change these fields
+// without the node's consent.
 type FreeGroup struct {
 	Why    string
 	Fields []string
@@ -98,9 +98,8 @@ func FreeGroups() []FreeGroup {
 	}
 }
 
-// UnconsentedPowers returns the fields that give power, for which there is no consent, and whose present value differs
-// from that of the node's own files. Such a configuration was accepted when these fields did not belong to the node
-// yet.
+// UnconsentedPowers returns the fields that give power and have another value than in the node's own files, although there is no consent
+// for them. Such a configuration was accepted when these fields did not belong to the node yet.
 func UnconsentedPowers(own, now *Config, consent []string) (names []string, _ error) {
 	err := visitChanges(own, now, powerFields(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted checks that each field of both kinds of documents is in BoundFields or in FreeGroups.
+// TestEveryFieldIsSorted checks that each field of the two configuration documents is in BoundFields or in FreeGroups.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
 	for _, b := range BoundFields() {
@@ -49,7 +49,7 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 }
 
-// The map samples contains a value for each field that gives power over the node. The value differs from that in newSentNode.
+// This map contains a value for each field that gives power over the node. The value differs from the node's value in newSentNode.
 var samples = map[string]string{
 	"authentication.anonymous.enabled": "true", "authentication.webhook.enabled": "false", "authentication.webhook.cacheTTL": "9h",
 	"authorization.mode": "AlwaysAllow", "authorization.webhook.cacheAuthorizedTTL": "9h", "authorization.webhook.cacheUnauthorizedTTL": "9h",
@@ -126,8 +126,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 	}
 }
 
-// TestOwnPowerStays checks that the node's own value of a field that gives power over the node is kept if a document omits the field or
-// sets it to an empty value. A configuration that is older than this rule keeps its effect.
+// TestOwnPowerStays checks that the node keeps its own value of a field that gives power over the node. The received document omits the
+// field or sets it to an empty value. A configuration that is older than this rule keeps its effect.
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")

@@ -52,7 +52,7 @@ Defaults that differ from a kubelet's:
 	section := func(title, prefix string, rows []fieldRow) {
 		fmt.Fprintf(&b, "\n## %s\n\n| Field | Flag | Default | What it sets |\n| --- | --- | --- | --- |\n", title)
 		for _, row := range rows {
-			v := value{field: fieldAt(reflect.ValueOf(&s).Elem(), row.path)}
+			v := flagValue{field: fieldAt(reflect.ValueOf(&s).Elem(), row.path)}
 			what := row.what
 			if row.none != "" {
 				what += ". *No effect: " + row.none + "*"
@@ -107,7 +107,7 @@ func flagsByField() map[string][]string {
 	return by
 }
 
-func defaultText(v value) string {
+func defaultText(v flagValue) string {
 	if f := v.field; f.Kind() == reflect.Map && f.Type().Elem().Kind() == reflect.String {
 		var pairs []string
 		m, _ := f.Interface().(map[string]string)

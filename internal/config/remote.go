@@ -46,12 +46,12 @@ func (c *checker) checkRemote() {
 	run := filepath.Clean(c.opts.RunDir)
 	external := isExternal(c.k.ContainerRuntimeEndpoint, run)
 	if external && c.edge.NetworkPlugin == "built-in" {
-		c.invalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin,
+		c.addInvalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin,
 			"the runtime at containerRuntimeEndpoint (%s) sets up its pods' network itself: leave networkPlugin out",
 			c.k.ContainerRuntimeEndpoint)
 	}
 	if !external && isExternal(c.k.ImageServiceEndpoint, run) {
-		c.forbidden("imageServiceEndpoint",
+		c.addForbidden("imageServiceEndpoint",
 			"islet's own runtime is also its image service: set containerRuntimeEndpoint too, or leave this out")
 	}
 }

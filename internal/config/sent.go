@@ -233,23 +233,23 @@ func (c *checker) checkUpdates(path *field.Path) {
 	for i, text := range u.Keys {
 		k, err := release.ParseKey(text)
 		if err != nil {
-			c.invalid(path.Child("keys").Index(i), text, "%v", err)
+			c.addInvalid(path.Child("keys").Index(i), text, "%v", err)
 			continue
 		}
 		keys[k.ID()] = true
 	}
 	if u.Threshold < 1 || len(keys) > 0 && int(u.Threshold) > len(keys) {
-		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
+		c.addInvalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
 	}
 	if u.Archive != "" && len(u.Keys) == 0 {
-		c.required(path.Child("keys").String(), "the node follows an archive, but has no key to verify who signed it")
+		c.addRequired(path.Child("keys").String(), "the node follows an archive, but has no key to verify who signed it")
 	}
 	web := strings.HasPrefix(u.Archive, "https://")
 	if u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
-		c.invalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
+		c.addInvalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
 	}
 	if u.Every.Duration < time.Minute {
-		c.invalid(path.Child("every"), u.Every.Duration.String(), "must be at least a minute")
+		c.addInvalid(path.Child("every"), u.Every.Duration.String(), "must be at least a minute")
 	}
 }
 
@@ -258,19 +258,19 @@ func (c *checker) checkFollowing(path *field.Path) {
 	f := &c.edge.Configuration
 	if f.ConfigMap != "" {
 		if _, _, err := f.Object(); err != nil {
-			c.invalid(path.Child("configMap"), f.ConfigMap, "%v", err)
+			c.addInvalid(path.Child("configMap"), f.ConfigMap, "%v", err)
 		}
 	}
 	if f.HealthyFor.Duration <= 0 {
-		c.invalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be greater than 0")
+		c.addInvalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be greater than 0")
 	}
 	if f.Deadline.Duration <= f.HealthyFor.Duration || f.Deadline.Hours() > 1 {
-		c.invalid(path.Child("deadline"), f.Deadline.Duration.String(),
+		c.addInvalid(path.Child("deadline"), f.Deadline.Duration.String(),
 			"must be greater than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
 	}
 	for i, name := range f.Consent {
 		if !IsBound(name) {
-			c.invalid(path.Child("consent").Index(i), name, "is not a field that belongs to the node; see docs/configuration.md")
+			c.addInvalid(path.Child("consent").Index(i), name, "is not a field that belongs to the node; see docs/configuration.md")
 		}
 	}
 }

@@ -83,8 +83,8 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	}
 }
 
-// TestSentEmpty checks that an empty value of a field that belongs to the node, such as containerRuntimeEndpoint in kubeadm's
-// configuration for all nodes, does not change the field. With consent it clears the field.
+// TestSentEmpty checks that an empty value in a document does not change a field that belongs to the node. An example is
+// containerRuntimeEndpoint in kubeadm's configuration for all nodes. With consent, an empty value clears the field.
 func TestSentEmpty(t *testing.T) {
 	n := newSentNode(t)
 	own := n.own
@@ -114,8 +114,8 @@ func TestSentEmpty(t *testing.T) {
 	}
 }
 
-// TestWithheldAdvice checks that the advice in the error is right for a changed field, and for an omitted field whose current value comes
-// from an earlier consent.
+// TestWithheldAdvice checks that the error gives correct advice for a changed field. The advice must also be correct for an omitted field
+// whose current value comes from an earlier consent.
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
@@ -207,8 +207,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// hostileDocuments returns configurations that an attacker might send or that contain mistakes: every field with wrong values, extreme
-// values and values of another type, and whole documents.
+// hostileDocuments returns configurations of attackers and configurations with mistakes. Every field gets wrong values, extreme values and
+// values of another type. There are also whole documents.
 func hostileDocuments() map[string][2]string {
 	all := map[string][2]string{}
 	set := func(path, value string) string {
@@ -269,7 +269,7 @@ func manyWrong(n int) string {
 	return b.String()
 }
 
-// TestHostile checks that every sent document is either rejected quickly with the name of the field, or is valid and does not change
+// TestHostile checks that every sent document is valid or is rejected quickly. The error names the field. A valid document does not change
 // fields that belong to the node.
 func TestHostile(t *testing.T) {
 	all := hostileDocuments()
@@ -325,7 +325,7 @@ func TestBoundFieldsAreFields(t *testing.T) {
 }
 
 // TestSentCounts checks that a value in a sent document has the same effect as in a file. The defaults for small machines and standalone
-// nodes do not replace it.
+// nodes must not replace the value.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

@@ -8,8 +8,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// setMemoryDefaults sets the memory defaults for a machine with the given total memory in bytes. The function isSet
-// reports whether the user set a field. The Notice warns about a setting that removes a protection of a small machine.
+// setMemoryDefaults sets the memory defaults for a machine with the given total memory in bytes. Fields that the user has set are not
+// changed. The Notice warns about a setting that removes a protection of a small machine.
 func setMemoryDefaults(k *kubelet.KubeletConfiguration, total uint64, isSet func(field string) bool) []Notice {
 	aside := defaultReservation(total)
 	if isSet("kubeReserved") || isSet("systemReserved") || isSet("reservedMemory") {
@@ -29,10 +29,9 @@ func setMemoryDefaults(k *kubelet.KubeletConfiguration, total uint64, isSet func
 	return nil
 }
 
-// defaultThreshold returns the default of the hard eviction threshold memory.available. The parameter memory is the
-// machine's memory in bytes, or 0 if it is unknown. The default is 100Mi as in a kubelet, but at most an eighth of
-// the memory. With 100Mi, a machine of 128 MiB would have no memory for pods. Below 128 MiB the default is a 32nd of
-// the memory, because the threshold reduces the memory of pods.
+// defaultThreshold returns the default of the hard eviction threshold memory.available. The default is 100Mi as in a kubelet, but at most
+// an eighth of the machine's memory. The memory is 0 bytes if it is unknown. With 100Mi, a machine of 128 MiB would have no memory for
+// pods. Below 128 MiB the default is a 32nd of the memory, because the threshold reduces the memory of pods.
 func defaultThreshold(memory uint64) string {
 	if memory == 0 || memory >= largeMemory {
 		return defaultEvictionHard()["memory.available"]

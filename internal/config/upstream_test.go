@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The constant olderFlags contains flags that guides for older kubelets use.
+// This constant contains flags that guides for older kubelets use.
 const olderFlags = `container-runtime container-runtime-endpoint image-service-endpoint runtime-cgroups pod-infra-container-image
 	network-plugin network-plugin-dir network-plugin-mtu cni-bin-dir cni-conf-dir cni-cache-dir non-masquerade-cidr configure-cbr0
 	cgroup-driver cgroups-per-qos experimental-cgroups-per-qos experimental-qos-reserved allow-privileged host-network-sources
@@ -57,7 +57,7 @@ func TestRemovedFlags(t *testing.T) {
 	}
 }
 
-// TestEveryFlagTakesEffectOrSaysWhyNot checks that a flag sets its field, and that a flag without a field causes a notice.
+// TestEveryFlagTakesEffectOrSaysWhyNot checks that a flag sets its field. A flag without a field must cause a notice.
 func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	samples := map[string]string{
 		"feature-gates": "A=true", "register-with-taints": "a=b:NoSchedule", "reserved-memory": "0:memory=1Gi", "vmodule": "a=7", "manifest-url-header": "a:b",
@@ -67,7 +67,7 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		fs := newFlagSet(&s)
 		sample := "77"
 		var before string
-		if v, bound := fs.Lookup(row.name).Value.(*value); bound {
+		if v, bound := fs.Lookup(row.name).Value.(*flagValue); bound {
 			before = v.String()
 			switch {
 			case samples[row.name] != "":
@@ -97,8 +97,8 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreTheKubelets compares the defaults with defaults-1.37.json, which contains an empty KubeletConfiguration after a
-// kubelet's defaulting.
+// TestDefaultsAreTheKubelets compares the defaults with defaults-1.37.json. The file contains the defaults that a kubelet sets in an empty
+// KubeletConfiguration.
 func TestDefaultsAreTheKubelets(t *testing.T) {
 	data, err := os.ReadFile("testdata/defaults-1.37.json")
 	if err != nil {

@@ -48,15 +48,15 @@ func validate(s *settings) []error {
 	return c.errs
 }
 
-func (c *checker) invalid(path *field.Path, value any, format string, args ...any) {
+func (c *checker) addInvalid(path *field.Path, value any, format string, args ...any) {
 	c.errs = append(c.errs, field.Invalid(path, value, fmt.Sprintf(format, args...)))
 }
 
-func (c *checker) forbidden(path, format string, args ...any) {
+func (c *checker) addForbidden(path, format string, args ...any) {
 	c.errs = append(c.errs, field.Forbidden(field.NewPath(path), fmt.Sprintf(format, args...)))
 }
 
-func (c *checker) required(path, format string, args ...any) {
+func (c *checker) addRequired(path, format string, args ...any) {
 	c.errs = append(c.errs, field.Required(field.NewPath(path), fmt.Sprintf(format, args...)))
 }
 
@@ -70,13 +70,13 @@ func checkOneOf[T ~string](c *checker, path string, value T, valid ...T) {
 // checkRange checks that a value is in an inclusive range.
 func checkRange[T cmp.Ordered](c *checker, path string, value, low, high T) {
 	if value < low || value > high {
-		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
+		c.addInvalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
 	}
 }
 
 func checkMinimum[T cmp.Ordered](c *checker, path string, value, low T) {
 	if value < low {
-		c.invalid(field.NewPath(path), value, "must be %v or more", low)
+		c.addInvalid(field.NewPath(path), value, "must be %v or more", low)
 	}
 }
 
@@ -90,18 +90,18 @@ func (c *checker) checkServer() {
 	checkOneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow,
 		kubelet.KubeletAuthorizationModeWebhook)
 	if k.ServerTLSBootstrap && !c.gateIsOn(gateServingCert) {
-		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
+		c.addForbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
 	if q := k.EnableSystemLogQuery; q != nil && *q {
-		c.forbidden("enableSystemLogQuery",
+		c.addForbidden("enableSystemLogQuery",
 			"islet does not have it: a kubelet runs journalctl for each query, which small devices may not have. "+
 				"Leave it out, and read the files at /logs/")
 	}
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousVersion {
-		c.invalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)
+		c.addInvalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)
 	}
 	if k.RunOnce {
-		c.forbidden("runOnce", "kubelets no longer have this mode; use a Job or a static pod with restartPolicy: Never")
+		c.addForbidden("runOnce", "kubelets no longer have this mode; use a Job or a static pod with restartPolicy: Never")
 	}
 }
 
@@ -150,7 +150,7 @@ func (c *checker) checkDurations() {
 	}
 	checkRange(c, "cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second)
 	if k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond && !c.gateIsOn(gateQuotaPeriod) {
-		c.forbidden("cpuCFSQuotaPeriod", "needs the feature gate %s", gateQuotaPeriod)
+		c.addForbidden("cpuCFSQuotaPeriod", "needs the feature gate %s", gateQuotaPeriod)
 	}
 }
 
@@ -160,23 +160,23 @@ func (c *checker) checkImages() {
 	checkRange(c, "imageGCHighThresholdPercent", high, 0, 100)
 	checkRange(c, "imageGCLowThresholdPercent", low, 0, 100)
 	if low >= high {
-		c.invalid(field.NewPath("imageGCLowThresholdPercent"), low, "must be less than imageGCHighThresholdPercent (%d)", high)
+		c.addInvalid(field.NewPath("imageGCLowThresholdPercent"), low, "must be less than imageGCHighThresholdPercent (%d)", high)
 	}
 	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
 	checkMinimum(c, "imageMinimumGCAge", youngest, 0)
 	checkMinimum(c, "imageMaximumGCAge", oldest, 0)
 	if oldest > 0 && oldest <= youngest {
-		c.invalid(field.NewPath("imageMaximumGCAge"), oldest, "must be greater than imageMinimumGCAge (%v)", youngest)
+		c.addInvalid(field.NewPath("imageMaximumGCAge"), oldest, "must be greater than imageMinimumGCAge (%v)", youngest)
 	}
 	if n := k.MaxParallelImagePulls; n != nil {
 		checkMinimum(c, "maxParallelImagePulls", *n, 1)
 		if *k.SerializeImagePulls && *n > 1 {
-			c.invalid(field.NewPath("maxParallelImagePulls"), *n, "must be 1 unless serializeImagePulls is false")
+			c.addInvalid(field.NewPath("maxParallelImagePulls"), *n, "must be 1 unless serializeImagePulls is false")
 		}
 	}
 	if !c.gateIsOn(gatePulledImages) {
 		if k.ImagePullCredentialsVerificationPolicy != "" || len(k.PreloadedImagesVerificationAllowlist) > 0 {
-			c.forbidden("imagePullCredentialsVerificationPolicy",
+			c.addForbidden("imagePullCredentialsVerificationPolicy",
 				"needs the feature gate %s, as does preloadedImagesVerificationAllowlist", gatePulledImages)
 		}
 		return
@@ -184,12 +184,12 @@ func (c *checker) checkImages() {
 	checkOneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
 		kubelet.NeverVerify, kubelet.NeverVerifyPreloadedImages, kubelet.NeverVerifyAllowlistedImages, kubelet.AlwaysVerify)
 	if len(k.PreloadedImagesVerificationAllowlist) > 0 && k.ImagePullCredentialsVerificationPolicy != kubelet.NeverVerifyAllowlistedImages {
-		c.forbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s",
+		c.addForbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s",
 			kubelet.NeverVerifyAllowlistedImages)
 	}
 	for i, pattern := range k.PreloadedImagesVerificationAllowlist {
 		if why := badImagePattern(pattern); why != "" {
-			c.invalid(field.NewPath("preloadedImagesVerificationAllowlist").Index(i), pattern, "%s", why)
+			c.addInvalid(field.NewPath("preloadedImagesVerificationAllowlist").Index(i), pattern, "%s", why)
 		}
 	}
 }

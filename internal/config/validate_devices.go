@@ -25,7 +25,7 @@ const (
 
 // These characters may be in names of the kernel.
 const (
-	hexadecimal = "0123456789abcdefABCDEF"
+	hexDigits   = "0123456789abcdefABCDEF"
 	nameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:+-"
 )
 
@@ -43,7 +43,7 @@ func (c *checker) checkDevices(root *field.Path) {
 	for i := range c.edge.Devices {
 		d, at := &c.edge.Devices[i], root.Index(i)
 		if why := badResource(d.Resource); why != "" {
-			c.invalid(at.Child("resource"), d.Resource, "%s", why)
+			c.addInvalid(at.Child("resource"), d.Resource, "%s", why)
 		}
 		if seen[d.Resource] {
 			c.errs = append(c.errs, field.Duplicate(at.Child("resource"), d.Resource))
@@ -93,7 +93,7 @@ func (c *checker) checkDeviceMatch(at *field.Path, m *DeviceMatch) {
 	}
 	for i, p := range m.Paths {
 		if why := badDevicePath(p); why != "" {
-			c.invalid(at.Child("paths").Index(i), p, "%s", why)
+			c.addInvalid(at.Child("paths").Index(i), p, "%s", why)
 		}
 	}
 	if m.USB != nil {
@@ -101,13 +101,13 @@ func (c *checker) checkDeviceMatch(at *field.Path, m *DeviceMatch) {
 	}
 	for name, value := range map[string]string{"driver": m.Driver, "subsystem": m.Subsystem} {
 		if len(value) > maxPattern || !consistsOf(value, nameLetters) {
-			c.invalid(at.Child(name), value, "must be a name as in /sys")
+			c.addInvalid(at.Child(name), value, "must be a name as in /sys")
 		}
 	}
 	for name, value := range m.Attributes {
 		local := filepath.IsLocal(name) && path.Clean(name) == name && name != "."
 		if !local || !consistsOf(name, nameLetters+"/") || len(name) > maxPattern {
-			c.invalid(at.Child("attributes"), name, "must be the name of a file below the device's directory in /sys")
+			c.addInvalid(at.Child("attributes"), name, "must be the name of a file below the device's directory in /sys")
 		}
 		c.checkDevicePattern(at.Child("attributes").Key(name), value)
 	}
@@ -115,8 +115,8 @@ func (c *checker) checkDeviceMatch(at *field.Path, m *DeviceMatch) {
 
 func (c *checker) checkUSBMatch(at *field.Path, u *USBMatch) {
 	for name, value := range map[string]string{"vendor": u.Vendor, "product": u.Product} {
-		if value != "" && (len(value) != 4 || !consistsOf(value, hexadecimal)) {
-			c.invalid(at.Child(name), value, "must be four hexadecimal digits in quotes, as lsusb shows them")
+		if value != "" && (len(value) != 4 || !consistsOf(value, hexDigits)) {
+			c.addInvalid(at.Child(name), value, "must be four hexadecimal digits in quotes, as lsusb shows them")
 		}
 	}
 	if u.Product != "" && u.Vendor == "" {
@@ -127,7 +127,7 @@ func (c *checker) checkUSBMatch(at *field.Path, u *USBMatch) {
 
 func (c *checker) checkDevicePattern(at *field.Path, pattern string) {
 	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || strings.ContainsAny(pattern, "\n\x00") {
-		c.invalid(at, pattern, "must be a pattern of at most %d bytes in the syntax of Go's path.Match", maxPattern)
+		c.addInvalid(at, pattern, "must be a pattern of at most %d bytes in the syntax of Go's path.Match", maxPattern)
 	}
 }
 
@@ -155,18 +155,18 @@ func (c *checker) checkDeviceAccess(at *field.Path, d *DeviceClass) {
 	checkOneOf(c, at.Child("unit").String(), d.Unit, "", "node", "device", "all")
 	once := func(letter string) bool { return strings.Count(d.Permissions, letter) <= 1 }
 	if strings.Trim(d.Permissions, "rwm") != "" || !once("r") || !once("w") || !once("m") {
-		c.invalid(at.Child("permissions"), d.Permissions, "must be a subset of r (read), w (write) and m (mknod)")
+		c.addInvalid(at.Child("permissions"), d.Permissions, "must be a subset of r (read), w (write) and m (mknod)")
 	}
 	if d.Group != nil && !goodGroup(*d.Group) {
-		c.invalid(at.Child("group"), d.Group.String(), "must be the number or the name of a group on the host other than root's")
+		c.addInvalid(at.Child("group"), d.Group.String(), "must be the number or the name of a group on the host other than root's")
 	}
 	if d.ContainerPath != "" {
 		if why := badContainerPath(d.ContainerPath); why != "" {
-			c.invalid(at.Child("containerPath"), d.ContainerPath, "%s", why)
+			c.addInvalid(at.Child("containerPath"), d.ContainerPath, "%s", why)
 		}
 	}
 	if d.Shared < 0 || d.Shared > maxShared {
-		c.invalid(at.Child("shared"), d.Shared, "must be between 0 and %d, inclusive", maxShared)
+		c.addInvalid(at.Child("shared"), d.Shared, "must be between 0 and %d, inclusive", maxShared)
 	}
 }
 

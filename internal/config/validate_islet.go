@@ -22,14 +22,14 @@ func interfaceName(name string) bool {
 func (c *checker) checkEdge() {
 	e, root := c.edge, field.NewPath(EdgeKind)
 	if e.ShimPods < 1 || e.ShimPods > 1000 {
-		c.invalid(root.Child("shimPods"), e.ShimPods, "must be between 1 and 1000, inclusive")
+		c.addInvalid(root.Child("shimPods"), e.ShimPods, "must be between 1 and 1000, inclusive")
 	}
 	if !interfaceName(e.BridgeName) {
-		c.invalid(root.Child("bridgeName"), e.BridgeName, "must be an interface name: at most 15 letters, digits, - and _")
+		c.addInvalid(root.Child("bridgeName"), e.BridgeName, "must be an interface name: at most 15 letters, digits, - and _")
 	}
 	checkOneOf(c, EdgeKind+".networkPlugin", e.NetworkPlugin, "auto", "built-in", "cni")
 	if strings.Contains(e.OCIRuntime, "/") && !filepath.IsAbs(e.OCIRuntime) {
-		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
+		c.addInvalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
 	}
 	c.checkBytes(root.Child("podLogQuota"), e.PodLogQuota)
 	c.checkBytes(root.Child("flashBudget"), e.FlashBudget)
@@ -38,13 +38,13 @@ func (c *checker) checkEdge() {
 	c.checkFollowing(root.Child("configuration"))
 	c.checkUpdates(root.Child("update"))
 	if len(e.CRISocket) > maxSocketPath {
-		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than the maximum of a socket's path (%d)", maxSocketPath)
+		c.addInvalid(root.Child("criSocket"), e.CRISocket, "is longer than the maximum of a socket's path (%d)", maxSocketPath)
 	}
 	if e.StatusPagePort < 0 || e.StatusPagePort > 65535 {
-		c.invalid(root.Child("statusPagePort"), e.StatusPagePort, "must be a port, or 0 for none")
+		c.addInvalid(root.Child("statusPagePort"), e.StatusPagePort, "must be a port, or 0 for none")
 	}
 	if e.HoldPodsFor.Duration < 0 {
-		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds pods until islet accept")
+		c.addInvalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds pods until islet accept")
 	}
 }
 
@@ -55,9 +55,9 @@ func (c *checker) checkBytes(path *field.Path, text string) {
 		return
 	}
 	if q, err := resource.ParseQuantity(text); err != nil {
-		c.invalid(path, text, "must be a quantity of bytes such as 20Mi: %v", err)
+		c.addInvalid(path, text, "must be a quantity of bytes such as 20Mi: %v", err)
 	} else if q.Value() < leastBytes {
-		c.invalid(path, text, "must be at least 1Mi; leave it out for no limit")
+		c.addInvalid(path, text, "must be at least 1Mi; leave it out for no limit")
 	}
 }
 
@@ -81,7 +81,7 @@ func (c *checker) checkRuntimeHandlers(root *field.Path) {
 	for i, h := range c.edge.RuntimeHandlers {
 		path := root.Index(i)
 		for _, e := range validation.IsDNS1123Label(h.Name) {
-			c.invalid(path.Child("name"), h.Name, "%s", e)
+			c.addInvalid(path.Child("name"), h.Name, "%s", e)
 		}
 		if seen[h.Name] {
 			c.errs = append(c.errs, field.Duplicate(path.Child("name"), h.Name))
@@ -101,16 +101,16 @@ func (c *checker) checkHandlerProgram(path *field.Path, h RuntimeHandler) {
 		c.errs = append(c.errs, field.Required(program,
 			"set the OCI runtime that runs the handler's containers, or a containerd shim as shim"))
 	case h.Shim != "" && h.OCIRuntime != "":
-		c.invalid(program, value, "ociRuntime is set as well: a handler has one program")
+		c.addInvalid(program, value, "ociRuntime is set as well: a handler has one program")
 	case h.Shim == "" && strings.HasPrefix(base, "containerd-shim-"):
-		c.invalid(program, value, "is a containerd shim: set shim instead of ociRuntime")
+		c.addInvalid(program, value, "is a containerd shim: set shim instead of ociRuntime")
 	case strings.HasPrefix(value, "io.containerd."):
-		c.invalid(program, value, "is a runtime type of containerd: set shim to the program, such as containerd-shim-runsc-v1")
+		c.addInvalid(program, value, "is a runtime type of containerd: set shim to the program, such as containerd-shim-runsc-v1")
 	case strings.Contains(value, "/") && !filepath.IsAbs(value):
-		c.invalid(program, value, "must be a name or an absolute path")
+		c.addInvalid(program, value, "must be a name or an absolute path")
 	}
 	if f := h.ShimConfig; f != "" && (h.Shim == "" || !filepath.IsAbs(f)) {
-		c.invalid(path.Child("shimConfig"), f, "must be an absolute path, and needs shim")
+		c.addInvalid(path.Child("shimConfig"), f, "must be an absolute path, and needs shim")
 	}
 }
 
@@ -122,21 +122,21 @@ func (c *checker) checkFlags() {
 	flag := func(name string) *field.Path { return field.NewPath("--" + name) }
 	checkOneOf(c, "--cloud-provider", o.CloudProvider, "", "external")
 	if len(filepath.Join(o.RunDir, "islet.sock")) > maxSocketPath {
-		c.invalid(flag("run-dir"), o.RunDir, "is too long for the paths of sockets")
+		c.addInvalid(flag("run-dir"), o.RunDir, "is too long for the paths of sockets")
 	}
 	if (o.ImageCredentialProviderConfig == "") != (o.ImageCredentialProviderBinDir == "") {
-		c.required("--image-credential-provider-bin-dir", "and --image-credential-provider-config must be set together")
+		c.addRequired("--image-credential-provider-bin-dir", "and --image-credential-provider-config must be set together")
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.NodeLabels)) {
 		path := flag("node-labels").Key(k)
 		for _, e := range validation.IsQualifiedName(k) {
-			c.invalid(path, k, "%s", e)
+			c.addInvalid(path, k, "%s", e)
 		}
 		for _, e := range validation.IsValidLabelValue(o.NodeLabels[k]) {
-			c.invalid(path, o.NodeLabels[k], "%s", e)
+			c.addInvalid(path, o.NodeLabels[k], "%s", e)
 		}
 		if kubernetesOwned(k) && !labels.IsKubeletLabel(k) {
-			c.invalid(path, k, "a node may not set this label; see the NodeRestriction admission plugin")
+			c.addInvalid(path, k, "a node may not set this label; see the NodeRestriction admission plugin")
 		}
 	}
 }

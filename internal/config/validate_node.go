@@ -26,16 +26,16 @@ import (
 func (c *checker) checkTLS() {
 	k := c.k
 	if _, err := cliflag.TLSCipherSuites(k.TLSCipherSuites); err != nil {
-		c.invalid(field.NewPath("tlsCipherSuites"), k.TLSCipherSuites, "%v", err)
+		c.addInvalid(field.NewPath("tlsCipherSuites"), k.TLSCipherSuites, "%v", err)
 	}
 	if _, err := cliflag.TLSVersion(k.TLSMinVersion); err != nil {
-		c.invalid(field.NewPath("tlsMinVersion"), k.TLSMinVersion, "%v", err)
+		c.addInvalid(field.NewPath("tlsMinVersion"), k.TLSMinVersion, "%v", err)
 	}
 	if _, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences); err != nil {
-		c.invalid(field.NewPath("tlsCurvePreferences"), k.TLSCurvePreferences, "%v", err)
+		c.addInvalid(field.NewPath("tlsCurvePreferences"), k.TLSCurvePreferences, "%v", err)
 	}
 	if (k.TLSCertFile == "") != (k.TLSPrivateKeyFile == "") {
-		c.required("tlsPrivateKeyFile", "tlsCertFile and tlsPrivateKeyFile must be set together")
+		c.addRequired("tlsPrivateKeyFile", "tlsCertFile and tlsPrivateKeyFile must be set together")
 	}
 }
 
@@ -64,39 +64,39 @@ func (c *checker) checkLogs() {
 	checkMinimum(c, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, 1)
 	checkMinimum(c, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, 3*time.Second)
 	if _, err := resource.ParseQuantity(k.ContainerLogMaxSize); err != nil {
-		c.invalid(field.NewPath("containerLogMaxSize"), k.ContainerLogMaxSize, "must be a quantity such as 10Mi")
+		c.addInvalid(field.NewPath("containerLogMaxSize"), k.ContainerLogMaxSize, "must be a quantity such as 10Mi")
 	}
 	dir := field.NewPath("podLogsDir")
 	switch {
 	case !filepath.IsAbs(k.PodLogsDir) || filepath.Clean(k.PodLogsDir) != k.PodLogsDir:
-		c.invalid(dir, k.PodLogsDir, "must be an absolute, clean path: without . and .., double slashes, and a slash at its end")
+		c.addInvalid(dir, k.PodLogsDir, "must be an absolute, clean path: without . and .., double slashes, and a slash at its end")
 	case strings.IndexFunc(k.PodLogsDir, func(r rune) bool { return r > 127 }) >= 0:
-		c.invalid(dir, k.PodLogsDir, "must be ASCII")
+		c.addInvalid(dir, k.PodLogsDir, "must be ASCII")
 	}
 	checkOneOf(c, "logging.format", k.Logging.Format, "text", "json")
 	if k.Logging.FlushFrequency.Duration.Duration <= 0 {
-		c.invalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
+		c.addInvalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
 	}
 	if len(k.Logging.VModule) > 0 && k.Logging.Format != "text" {
-		c.forbidden("logging.vmodule", "it requires the format text")
+		c.addForbidden("logging.vmodule", "it requires the format text")
 	}
 	options := &k.Logging.Options
 	for name, o := range map[string]*logsapi.OutputRoutingOptions{
 		"text": &options.Text.OutputRoutingOptions, "json": &options.JSON.OutputRoutingOptions,
 	} {
 		if o.SplitStream && !c.gateIsOn(gateLogging) {
-			c.forbidden("logging.options."+name+".splitStream", "needs the feature gate %s", gateLogging)
+			c.addForbidden("logging.options."+name+".splitStream", "needs the feature gate %s", gateLogging)
 		}
 		if !o.InfoBufferSize.IsZero() {
-			c.forbidden("logging.options."+name+".infoBufferSize", "log lines are not buffered: leave it out")
+			c.addForbidden("logging.options."+name+".infoBufferSize", "log lines are not buffered: leave it out")
 		}
 	}
 	if k.Logging.Verbosity > math.MaxInt32 {
-		c.invalid(field.NewPath("logging", "verbosity"), k.Logging.Verbosity, "must be at most %d", math.MaxInt32)
+		c.addInvalid(field.NewPath("logging", "verbosity"), k.Logging.Verbosity, "must be at most %d", math.MaxInt32)
 	}
 	for i, m := range k.Logging.VModule {
 		if m.FilePattern == "" || strings.ContainsAny(m.FilePattern, "=,") {
-			c.invalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
+			c.addInvalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
 		}
 	}
 	c.checkTracing()
@@ -105,12 +105,12 @@ func (c *checker) checkLogs() {
 func (c *checker) checkTracing() {
 	k := c.k
 	if t := k.Tracing; t != nil && t.Endpoint != nil && t.SamplingRatePerMillion == nil {
-		c.forbidden("tracing.endpoint", "islet has no tracing: leave it out")
+		c.addForbidden("tracing.endpoint", "islet has no tracing: leave it out")
 	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
 		checkRange(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
 		if n := *t.SamplingRatePerMillion; n > 0 && n <= 1000000 {
-			c.forbidden("tracing.samplingRatePerMillion", "islet has no tracing: leave it out, or set it to 0")
+			c.addForbidden("tracing.samplingRatePerMillion", "islet has no tracing: leave it out, or set it to 0")
 		}
 	}
 }
@@ -128,13 +128,13 @@ func (c *checker) checkSysctls() {
 	for i, s := range c.k.AllowedUnsafeSysctls {
 		at := field.NewPath("allowedUnsafeSysctls").Index(i)
 		if len(s) > longestSysctl || !pattern.MatchString(s) {
-			c.invalid(at, s, "must be the name of a sysctl, or its beginning followed by a star")
+			c.addInvalid(at, s, "must be the name of a sysctl, or its beginning followed by a star")
 			continue
 		}
 		if namespace, _, _ := sysctl.GetNamespace(s); namespace == sysctl.UnknownNamespace {
-			c.invalid(at, s, "is not a known namespaced sysctl: a pod would change it for the whole host")
+			c.addInvalid(at, s, "is not a known namespaced sysctl: a pod would change it for the whole host")
 		} else if namespace == sysctl.UserNamespace {
-			c.invalid(at, s, "is a sysctl of user namespaces, which islet does not set")
+			c.addInvalid(at, s, "is a sysctl of user namespaces, which islet does not set")
 		}
 	}
 	c.checkDefaultSysctls(pattern)
@@ -144,7 +144,7 @@ func (c *checker) checkSysctls() {
 func (c *checker) checkDefaultSysctls(pattern *regexp.Regexp) {
 	given := c.k.DefaultPodSysctls
 	if len(given) > 0 && !c.gateIsOn(gatePodSysctls) {
-		c.forbidden("defaultPodSysctls", "needs the feature gate %s", gatePodSysctls)
+		c.addForbidden("defaultPodSysctls", "needs the feature gate %s", gatePodSysctls)
 	}
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -152,13 +152,13 @@ func (c *checker) checkDefaultSysctls(pattern *regexp.Regexp) {
 		namespace, _, _ := sysctl.GetNamespace(name)
 		switch {
 		case len(name) > longestSysctl || strings.Contains(name, "*") || !pattern.MatchString(name):
-			c.invalid(at, given[name], "is not the name of a sysctl")
+			c.addInvalid(at, given[name], "is not the name of a sysctl")
 		case namespace == sysctl.UnknownNamespace:
-			c.invalid(at, given[name], "is not a known namespaced sysctl: a pod would change it for the whole host")
+			c.addInvalid(at, given[name], "is not a known namespaced sysctl: a pod would change it for the whole host")
 		case namespace == sysctl.UserNamespace:
-			c.invalid(at, given[name], "is a sysctl of user namespaces, which islet does not set")
+			c.addInvalid(at, given[name], "is a sysctl of user namespaces, which islet does not set")
 		case seen[normal]:
-			c.invalid(at, given[name], "the sysctl %s is in the list twice", normal)
+			c.addInvalid(at, given[name], "the sysctl %s is in the list twice", normal)
 		}
 		seen[normal] = true
 	}
@@ -170,23 +170,23 @@ func (c *checker) checkNetwork() {
 	checkOneOf(c, "hairpinMode", k.HairpinMode, kubelet.HairpinNone, kubelet.HairpinVeth, kubelet.PromiscuousBridge)
 	for i, s := range k.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
-			c.invalid(field.NewPath("clusterDNS").Index(i), s, "must be an IP address")
+			c.addInvalid(field.NewPath("clusterDNS").Index(i), s, "must be an IP address")
 		}
 	}
 	if d := strings.TrimSuffix(k.ClusterDomain, "."); d != "" {
 		for _, e := range validation.IsDNS1123Subdomain(d) {
-			c.invalid(field.NewPath("clusterDomain"), k.ClusterDomain, "%s", e)
+			c.addInvalid(field.NewPath("clusterDomain"), k.ClusterDomain, "%s", e)
 		}
 	}
 	if k.StaticPodURL != "" {
 		if u, err := url.Parse(k.StaticPodURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			c.invalid(field.NewPath("staticPodURL"), k.StaticPodURL, "must be an http or https URL")
+			c.addInvalid(field.NewPath("staticPodURL"), k.StaticPodURL, "must be an http or https URL")
 		}
 	}
 	for path, e := range map[string]string{"containerRuntimeEndpoint": k.ContainerRuntimeEndpoint,
 		"imageServiceEndpoint": k.ImageServiceEndpoint} {
 		if file, ok := strings.CutPrefix(e, "unix://"); e != "" && (!filepath.IsAbs(file) || !ok && strings.Contains(e, ":")) {
-			c.invalid(field.NewPath(path), e, "must be a unix socket such as unix:///run/containerd/containerd.sock")
+			c.addInvalid(field.NewPath(path), e, "must be a unix socket such as unix:///run/containerd/containerd.sock")
 		}
 	}
 }
@@ -199,28 +199,28 @@ func (c *checker) checkCgroups() {
 	k := c.k
 	checkOneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		c.required("cgroupRoot", "systemCgroups requires it")
+		c.addRequired("cgroupRoot", "systemCgroups requires it")
 	}
 	if k.SystemCgroups != "" && path.Join("/", k.SystemCgroups) == "/" {
-		c.invalid(field.NewPath("systemCgroups"), k.SystemCgroups, "must not be the root")
+		c.addInvalid(field.NewPath("systemCgroups"), k.SystemCgroups, "must not be the root")
 	}
 	if k.CgroupRoot != "" && !filepath.IsAbs(k.CgroupRoot) {
-		c.invalid(field.NewPath("cgroupRoot"), k.CgroupRoot, "must begin with /")
+		c.addInvalid(field.NewPath("cgroupRoot"), k.CgroupRoot, "must begin with /")
 	}
 	if f := k.MemoryThrottlingFactor; f != nil && (*f <= 0 || *f > 1) {
-		c.invalid(field.NewPath("memoryThrottlingFactor"), *f, "must be greater than 0 and at most 1")
+		c.addInvalid(field.NewPath("memoryThrottlingFactor"), *f, "must be greater than 0 and at most 1")
 	} else if f != nil && *f != formerThrottlingFactor && !c.gateIsOn(gateMemoryQoS) {
-		c.forbidden("memoryThrottlingFactor", "needs the feature gate %s", gateMemoryQoS)
+		c.addForbidden("memoryThrottlingFactor", "needs the feature gate %s", gateMemoryQoS)
 	}
 	checkOneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
 	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.gateIsOn(gateMemoryQoS) {
-		c.forbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
+		c.addForbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
 	}
 	checkOneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
 	if k.UserNamespaces != nil && k.UserNamespaces.IDsPerPod != nil {
 		if n := *k.UserNamespaces.IDsPerPod; n < 65536 || n%65536 != 0 || n > math.MaxUint32 {
-			c.invalid(field.NewPath("userNamespaces", "idsPerPod"), n, "must be a multiple of 65536 below 4294967296")
+			c.addInvalid(field.NewPath("userNamespaces", "idsPerPod"), n, "must be a multiple of 65536 below 4294967296")
 		}
 	}
 }
@@ -241,9 +241,9 @@ func (c *checker) checkManagers() {
 			key := strconv.Itoa(int(r.NumaNode)) + "/" + string(name)
 			switch {
 			case name != v1.ResourceMemory && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
-				c.invalid(path, q.String(), "only memory and %s<size> can be reserved", v1.ResourceHugePagesPrefix)
+				c.addInvalid(path, q.String(), "only memory and %s<size> can be reserved", v1.ResourceHugePagesPrefix)
 			case q.IsZero():
-				c.invalid(path, q.String(), "must not be zero")
+				c.addInvalid(path, q.String(), "must not be zero")
 			case seen[key]:
 				c.errs = append(c.errs, field.Duplicate(path, q.String()))
 			}
@@ -272,10 +272,10 @@ func (c *checker) checkTaints() {
 	for i, t := range c.k.RegisterWithTaints {
 		path := field.NewPath("registerWithTaints").Index(i)
 		for _, e := range validation.IsQualifiedName(t.Key) {
-			c.invalid(path.Child("key"), t.Key, "%s", e)
+			c.addInvalid(path.Child("key"), t.Key, "%s", e)
 		}
 		for _, e := range validation.IsValidLabelValue(t.Value) {
-			c.invalid(path.Child("value"), t.Value, "%s", e)
+			c.addInvalid(path.Child("value"), t.Value, "%s", e)
 		}
 		switch t.Effect {
 		case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:

@@ -16,24 +16,24 @@ func (c *checker) checkReserved() {
 	c.checkReservedList("systemReserved", k.SystemReserved)
 	c.checkReservedList("kubeReserved", k.KubeReserved)
 	if len(k.QOSReserved) > 0 && !c.gateIsOn(gateQoSReserved) {
-		c.forbidden("qosReserved", "needs the feature gate %s", gateQoSReserved)
+		c.addForbidden("qosReserved", "needs the feature gate %s", gateQoSReserved)
 	}
 	for name, share := range k.QOSReserved {
 		path := field.NewPath("qosReserved").Key(name)
 		percent, err := strconv.Atoi(strings.TrimSuffix(share, "%"))
 		switch {
 		case name != "memory":
-			c.invalid(path, share, "only memory can be reserved")
+			c.addInvalid(path, share, "only memory can be reserved")
 		case !strings.HasSuffix(share, "%") || err != nil || percent < 0 || percent > 100:
-			c.invalid(path, share, "must be between 0%% and 100%%")
+			c.addInvalid(path, share, "must be between 0%% and 100%%")
 		}
 	}
 	if k.ReservedSystemCPUs != "" {
 		if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
-			c.forbidden("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
+			c.addForbidden("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
 		}
 		if !validCPUs(k.ReservedSystemCPUs) {
-			c.invalid(field.NewPath("reservedSystemCPUs"), k.ReservedSystemCPUs, "must be a list such as 0,2-3")
+			c.addInvalid(field.NewPath("reservedSystemCPUs"), k.ReservedSystemCPUs, "must be a list such as 0,2-3")
 		}
 	}
 	c.checkEnforcement()
@@ -45,9 +45,9 @@ func (c *checker) checkReservedList(name string, list map[string]string) {
 		q, err := resource.ParseQuantity(v)
 		switch {
 		case !slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, key):
-			c.invalid(path, v, "only cpu, memory, ephemeral-storage and pid can be reserved")
+			c.addInvalid(path, v, "only cpu, memory, ephemeral-storage and pid can be reserved")
 		case err != nil || q.Sign() < 0:
-			c.invalid(path, v, "must be a non-negative quantity")
+			c.addInvalid(path, v, "must be a non-negative quantity")
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (c *checker) checkEnforcement() {
 	k := c.k
 	const compressible = "-compressible"
 	if !*k.CgroupsPerQOS {
-		c.forbidden("cgroupsPerQOS", "islet isolates, measures and kills pods by their cgroups: leave it true")
+		c.addForbidden("cgroupsPerQOS", "islet isolates, measures and kills pods by their cgroups: leave it true")
 	}
 	path := field.NewPath("enforceNodeAllocatable")
 	all := k.EnforceNodeAllocatable
@@ -67,19 +67,19 @@ func (c *checker) checkEnforcement() {
 			c.errs = append(c.errs, field.Duplicate(path.Index(i), what))
 		case what == "none":
 			if len(all) > 1 {
-				c.invalid(path, all, "none cannot be combined with other values")
+				c.addInvalid(path, all, "none cannot be combined with other values")
 			}
 			continue
 		case what == "pods":
 		case kind == "system-reserved" || kind == "kube-reserved":
 			if kind != what && slices.Contains(all, kind) {
-				c.invalid(path, all, "%s and %s exclude each other", what, kind)
+				c.addInvalid(path, all, "%s and %s exclude each other", what, kind)
 			}
 			if kind == "system-reserved" && k.SystemReservedCgroup == "" {
-				c.required("systemReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
+				c.addRequired("systemReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
 			}
 			if kind == "kube-reserved" && k.KubeReservedCgroup == "" {
-				c.required("kubeReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
+				c.addRequired("kubeReservedCgroup", "enforceNodeAllocatable: %s requires it", what)
 			}
 		default:
 			c.errs = append(c.errs, field.NotSupported(path.Index(i), what,
@@ -87,7 +87,7 @@ func (c *checker) checkEnforcement() {
 			continue
 		}
 		if !*k.CgroupsPerQOS {
-			c.forbidden("enforceNodeAllocatable", "%s needs cgroupsPerQOS", what)
+			c.addForbidden("enforceNodeAllocatable", "%s needs cgroupsPerQOS", what)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (c *checker) checkEviction() {
 	for signal, v := range k.EvictionSoftGracePeriod {
 		path := field.NewPath("evictionSoftGracePeriod").Key(signal)
 		if d, err := time.ParseDuration(v); err != nil || d < 0 {
-			c.invalid(path, v, "must be a duration such as 1m30s")
+			c.addInvalid(path, v, "must be a duration such as 1m30s")
 		}
 		c.checkSignal(path, signal)
 	}
@@ -124,21 +124,20 @@ func (c *checker) checkSignal(path *field.Path, checkSignal string) {
 	}
 }
 
-// checkThresholds checks a map of eviction signals to quantities or percentages. A quantity of zero is valid only if the
-// parameter zero is set.
+// checkThresholds checks a map of eviction signals to quantities or percentages. Some thresholds may be a quantity of zero.
 func (c *checker) checkThresholds(name string, list map[string]string, zero bool) {
 	for signal, v := range list {
 		path := field.NewPath(name).Key(signal)
 		c.checkSignal(path, signal)
 		if number, ok := strings.CutSuffix(v, "%"); ok {
 			if f, err := strconv.ParseFloat(number, 32); err != nil || !(f >= 0 && f <= 100) {
-				c.invalid(path, v, "must be between 0%% and 100%%")
+				c.addInvalid(path, v, "must be between 0%% and 100%%")
 			}
 			continue
 		}
 		q, err := resource.ParseQuantity(v)
 		if err != nil || q.Sign() < 0 || q.IsZero() && !zero {
-			c.invalid(path, v, "must be a quantity such as 100Mi or a percentage such as 10%%, greater than zero")
+			c.addInvalid(path, v, "must be a quantity such as 100Mi or a percentage such as 10%%, greater than zero")
 		}
 	}
 }
@@ -148,23 +147,23 @@ func (c *checker) checkShutdown() {
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
 	for path, d := range map[string]time.Duration{"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical} {
 		if d < 0 || d > 0 && d < time.Second {
-			c.invalid(field.NewPath(path), d.String(), "must be 0 or at least 1s")
+			c.addInvalid(field.NewPath(path), d.String(), "must be 0 or at least 1s")
 		}
 	}
 	if critical > total {
-		c.invalid(field.NewPath("shutdownGracePeriodCriticalPods"), critical.String(), "must be at most shutdownGracePeriod (%v)", total)
+		c.addInvalid(field.NewPath("shutdownGracePeriodCriticalPods"), critical.String(), "must be at most shutdownGracePeriod (%v)", total)
 	}
 	if total > 0 && !c.gateIsOn(gateShutdown) {
-		c.forbidden("shutdownGracePeriod", "needs the feature gate %s", gateShutdown)
+		c.addForbidden("shutdownGracePeriod", "needs the feature gate %s", gateShutdown)
 	}
 	if len(k.ShutdownGracePeriodByPodPriority) == 0 {
 		return
 	}
 	if !c.gateIsOn(gateShutdownPriority) {
-		c.forbidden("shutdownGracePeriodByPodPriority", "needs the feature gate %s", gateShutdownPriority)
+		c.addForbidden("shutdownGracePeriodByPodPriority", "needs the feature gate %s", gateShutdownPriority)
 	}
 	if total > 0 || critical > 0 {
-		c.forbidden("shutdownGracePeriodByPodPriority", "cannot be combined with shutdownGracePeriod")
+		c.addForbidden("shutdownGracePeriodByPodPriority", "cannot be combined with shutdownGracePeriod")
 	}
 }
 
@@ -174,7 +173,7 @@ func (c *checker) checkFeatures() {
 		return
 	}
 	if !c.gateIsOn(gateCrashLoop) {
-		c.forbidden("crashLoopBackOff.maxContainerRestartPeriod", "needs the feature gate %s", gateCrashLoop)
+		c.addForbidden("crashLoopBackOff.maxContainerRestartPeriod", "needs the feature gate %s", gateCrashLoop)
 	}
 	checkRange(c, "crashLoopBackOff.maxContainerRestartPeriod", limit.Duration, time.Second, 300*time.Second)
 }

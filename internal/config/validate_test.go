@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// The constant withSysctls is the beginning of a configuration with defaultPodSysctls.
+// This constant is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -164,7 +164,7 @@ func TestValidation(t *testing.T) {
 	} {
 		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.text})
 		_, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")})
-		if c.want == "wrong" { // a type error, which contains its line
+		if c.want == "wrong" { // the error for a wrong type contains the line
 			c.want = "c.yaml:3: "
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -236,7 +236,7 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// TestSwapUnasked checks that swap causes a warning if failSwapOn is not set.
+// TestSwapUnasked checks that swap on the host causes a warning if failSwapOn is not set.
 func TestSwapUnasked(t *testing.T) {
 	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
 	for _, c := range []struct {
@@ -259,7 +259,7 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
-// TestOldKernel checks that memory.high causes a warning on a kernel that handles it badly.
+// TestOldKernel checks that a throttling factor causes a warning on an old kernel with cgroup v2. Such a kernel handles memory.high badly.
 func TestOldKernel(t *testing.T) {
 	const v2, release = "sys/fs/cgroup/cgroup.controllers", "proc/sys/kernel/osrelease"
 	for i, c := range []struct {
@@ -285,7 +285,7 @@ func TestOldKernel(t *testing.T) {
 	}
 }
 
-// TestFlexVolume checks that a warning lists the first FlexVolume drivers, and that other files in the directory have no effect.
+// TestFlexVolume checks that a warning lists the first FlexVolume drivers. Other files in the directory must have no effect.
 func TestFlexVolume(t *testing.T) {
 	program := &fstest.MapFile{Mode: 0o755}
 	many := fstest.MapFS{}

@@ -13,10 +13,10 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A value is a flag that is bound to a field of settings. The field's type selects the parser. The
+// A flagValue is a flag that is bound to a field of settings. The field's type selects the parser. The
 // first occurrence of a list or map flag replaces the values of files. Further occurrences add to
 // its values.
-type value struct {
+type flagValue struct {
 	field reflect.Value
 	used  bool
 }
@@ -45,7 +45,7 @@ func fieldAt(v reflect.Value, path string) reflect.Value {
 }
 
 // String returns the value as --help shows it.
-func (v *value) String() string {
+func (v *flagValue) String() string {
 	if v == nil || !v.field.IsValid() {
 		return ""
 	}
@@ -75,7 +75,7 @@ func (v *value) String() string {
 }
 
 // Type returns the type that --help shows.
-func (v *value) Type() string {
+func (v *flagValue) Type() string {
 	t := v.field.Type()
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -96,7 +96,7 @@ func (v *value) Type() string {
 }
 
 // Set parses one occurrence of the flag.
-func (v *value) Set(s string) error {
+func (v *flagValue) Set(s string) error {
 	f := v.field
 	if f.Kind() == reflect.Pointer {
 		p := reflect.New(f.Type().Elem()) // a new pointer, because the old one may be shared with the defaults
@@ -181,7 +181,7 @@ func durationIn(f reflect.Value) *time.Duration {
 func parseMany(into any, s string) error {
 	switch into := into.(type) {
 	case *[]string:
-		*into = split(s, ",")
+		*into = splitTrimmed(s, ",")
 	case *map[string]string: // thresholds are written as memory.available<100Mi
 		*into = map[string]string{}
 		return eachPair(s, "=<", func(k, v string) error { (*into)[k] = v; return nil })
@@ -206,7 +206,7 @@ func parseMany(into any, s string) error {
 			return nil
 		})
 	case *[]v1.Taint:
-		for _, t := range split(s, ",") {
+		for _, t := range splitTrimmed(s, ",") {
 			taint, err := parseTaint(t)
 			if err != nil {
 				return err
@@ -214,7 +214,7 @@ func parseMany(into any, s string) error {
 			*into = append(*into, taint)
 		}
 	case *[]kubelet.MemoryReservation:
-		for _, r := range split(s, ";") {
+		for _, r := range splitTrimmed(s, ";") {
 			reservation, err := parseReservation(r)
 			if err != nil {
 				return err
@@ -227,7 +227,7 @@ func parseMany(into any, s string) error {
 	return nil
 }
 
-func split(s, sep string) []string {
+func splitTrimmed(s, sep string) []string {
 	out := []string{}
 	for part := range strings.SplitSeq(s, sep) {
 		if part = strings.TrimSpace(part); part != "" {
@@ -239,7 +239,7 @@ func split(s, sep string) []string {
 
 // eachPair calls f for each key and value of a comma-separated list.
 func eachPair(s, seps string, f func(k, v string) error) error {
-	for _, pair := range split(s, ",") {
+	for _, pair := range splitTrimmed(s, ",") {
 		i := strings.IndexAny(pair, seps)
 		if i < 1 {
 			return fmt.Errorf("%q is not of the form key%cvalue", pair, seps[0])

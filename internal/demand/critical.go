@@ -14,7 +14,7 @@ const (
 	SystemNodeCritical = 2_000_001_000 // system-node-critical
 )
 
-var classes = map[string]int32{
+var priorityClasses = map[string]int32{
 	"system-cluster-critical": SystemCritical,
 	"system-node-critical":    SystemNodeCritical,
 }
@@ -25,7 +25,7 @@ var classes = map[string]int32{
 // that is already set.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 func SetPriority(pod *v1.Pod) {
-	if priority, known := classes[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
+	if priority, known := priorityClasses[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
 		pod.Spec.Priority = &priority
 	}
 }

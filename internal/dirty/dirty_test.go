@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNothingIsLost checks that concurrent calls of TakeAll lose no added key, and that a key that was added twice is returned once.
+// TestNothingIsLost checks that concurrent calls of TakeAll lose no added key. A key that was added twice must be returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()
 	s.Add(1)

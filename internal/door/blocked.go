@@ -24,9 +24,9 @@ type blockedWrites struct {
 
 // Write writes b. It returns an error if the peer counts as lost after Config.Silence.
 func (c *conn) Write(b []byte) (int, error) {
-	c.begin()
+	c.beginWrite()
 	n, err := c.Conn.Write(b)
-	if c.end() && err != nil {
+	if c.endWrite() && err != nil {
 		err = errLost
 	}
 	return n, err
@@ -35,7 +35,7 @@ func (c *conn) Write(b []byte) (int, error) {
 // checksPerSilence is the number of checks of a blocked write within Config.Silence.
 const checksPerSilence = 3
 
-func (c *conn) begin() {
+func (c *conn) beginWrite() {
 	w := &c.blocked
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *conn) begin() {
 	}
 }
 
-func (c *conn) end() (lost bool) {
+func (c *conn) endWrite() (lost bool) {
 	w := &c.blocked
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// serveWriter serves hijacked connections. It writes to each until the write fails, and sends the error to the channel ended.
+// serveWriter hijacks connections and writes to each of them until a write fails. It sends the error to the channel ended.
 func serveWriter(t *testing.T, overTLS bool) (addr string, ended chan error) {
 	t.Helper()
 	ended = make(chan error, 1)

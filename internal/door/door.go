@@ -42,16 +42,16 @@ type Listener struct {
 	net.Listener
 	c Config
 
-	mu            sync.Mutex
-	conns         []*conn // unauthenticated and authenticated connections, the oldest first
-	authenticated int     // number of authenticated connections in conns
-	closing       int     // number of connections that the Listener has closed and the server has not closed yet
-	sessions      int
-	unanswered    int          // unanswered bytes of all unauthenticated connections
-	remembered    []netip.Addr // addresses of authenticated requests, the latest last
-	calls         []netip.AddrPort
-	fullLogged    bool // the present lack of places is already logged
-	overLogged    bool // the excess over maxUnanswered is already logged
+	mu                 sync.Mutex
+	conns              []*conn // unauthenticated and authenticated connections, the oldest first
+	authenticated      int     // number of authenticated connections in conns
+	closing            int     // number of connections that the Listener has closed and the server has not closed yet
+	sessions           int
+	unanswered         int          // unanswered bytes of all unauthenticated connections
+	authenticatedAddrs []netip.Addr // addresses of authenticated requests, the latest last
+	ownCalls           []netip.AddrPort
+	fullLogged         bool // the current lack of places was logged
+	overLogged         bool // the excess over maxUnanswered is already logged
 }
 
 // Listen returns a Listener that limits the connections of ln.
@@ -105,13 +105,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// takePlace reserves a place for a connection. The result victim is the connection to close for it,
-// or nil. The result ok is false if there is no place.
+// takePlace reserves a place for a connection. If another connection must be closed for that, takePlace returns it. The second result is
+// false if there is no place.
 func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.calls, c.from); i >= 0 {
-		l.calls = slices.Delete(l.calls, i, i+1)
+	if i := slices.Index(l.ownCalls, c.from); i >= 0 {
+		l.ownCalls = slices.Delete(l.ownCalls, i, i+1)
 		c.state = authenticated
 		c.uncounted.Store(true)
 	}
@@ -156,9 +156,9 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// selectVictim returns the connection to close, or nil if there is none. If within is nil, it selects the network with
-// the most unauthenticated connections. Otherwise it selects the network to which within points. In that network it
-// selects the address with the most unauthenticated connections, and of these the oldest one.
+// selectVictim returns the connection to close, or nil if there is none. It considers only the given network, or without one the network
+// with the most unauthenticated connections. In that network it selects the address with the most unauthenticated connections, and of these
+// the oldest one.
 func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
@@ -185,16 +185,16 @@ func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	return out
 }
 
-var loopback = netip.MustParsePrefix("127.0.0.0/8")
+var loopbackPrefix = netip.MustParsePrefix("127.0.0.0/8")
 
 // networkOf returns the network of an address. An address with reserved places is a network of its
 // own.
 func (l *Listener) networkOf(a netip.Addr) netip.Prefix {
-	if slices.Contains(l.remembered, a) || slices.Contains(l.c.Reserved, a) {
+	if slices.Contains(l.authenticatedAddrs, a) || slices.Contains(l.c.Reserved, a) {
 		return netip.PrefixFrom(a, a.BitLen())
 	}
-	if loopback.Contains(a) {
-		return loopback
+	if loopbackPrefix.Contains(a) {
+		return loopbackPrefix
 	}
 	bits := 64
 	if a.Is4() {
@@ -221,9 +221,8 @@ func (l *Listener) freePlace(c *conn) {
 	l.fullLogged = l.fullLogged && len(l.conns) > l.c.MaxConnections/4 // log the next lack of places again
 }
 
-// Reserve reserves a place for a connection from this process to the listener, so that the agent can
-// connect to itself while the port is full. The parameter local is the connection's local address.
-// The caller must call end after it has closed the connection.
+// Reserve reserves a place for a connection from this process to the listener, so that the agent can connect to itself while the port is
+// full. The connection is identified by its local address. The caller must call the returned function after it has closed the connection.
 func (l *Listener) Reserve(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -241,13 +240,13 @@ func (l *Listener) Reserve(local net.Addr) (end func()) {
 			return func() {}
 		}
 	}
-	if len(l.calls) < maxCalls {
-		l.calls = append(l.calls, at)
+	if len(l.ownCalls) < maxCalls {
+		l.ownCalls = append(l.ownCalls, at)
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.calls = slices.DeleteFunc(l.calls, func(a netip.AddrPort) bool { return a == at })
+		l.ownCalls = slices.DeleteFunc(l.ownCalls, func(a netip.AddrPort) bool { return a == at })
 	}
 }
 
@@ -282,9 +281,10 @@ func (c *conn) setAuthenticated() {
 	if c.state != unauthenticated {
 		return
 	}
-	if !slices.Contains(l.c.Reserved, addr) && (len(l.remembered) == 0 || l.remembered[len(l.remembered)-1] != addr) {
-		l.remembered = append(slices.DeleteFunc(l.remembered, func(a netip.Addr) bool { return a == addr }), addr)
-		l.remembered = l.remembered[max(0, len(l.remembered)-maxRemembered):]
+	if !slices.Contains(l.c.Reserved, addr) && (len(l.authenticatedAddrs) == 0 ||
+		l.authenticatedAddrs[len(l.authenticatedAddrs)-1] != addr) {
+		l.authenticatedAddrs = append(slices.DeleteFunc(l.authenticatedAddrs, func(a netip.Addr) bool { return a == addr }), addr)
+		l.authenticatedAddrs = l.authenticatedAddrs[max(0, len(l.authenticatedAddrs)-maxRemembered):]
 	}
 	count := 0
 	for _, o := range l.conns {

@@ -65,8 +65,8 @@ func (h *testListener) has(n int) {
 	}
 }
 
-// TestGivesWay checks which connection is closed: the oldest unauthenticated connection of the address with the most connections, in the
-// network with the most connections.
+// TestGivesWay checks which connection is closed when all places are taken: the oldest unauthenticated connection. It belongs to the
+// network with the most connections, and to the address with the most connections in this network.
 func TestGivesWay(t *testing.T) {
 	h := newHouse(t, 8)
 	lan := h.connect("192.0.2.7")
@@ -89,8 +89,8 @@ func TestGivesWay(t *testing.T) {
 	h.has(8)
 }
 
-// TestHalf checks that unauthenticated connections of one network take at most half of the places. A further connection closes the oldest
-// one of its own network.
+// TestHalf checks that the unauthenticated connections of one network take at most half of the places. A further connection closes the
+// oldest connection of the same network.
 func TestHalf(t *testing.T) {
 	h := newHouse(t, 8)
 	first := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -112,7 +112,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestServerIsBehind checks that the number of connections that the Listener has closed and the server has not is limited.
+// TestServerIsBehind checks that the Listener limits the number of connections that it has closed and that the server has not closed yet.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
@@ -173,8 +173,8 @@ func TestKnownStay(t *testing.T) {
 	}
 }
 
-// TestTooManyFriends checks that the number of remembered addresses is limited, and that their reserved places are at most half of all
-// places.
+// TestTooManyFriends checks that the number of remembered addresses is limited. At most half of all places may be reserved for these
+// addresses.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
@@ -182,8 +182,8 @@ func TestTooManyFriends(t *testing.T) {
 		c.setAuthenticated()
 		c.Close()
 	}
-	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.MaxConnections/2 {
-		t.Errorf("%d addresses keep places", len(h.remembered))
+	if len(h.authenticatedAddrs) != maxRemembered || len(h.authenticatedAddrs)*reservedPlaces > h.c.MaxConnections/2 {
+		t.Errorf("%d addresses keep places", len(h.authenticatedAddrs))
 	}
 	for i := range 100 {
 		h.fill(reservedPlaces, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
@@ -194,7 +194,8 @@ func TestTooManyFriends(t *testing.T) {
 	}
 }
 
-// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Reserve.
+// TestExpect checks that a connection of the agent to itself keeps its place. The connection is accepted before or after the call of
+// Reserve.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.connect("127.0.0.1")
@@ -212,8 +213,8 @@ func TestExpect(t *testing.T) {
 	for i := range 100 {
 		defer h.Reserve(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
 	}
-	if len(h.calls) > maxCalls {
-		t.Errorf("%d calls are expected", len(h.calls))
+	if len(h.ownCalls) > maxCalls {
+		t.Errorf("%d calls are expected", len(h.ownCalls))
 	}
 }
 

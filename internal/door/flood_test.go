@@ -25,7 +25,7 @@ type network struct {
 	fd int
 }
 
-// newNetwork creates a network namespace. It is removed at the end of the test. This needs root.
+// newNetwork creates a network namespace for the duration of the test. The test needs root.
 func newNetwork(t *testing.T, addrs ...string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -99,7 +99,7 @@ func betweenRequests(c net.Conn) {
 	t.Read(make([]byte, 1))
 }
 
-// The method flood opens connections from an address until the context ends. It replaces closed connections.
+// This method opens connections from an address until the context ends. It replaces closed connections.
 func (n *network) flood(ctx context.Context, from, to string, how stall, held *atomic.Int64) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	var all sync.WaitGroup
@@ -130,8 +130,8 @@ func (n *network) flood(ctx context.Context, from, to string, how stall, held *a
 	all.Wait()
 }
 
-// TestFloods checks that an administrator with a new address is always served while two pods, and a user of this machine with two
-// addresses, open as many connections as possible in every state.
+// TestFloods checks that an administrator with a new address is always served during a flood of connections. Two pods, and a user of this
+// machine with two addresses, open as many connections as possible in every state.
 func TestFloods(t *testing.T) {
 	addrs := []string{"10.42.0.5", "10.42.0.6", "192.0.2.10"}
 	for i := range 20 {

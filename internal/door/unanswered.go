@@ -19,8 +19,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// countUnanswered adds n bytes to the count of a connection. The result victim is the connection to
-// close because of them, or nil.
+// countUnanswered adds bytes to the count of a connection. If a connection must be closed because
+// of them, countUnanswered returns it.
 func (l *Listener) countUnanswered(c *conn, n int) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

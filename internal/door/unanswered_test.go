@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestTalkers checks which connection is closed beyond the limit of unanswered bytes: the unauthenticated connection that has sent the
-// most bytes, in the network that has sent the most bytes. Answered bytes are not counted. Bytes of authenticated and hijacked
-// connections are not counted either.
+// TestTalkers checks which connection is closed beyond the limit of unanswered bytes. It is the unauthenticated connection that has sent
+// the most bytes, in the network that has sent the most bytes. Answered bytes do not count. Bytes of authenticated and hijacked
+// connections do not count either.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -93,8 +93,8 @@ func headerBomb(size int) string {
 	return b.String()
 }
 
-// TestHeaderBombs checks that hundreds of clients that send the longest accepted headers need little memory, and that another client is
-// served meanwhile.
+// TestHeaderBombs checks that hundreds of clients with the longest accepted headers need little memory. Another client is served
+// meanwhile.
 func TestHeaderBombs(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

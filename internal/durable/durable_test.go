@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWrite checks that a file is created and replaced, also if a killed process has left a temporary file. No other file remains.
+// TestWrite checks that a file is created and replaced, even if a killed process has left a temporary file. No other file remains.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

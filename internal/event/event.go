@@ -3,7 +3,7 @@ package event
 import v1 "k8s.io/api/core/v1"
 
 // Sink records events, with the reasons and messages of a kubelet. Its methods do not block and are
-// safe for concurrent use. The parameter eventType is v1.EventTypeNormal or v1.EventTypeWarning.
+// safe for concurrent use. The type of an event is v1.EventTypeNormal or v1.EventTypeWarning.
 type Sink interface {
 	// Pod records an event of a pod or, if container is not empty, of one of its containers.
 	Pod(pod *v1.Pod, container, eventType, reason, message string)

@@ -45,7 +45,7 @@ func Main(m *testing.M, room string) int {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	wrong := compare(rows, room, notedEvents, allTestsRan())
+	wrong := compareRows(rows, room, notedEvents, allTestsRan())
 	for _, w := range wrong {
 		fmt.Println(w)
 	}
@@ -63,9 +63,9 @@ func allTestsRan() bool {
 	return true
 }
 
-// compare returns a line for each event without a row. If complete is true, it also returns a line for each row of the
+// compareRows returns a line for each event without a row. If complete is true, it also returns a line for each row of the
 // package without an event.
-func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (wrong []string) {
+func compareRows(rows []row, room string, noted map[[3]string]bool, complete bool) (wrong []string) {
 	covered := map[string]bool{}
 	for e := range noted {
 		found := false
@@ -86,7 +86,7 @@ func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (
 	return wrong
 }
 
-var placeholder = regexp.MustCompile(`<[^>]*>`)
+var placeholderPattern = regexp.MustCompile(`<[^>]*>`)
 
 // readRows parses the table rows | reason | type | `text` | package |.
 func readRows(path string) (rows []row, err error) {
@@ -105,7 +105,7 @@ func readRows(path string) (rows []row, err error) {
 		r := row{kind: cells[1], reason: cells[0], text: cells[2], room: cells[3]}
 		var pattern strings.Builder
 		last := 0
-		for _, at := range placeholder.FindAllStringIndex(r.text, -1) {
+		for _, at := range placeholderPattern.FindAllStringIndex(r.text, -1) {
 			pattern.WriteString(regexp.QuoteMeta(r.text[last:at[0]]) + "(.+)")
 			last = at[1]
 		}

@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		for _, n := range tt.noted {
 			noted[n] = true
 		}
-		if got := compare(rows, "worker", noted, tt.whole); len(got) != tt.want {
+		if got := compareRows(rows, "worker", noted, tt.whole); len(got) != tt.want {
 			t.Error(fmt.Sprint(tt.noted), got)
 		}
 	}

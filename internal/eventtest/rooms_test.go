@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The constant wiring is the name of package agent. No test of that package can emit its event.
+// This constant is the name of package agent. No test can emit the event of that package.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// umask is the umask of system services.
-const umask = 0o022
+// serviceUmask is the umask of system services.
+const serviceUmask = 0o022
 
 // servicePath is the PATH of a system service.
 const servicePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +26,7 @@ const servicePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // the program again. An error lists the state that could not be reset. The agent can run in spite
 // of it.
 func ResetAgent() error {
-	unix.Umask(umask)
+	unix.Umask(serviceUmask)
 	var errs []string
 	note := func(what string, err error) {
 		if err != nil {
@@ -51,7 +51,7 @@ func ResetAgent() error {
 // ResetShim resets the state of a process that is the parent of containers. It ignores errors,
 // because a process without the privilege cannot provide a better state for its containers.
 func ResetShim() {
-	unix.Umask(umask)
+	unix.Umask(serviceUmask)
 	_ = resetIgnoredSignals()
 	setNormalLimits(0)
 	masked, err := emptyMask()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The environment variable stage is set for the processes that the test starts. The first process is a parent with unusual process state.
-// It then executes the program under test.
+// This environment variable is set for the processes that the test starts. The first process gives itself an unusual process state. It
+// then executes the program under test.
 const stage = "INHERIT_TEST_STAGE"
 
 func TestMain(m *testing.M) {
@@ -105,7 +105,8 @@ func printInherited(start func(*exec.Cmd) error) {
 	}
 }
 
-// TestInherited starts programs from a parent process with unusual state of every kind.
+// TestInherited starts programs from a parent process whose state is unusual in every respect. It checks the state that the children of
+// these programs inherit.
 func TestInherited(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to lift limits")

@@ -59,9 +59,9 @@ func (c *Credentials) IsPrivate() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Stored, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is the place of Docker Hub in docker configurations. An image name without a registry refers to Docker
+// dockerHub is the place of Docker Hub in docker configurations. An image name without a registry refers to Docker
 // Hub.
-const hub = "index.docker.io"
+const dockerHub = "index.docker.io"
 
 // A Ring is a list of credentials with their places. The host of a place may contain wildcards.
 type Ring []entry
@@ -165,8 +165,8 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// Lookup returns the credentials for an image, the most specific places first. The parameter image
-// is the full name of the image without tag and digest.
+// Lookup returns the credentials for an image, the most specific places first. The name of the image must be complete, and have no tag and
+// no digest.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
 	sorting.StableBy(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })
@@ -179,7 +179,7 @@ func (r Ring) Lookup(image string) (found []Credential) {
 		return found
 	}
 	for _, e := range sorted {
-		if e.place == hub {
+		if e.place == dockerHub {
 			found = append(found, e.Credential)
 		}
 	}
@@ -192,8 +192,8 @@ func (r Ring) Lookup(image string) (found []Credential) {
 func Matches(place, image string) bool {
 	wantHost, wantPath, _ := strings.Cut(place, "/")
 	host, at, _ := strings.Cut(image, "/")
-	wantName, wantPort := split(wantHost)
-	name, port := split(host)
+	wantName, wantPort := splitHost(wantHost)
+	name, port := splitHost(host)
 	want, labels := strings.Split(wantName, "."), strings.Split(name, ".")
 	if wantPort != port || len(want) != len(labels) || !strings.HasPrefix(at, wantPath) {
 		return false
@@ -212,7 +212,7 @@ func IsPlace(s string) bool {
 	return err == nil
 }
 
-func split(host string) (name, port string) {
+func splitHost(host string) (name, port string) {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		return name, port
 	}

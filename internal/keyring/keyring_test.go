@@ -111,7 +111,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// TestBombs checks that a docker configuration that would be large when decoded is rejected before it is decoded.
+// TestBombs checks that a docker configuration is rejected before it is decoded if its decoded form would be large.
 func TestBombs(t *testing.T) {
 	var names, fields strings.Builder
 	for i := range 200_000 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestOnePlace checks that no other package contains the text of a key that is defined in this package or exported by k8s.io/api.
+// TestOnePlace checks that no other package contains the text of a key. The keys are defined in this package or exported by k8s.io/api.
 func TestOnePlace(t *testing.T) {
 	set := token.NewFileSet()
 	parse := func(path string) *ast.File {

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ReadOnlyTree reports whether a mount and all mounts below it must be read-only (KEP-3857). The function supported
-// reports whether the pod's runtime supports this. ReadOnlyTree calls it only for a mount that requests recursive
-// read-only mode. The errors have a kubelet's wording.
+// ReadOnlyTree reports whether a mount and all mounts below it must be read-only (KEP-3857). The caller passes a function that reports
+// whether the pod's runtime supports this. The function is called only for a mount that requests recursive read-only mode. The errors have
+// a kubelet's wording.
 func ReadOnlyTree(m *v1.VolumeMount, supported func() bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil

@@ -55,8 +55,8 @@ func isLostWithin(c net.Conn, limit time.Duration) bool {
 	}
 }
 
-// TestLost checks that a peer that reads no data counts as slow while its machine acknowledges packets. Otherwise the peer counts as
-// lost, in any state of the connection. A connection without unacknowledged data is not lost.
+// TestLost checks when a peer that reads no data counts as lost. While the peer's machine acknowledges packets, the peer counts as slow.
+// Otherwise it counts as lost, in any state of the connection. A connection without unacknowledged data is not lost.
 func TestLost(t *testing.T) {
 	const alive, found = 8 * silence, time.Minute
 	full := func(c net.Conn) { // the remaining data is discarded at the deadline

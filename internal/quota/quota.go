@@ -16,15 +16,15 @@ import (
 const (
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
-	inherit       = 0x200      // FS_XFLAG_PROJINHERIT
+	inheritFlag   = 0x200      // FS_XFLAG_PROJINHERIT
 
-	project      = 2                     // PRJQUOTA
-	getQuota     = 0x800007<<8 | project // Q_GETQUOTA
-	setQuota     = 0x800008<<8 | project // Q_SETQUOTA
-	getState     = 0x5808<<8 | project   // Q_XGETQSTATV
-	enforcedFlag = 1 << 5                // FS_QUOTA_PDQ_ENFD
-	validLimits  = 1                     // QIF_BLIMITS
-	block        = 1024                  // bytes, the unit of limits
+	projectQuota = 2                          // PRJQUOTA
+	getQuota     = 0x800007<<8 | projectQuota // Q_GETQUOTA
+	setQuota     = 0x800008<<8 | projectQuota // Q_SETQUOTA
+	getState     = 0x5808<<8 | projectQuota   // Q_XGETQSTATV
+	enforcedFlag = 1 << 5                     // FS_QUOTA_PDQ_ENFD
+	validLimits  = 1                          // QIF_BLIMITS
+	blockSize    = 1024                       // bytes, the unit of limits
 )
 
 // These constants define the project IDs that this package assigns. IDs that administrators assign
@@ -85,12 +85,12 @@ func openDir(dir string) (*os.File, error) {
 
 func isEnforced(f *os.File) bool {
 	s := state{version: 1}
-	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforcedFlag != 0
+	return controlQuota(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforcedFlag != 0
 }
 
-// Limit limits the total size of the files below a directory. The kernel counts only files that are created
-// afterwards, so the directory must be empty, unless it already has a project. The result enforced is false if the
-// file system does not enforce project quotas, or if the directory has files and no project.
+// Limit limits the total size of the files below a directory. The kernel counts only files that are created afterwards, so the directory
+// must be empty, unless it already has a project. Limit returns false if the file system does not enforce project quotas, or if the
+// directory has files and no project.
 func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
 	f, err := openDir(dir)
 	if err != nil {
@@ -115,12 +115,12 @@ func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
 		}
 	}
 	// Set the limit before the directory inherits the ID, so that no file is unlimited.
-	l := limits{hard: uint64(max(bytes, 1)+block-1) / block, valid: validLimits}
-	if err := control(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil {
+	l := limits{hard: uint64(max(bytes, 1)+blockSize-1) / blockSize, valid: validLimits}
+	if err := controlQuota(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil {
 		return false, fmt.Errorf("set the quota of %s: %w", dir, err)
 	}
-	if a.flags&inherit == 0 {
-		a.flags |= inherit
+	if a.flags&inheritFlag == 0 {
+		a.flags |= inheritFlag
 		if err := ioctl(f, setAttributes, unsafe.Pointer(&a)); err != nil {
 			return false, fmt.Errorf("set the project of %s: %w", dir, err)
 		}
@@ -129,7 +129,7 @@ func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
 }
 
 // hasProject reports whether an inode has a project that this package assigned.
-func hasProject(a attributes) bool { return a.project >= firstID && a.flags&inherit != 0 }
+func hasProject(a attributes) bool { return a.project >= firstID && a.flags&inheritFlag != 0 }
 
 // unusedID returns a project ID that has neither limits nor usage. It starts its search at a hash
 // of the directory's name.
@@ -140,7 +140,7 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 	for i := range uint64(maxTries) {
 		id := uint32(firstID + (start+i)%idRange)
 		var l limits
-		err := control(f, getQuota, id, unsafe.Pointer(&l))
+		err := controlQuota(f, getQuota, id, unsafe.Pointer(&l))
 		unused := err == nil && l.hard == 0 && l.soft == 0 && l.used == 0 && l.inodes == 0
 		if unused || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			return id, nil
@@ -152,8 +152,7 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 	return 0, errors.New("no project ID is unused")
 }
 
-// Usage returns the number of bytes below a directory that has a limit. The result limited is false
-// if the directory has no limit.
+// Usage returns the number of bytes below a directory that has a limit. It returns false if the directory has no limit.
 func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
 	f, err := openDir(dir)
 	if err != nil {
@@ -165,7 +164,7 @@ func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
 		return 0, false
 	}
 	var l limits
-	if control(f, getQuota, a.project, unsafe.Pointer(&l)) != nil || l.hard == 0 {
+	if controlQuota(f, getQuota, a.project, unsafe.Pointer(&l)) != nil || l.hard == 0 {
 		return 0, false
 	}
 	return int64(l.used), true
@@ -187,7 +186,7 @@ func (p *Projects) RemoveLimit(dir string) error {
 		return nil
 	}
 	l := limits{valid: validLimits}
-	if err := control(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := controlQuota(f, setQuota, a.project, unsafe.Pointer(&l)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("remove the quota of %s: %w", dir, err)
 	}
 	return nil
@@ -204,8 +203,8 @@ func ioctl(f *os.File, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// control calls quotactl_fd(2), which exists since Linux 5.14.
-func control(f *os.File, command uintptr, id uint32, arg unsafe.Pointer) error {
+// controlQuota calls quotactl_fd(2), which exists since Linux 5.14.
+func controlQuota(f *os.File, command uintptr, id uint32, arg unsafe.Pointer) error {
 	if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), command, uintptr(id), uintptr(arg), 0, 0); errno != 0 {
 		return errno
 	}

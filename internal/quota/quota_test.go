@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// The name of the environment variable is mustVariable. If it is set, a kernel without quotas fails the tests.
+// mustVariable is the name of an environment variable. If the variable is set, the tests fail on a kernel without quotas.
 const mustVariable = "ISLET_QUOTA_MUST"
 
 func run(t *testing.T, name string, args ...string) {
@@ -181,7 +181,7 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
-// TestUnsupported checks that no limit is enforced and no call fails without project quotas.
+// TestUnsupported checks that no call fails on a disk without project quotas. No limit is enforced there.
 func TestUnsupported(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	if os.Geteuid() == 0 {

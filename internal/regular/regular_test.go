@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead checks that a file of the maximum size is read, also through a symlink. A larger file and a file that is not regular are
-// rejected without blocking. The error contains the name of the file.
+// TestRead checks that a file of the maximum size is read, also through a symlink. A larger file and a file that is not regular must be
+// rejected without blocking. The error must contain the name of the file.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")

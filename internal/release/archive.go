@@ -101,11 +101,11 @@ func (r *Release) Extract(ctx context.Context, archive, dir string, checkSpace f
 		return "", err
 	}
 	defer in.Close()
-	return r.extract(ctx, in, maxUnpacked, dir, checkSpace)
+	return r.extractWithLimit(ctx, in, maxUnpacked, dir, checkSpace)
 }
 
-// extract implements Extract with the given limit of unpacked bytes.
-func (r *Release) extract(
+// extractWithLimit implements Extract with the given limit of unpacked bytes.
+func (r *Release) extractWithLimit(
 	ctx context.Context, in io.Reader, most int64, dir string, checkSpace func(int64) error,
 ) (program string, err error) {
 	z, err := gzip.NewReader(readUntil(ctx, in))

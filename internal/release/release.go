@@ -32,7 +32,7 @@ type Release struct {
 	Size    int64  // the size of the archive in bytes
 	SHA512  [sha512.Size]byte
 
-	signed     []byte // the text that the signatures cover
+	signedText []byte // the text that the signatures cover
 	signatures []signature
 }
 
@@ -42,8 +42,8 @@ type signature struct {
 }
 
 var (
-	version = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){2}(-[0-9A-Za-z.-]{1,40})?$`)
-	arch    = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
+	versionPattern = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){2}(-[0-9A-Za-z.-]{1,40})?$`)
+	archPattern    = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
 )
 
 // Parse parses a release. It does not verify the signatures.
@@ -55,8 +55,8 @@ func Parse(text []byte) (*Release, error) {
 	if at < 0 {
 		return nil, errors.New("the text of the release has no line of dashes")
 	}
-	r := &Release{signed: text[:at+1]}
-	lines := strings.Split(strings.TrimSuffix(string(r.signed), "\n"), "\n")
+	r := &Release{signedText: text[:at+1]}
+	lines := strings.Split(strings.TrimSuffix(string(r.signedText), "\n"), "\n")
 	if lines[0] != header {
 		return nil, fmt.Errorf("the text begins with %.40q, not with %q", lines[0], header)
 	}
@@ -88,12 +88,12 @@ func (r *Release) set(name, value string) (err error) {
 	switch name {
 	case "version":
 		r.Version = value
-		if !version.MatchString(value) {
+		if !versionPattern.MatchString(value) {
 			return fmt.Errorf("%.60q is no version", value)
 		}
 	case "arch":
 		r.Arch = value
-		if !arch.MatchString(value) {
+		if !archPattern.MatchString(value) {
 			return fmt.Errorf("%.60q is no architecture", value)
 		}
 	case "size":
@@ -153,7 +153,7 @@ func (r *Release) VerifySignatures(keys []Key, threshold int) error {
 			if s.key != id {
 				continue
 			}
-			if !ed25519.Verify(ed25519.PublicKey(k), r.signed, s.bytes) {
+			if !ed25519.Verify(ed25519.PublicKey(k), r.signedText, s.bytes) {
 				return fmt.Errorf("the signature of key %s is wrong: the release was changed, or somebody else signed it", id)
 			}
 			by = append(by, id)

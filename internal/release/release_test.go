@@ -142,7 +142,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSave checks that the signed archive is saved. For any other archive no file remains.
+// TestSave checks that the signed archive is saved. For any other data, no file may remain.
 func TestSave(t *testing.T) {
 	archive := packFiles(t, "islet", strings.Repeat("x", 1000))
 	r, err := Describe("0.2.0", "amd64", bytes.NewReader(archive))
@@ -247,8 +247,8 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// TestExtractStops checks that a program for which the disk has no space is not written, that endless unpacking is stopped, and that no
-// data is read after the context has ended.
+// TestExtractStops checks that a program is not written if the disk has too little space, and that the unpacking of an endless archive is
+// stopped. No data is read after the context has ended.
 func TestExtractStops(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -277,7 +277,7 @@ func TestExtractStops(t *testing.T) {
 		t.Errorf("no room: %v", err)
 	}
 	bomb := append(zeroArchive(t, 64<<20), whole...)
-	if _, err := (&Release{Arch: runtime.GOARCH}).extract(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
+	if _, err := (&Release{Arch: runtime.GOARCH}).extractWithLimit(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
 		!strings.Contains(err.Error(), `cannot be read from entry "zeros" on: it unpacks to 32 MiB or more`) {
 		t.Errorf("%d bytes that unpack to more than is allowed: %v", len(bomb), err)
 	}
@@ -332,7 +332,7 @@ func gzipped(text string) []byte {
 	return b.Bytes()
 }
 
-// FuzzParse checks that the parsed fields are the signed fields for any text.
+// FuzzParse checks that Parse returns only the signed fields, for any text.
 func FuzzParse(f *testing.F) {
 	key, private := newKey(f)
 	r, err := Describe("0.2.0", "riscv64", strings.NewReader("archive"))

@@ -24,7 +24,7 @@ type Machine struct {
 	PIDs     int64           // the kernel's limit of processes and threads; 0 if unknown
 }
 
-// A Share is the division of a machine between pods and reservations.
+// A Share describes which resources of a machine are reserved, and for which purpose.
 type Share struct {
 	Capacity     v1.ResourceList
 	Kube, System v1.ResourceList // reserved for the node's own programs, and for the rest of the system
@@ -37,10 +37,10 @@ type Share struct {
 func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 	s := Share{Capacity: m.Capacity, pids: m.PIDs}
 	var err error
-	if s.Kube, err = quantities("kubeReserved", k.KubeReserved); err != nil {
+	if s.Kube, err = parseQuantities("kubeReserved", k.KubeReserved); err != nil {
 		return Share{}, err
 	}
-	if s.System, err = quantities("systemReserved", k.SystemReserved); err != nil {
+	if s.System, err = parseQuantities("systemReserved", k.SystemReserved); err != nil {
 		return Share{}, err
 	}
 	if k.ReservedSystemCPUs != "" { // overrides the CPU quantities of both reservations
@@ -56,11 +56,11 @@ func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 		delete(s.Kube, v1.ResourceCPU)
 		s.System[v1.ResourceCPU] = *resource.NewQuantity(int64(len(cpus)), resource.DecimalSI)
 	}
-	s.Eviction = evictions(k.EvictionHard, m.Capacity)
+	s.Eviction = evictionReserve(k.EvictionHard, m.Capacity)
 	return s, s.check()
 }
 
-func quantities(name string, list map[string]string) (v1.ResourceList, error) {
+func parseQuantities(name string, list map[string]string) (v1.ResourceList, error) {
 	out := v1.ResourceList{}
 	for key, text := range list {
 		q, err := resource.ParseQuantity(text)
@@ -95,9 +95,9 @@ func CPUs(list string) (out []int, err error) {
 	return slices.Compact(out), nil
 }
 
-// evictions returns the memory and disk space that the hard thresholds reserve. 0% and 100% disable
+// evictionReserve returns the memory and disk space that the hard thresholds reserve. 0% and 100% disable
 // a threshold.
-func evictions(hard map[string]string, capacity v1.ResourceList) v1.ResourceList {
+func evictionReserve(hard map[string]string, capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	signals := map[string]v1.ResourceName{
 		"memory.available": v1.ResourceMemory,
@@ -120,8 +120,8 @@ func evictions(hard map[string]string, capacity v1.ResourceList) v1.ResourceList
 	return out
 }
 
-// reserved returns the sum of all reservations of a resource.
-func (s Share) reserved(name v1.ResourceName) (q resource.Quantity) {
+// sumReserved returns the sum of all reservations of a resource.
+func (s Share) sumReserved(name v1.ResourceName) (q resource.Quantity) {
 	for _, l := range []v1.ResourceList{s.System, s.Kube, s.Eviction} {
 		q.Add(l[name])
 	}
@@ -133,7 +133,7 @@ func (s Share) reserved(name v1.ResourceName) (q resource.Quantity) {
 func (s Share) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range s.Capacity {
-		if q := s.reserved(name); !q.IsZero() {
+		if q := s.sumReserved(name); !q.IsZero() {
 			out[name] = q
 		}
 	}
@@ -144,7 +144,7 @@ func (s Share) Reserved() v1.ResourceList {
 func (s Share) check() error {
 	var text []string
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
-		have, kept := s.Capacity[name], s.reserved(name)
+		have, kept := s.Capacity[name], s.sumReserved(name)
 		if kept.Cmp(have) > 0 {
 			text = append(text, fmt.Sprintf(
 				"Resource %q has a reservation of %v but capacity of %v. Expected capacity >= reservation.", name, &kept, &have))
@@ -162,7 +162,7 @@ func (s Share) Allocatable() v1.ResourceList {
 	out := v1.ResourceList{}
 	var huge resource.Quantity
 	for name, have := range s.Capacity {
-		out[name] = subtract(have, s.reserved(name))
+		out[name] = subtract(have, s.sumReserved(name))
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			huge.Add(have)
 		}

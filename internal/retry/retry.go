@@ -25,13 +25,12 @@ type Backoff struct {
 	// added to the wait.
 	FirstWindow, SecondWindow, MaxWindow time.Duration
 
-	began time.Time // the start of the outage; zero if there is no outage
-	tries int
-	asked int // the number of failures with a Retry-After
+	began           time.Time // the start of the outage; zero if there is no outage
+	tries           int
+	retryAfterCount int // the number of failures with a Retry-After
 }
 
-// Next counts a failure and returns the time to wait. The parameter retryAfter is the server's
-// Retry-After, or 0.
+// Next counts a failure and returns the time to wait. The wait is at least the server's Retry-After, which may be 0.
 func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	if b.tries == 0 {
 		b.began = time.Now()
@@ -39,16 +38,16 @@ func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	doubled := min(b.FirstWindow<<min(b.tries, maxDoublings), max(cmp.Or(b.SecondWindow, defaultSecondWindow), b.FirstWindow))
 	window := max(doubled, time.Since(b.began)/outageRatio)
 	if retryAfter > 0 {
-		window = max(window, retryAfter<<min(b.asked, maxDoublings))
-		b.asked++
+		window = max(window, retryAfter<<min(b.retryAfterCount, maxDoublings))
+		b.retryAfterCount++
 	}
 	b.tries++
 	return retryAfter + RandomWait(min(window, b.MaxWindow))
 }
 
-// Wait counts a failure and waits for the time that Next returns. A value on the channel wake signals that an
-// attempt may succeed now. The signal ends the outage, and Wait returns as soon as retryAfter has passed. The
-// result woken reports whether there was a signal. If ctx ends, Wait returns its error.
+// Wait counts a failure and waits for the time that Next returns. The caller's channel receives a value when an attempt may succeed. Such a
+// signal ends the outage, and Wait returns as soon as the server's Retry-After has passed. Wait reports whether there was a signal. If ctx
+// ends, it returns the error of ctx.
 func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(retryAfter))

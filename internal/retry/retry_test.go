@@ -27,8 +27,8 @@ func TestShortOutage(t *testing.T) {
 	})
 }
 
-// TestReturnOfMany checks that machines that failed at the same time for an hour reconnect at different times. The peak is less than
-// three times the mean.
+// TestReturnOfMany checks that machines that failed at the same time for an hour reconnect at different times. The peak rate of
+// connections is less than three times the mean.
 func TestReturnOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const machines, outage = 20000, time.Hour

@@ -35,7 +35,7 @@ type Listener struct {
 // whose socket Run creates later. So an unreadable directory does not prevent the start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
 	l := &Listener{path: path, sockets: s, ready: make(chan struct{})}
-	current, file, err := listen(path)
+	current, file, err := listenAt(path)
 	switch {
 	case err == nil:
 		l.setSocket(current, file)
@@ -50,7 +50,7 @@ func (s *Sockets) Listen(path string) (*Listener, error) {
 	return l, nil
 }
 
-func listen(path string) (*net.UnixListener, os.FileInfo, error) {
+func listenAt(path string) (*net.UnixListener, os.FileInfo, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, errTaken)
@@ -165,8 +165,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it has done so. Before that it calls the
-// function lost.
+// restore creates the socket again if it is missing, and reports whether it has done so. Before the creation, it calls the caller's
+// function for a lost socket.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *Listener) restore(lost func() error) (bool, error) {
 	if err := lost(); err != nil {
 		return false, err
 	}
-	current, file, err := listen(l.path)
+	current, file, err := listenAt(l.path)
 	if err != nil {
 		return false, err
 	}

@@ -147,9 +147,9 @@ func (s *Sockets) affectsSocket(e fsnotify.Event) bool {
 	return false
 }
 
-// dirs returns the directory of a socket, and its parents up to the directory of s.Dirs that
+// watchedDirs returns the directory of a socket, and its parents up to the directory of s.Dirs that
 // contains it.
-func (s *Sockets) dirs(path string) []string {
+func (s *Sockets) watchedDirs(path string) []string {
 	dir := filepath.Dir(path)
 	dirs := []string{dir}
 	for _, top := range s.Dirs {
@@ -181,7 +181,7 @@ func (s *Sockets) restoreAll(w *fsnotify.Watcher, watched map[string]bool) (errs
 		if made {
 			s.Log.Warn("created a missing socket of islet again", "socket", l.path)
 		}
-		for _, dir := range s.dirs(l.path) {
+		for _, dir := range s.watchedDirs(l.path) {
 			if watched[dir] && !made {
 				continue
 			}

@@ -205,8 +205,8 @@ func createDead(path string) error {
 	return l.Close()
 }
 
-// TestTaken checks that a socket that another process has created at the path of a Listener is not replaced. When this socket is removed,
-// the Listener's socket is created again.
+// TestTaken checks that a Listener does not replace a socket that another process has created at the Listener's path. When this socket is
+// removed, the Listener's socket must be created again.
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]
@@ -251,7 +251,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that Listen returns no error on a full disk, and that the socket is created when the disk has free space.
+// TestFullDisk checks that Listen returns no error on a full disk. The socket must be created when the disk has free space.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -294,8 +294,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLater checks that a socket whose directory cannot be read is created when the fault ends. Until then Accept waits, and Close ends
-// Accept.
+// TestLater checks a Listener whose socket cannot be created at first, because the directory cannot be read. The socket must be created
+// when the fault ends. Until then Accept waits, and Close ends Accept.
 func TestLater(t *testing.T) {
 	dir := t.TempDir()
 	l := &Listener{path: filepath.Join(dir, "s"), sockets: New(Config{Log: slog.New(slog.DiscardHandler)}), ready: make(chan struct{})}

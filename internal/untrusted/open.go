@@ -24,7 +24,7 @@ func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.
 // OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file
 // with perm in an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
-	f, err := openFile(root, name, flag, perm, refuse)
+	f, err := openFile(root, name, flag, perm, refuseLinks)
 	if err != nil {
 		return nil, fmt.Errorf("open %s below %s: %w", name, root, err)
 	}
@@ -34,7 +34,7 @@ func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 // OpenDir opens a directory, whose name is relative to the directory root, without following symlinks. The caller can
 // list it, and access its files relative to the descriptor.
 func OpenDir(root, name string) (*os.File, error) {
-	f, err := openDir(root, name, refuse)
+	f, err := openDir(root, name, refuseLinks)
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s below %s: %w", name, root, err)
 	}
@@ -44,7 +44,7 @@ func OpenDir(root, name string) (*os.File, error) {
 // OpenDirInRoot opens a directory by its name in a chroot to root: it follows symlinks, and their targets are resolved
 // below root.
 func OpenDirInRoot(root, name string) (*os.File, error) {
-	f, err := openDir(root, name, follow)
+	f, err := openDir(root, name, followLinks)
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s in the root %s: %w", name, root, err)
 	}
@@ -72,7 +72,7 @@ func openDir(root, name string, on linkMode) (*os.File, error) {
 // OpenInRoot opens a regular file for reading by its name in a chroot to root: it follows symlinks, and their targets are
 // resolved below root.
 func OpenInRoot(root, name string) (*os.File, error) {
-	f, err := openFile(root, name, os.O_RDONLY, 0, follow)
+	f, err := openFile(root, name, os.O_RDONLY, 0, followLinks)
 	if err != nil {
 		return nil, fmt.Errorf("open %s in the root %s: %w", name, root, err)
 	}
@@ -89,14 +89,14 @@ func openFile(root, name string, flag int, perm fs.FileMode, on linkMode) (*os.F
 	for range maxAttempts {
 		fd, last, err := w.resolve()
 		if err == nil {
-			f, err := reopen(fd, name, flag)
+			f, err := reopenFile(fd, name, flag)
 			unix.Close(fd)
 			return f, err
 		}
 		if last == "" || flag&os.O_CREATE == 0 || !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
-		fd, err = unix.Openat(w.dir(), last, flag|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm.Perm()))
+		fd, err = unix.Openat(w.currentDir(), last, flag|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm.Perm()))
 		if err == nil {
 			return os.NewFile(uintptr(fd), name), nil
 		}
@@ -112,8 +112,8 @@ func openFile(root, name string, flag int, perm fs.FileMode, on linkMode) (*os.F
 // create and remove at the same time.
 const maxAttempts = 8
 
-// reopen opens the file of an O_PATH descriptor for I/O.
-func reopen(path int, name string, flag int) (*os.File, error) {
+// reopenFile opens the file of an O_PATH descriptor for I/O.
+func reopenFile(path int, name string, flag int) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(path, &st); err != nil {
 		return nil, err

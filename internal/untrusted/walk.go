@@ -12,36 +12,36 @@ import (
 type linkMode bool
 
 const (
-	refuse linkMode = false
-	follow linkMode = true
+	refuseLinks linkMode = false
+	followLinks linkMode = true
 )
 
 // These are the limits of a walk. The maximum length of a name and number of symlinks are the
-// kernel's. The constant maxDepth is the maximum number of directories that a walk keeps open.
+// kernel's. maxDepth is the maximum number of directories that a walk keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
 	maxDepth = 128
 )
 
-// A walk resolves a name from root. It keeps a descriptor of each directory on its path, so that
+// A nameWalk resolves a name from root. It keeps a descriptor of each directory on its path, so that
 // ".." is the previous directory even if a directory was renamed meanwhile.
-type walk struct {
+type nameWalk struct {
 	mode     linkMode
 	dirs     []int    // the first is root
 	parts    []string // unresolved components
 	followed int      // followed symlinks
 }
 
-func startWalk(root, name string, on linkMode) (*walk, error) {
+func startWalk(root, name string, on linkMode) (*nameWalk, error) {
 	if len(name) > maxName {
 		return nil, unix.ENAMETOOLONG
 	}
 	if strings.ContainsRune(name, 0) {
 		return nil, unix.EINVAL
 	}
-	w := &walk{mode: on, parts: split(name)}
-	if on == refuse && slices.Contains(w.parts, "..") {
+	w := &nameWalk{mode: on, parts: splitName(name)}
+	if on == refuseLinks && slices.Contains(w.parts, "..") {
 		return nil, errors.New("the name contains ..")
 	}
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -52,16 +52,17 @@ func startWalk(root, name string, on linkMode) (*walk, error) {
 	return w, nil
 }
 
-// split returns the components of a name without empty ones and ".".
-func split(name string) []string {
+// splitName returns the components of a name without empty ones and ".".
+func splitName(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(p string) bool { return p == "" || p == "." })
 }
 
-func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
+func (w *nameWalk) currentDir() int { return w.dirs[len(w.dirs)-1] }
 
 // resolve resolves the whole name and returns an O_PATH descriptor. If only the last component
-// could not be opened, the result last is its name, and the method dir returns its directory.
-func (w *walk) resolve() (fd int, last string, err error) {
+// could not be opened, resolve also returns its name, and its directory is the current directory of
+// the walk.
+func (w *nameWalk) resolve() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]
 		w.parts = w.parts[1:]
@@ -69,7 +70,7 @@ func (w *walk) resolve() (fd int, last string, err error) {
 			w.toParent()
 			continue
 		}
-		fd, err := unix.Openat(w.dir(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(w.currentDir(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			if len(w.parts) > 0 {
 				part = ""
@@ -83,7 +84,7 @@ func (w *walk) resolve() (fd int, last string, err error) {
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFLNK:
-			if w.mode == refuse && len(w.parts) == 0 {
+			if w.mode == refuseLinks && len(w.parts) == 0 {
 				return fd, "", nil
 			}
 			err := w.followLink(fd)
@@ -106,14 +107,14 @@ func (w *walk) resolve() (fd int, last string, err error) {
 		}
 		return fd, "", nil
 	}
-	fd, err = unix.FcntlInt(uintptr(w.dir()), unix.F_DUPFD_CLOEXEC, 0) // a directory
+	fd, err = unix.FcntlInt(uintptr(w.currentDir()), unix.F_DUPFD_CLOEXEC, 0) // a directory
 	return fd, "", err
 }
 
 // followLink puts the target of a symlink before the unresolved components.
-func (w *walk) followLink(link int) error {
+func (w *nameWalk) followLink(link int) error {
 	w.followed++
-	if w.mode == refuse || w.followed > maxLinks {
+	if w.mode == refuseLinks || w.followed > maxLinks {
 		return unix.ELOOP
 	}
 	b := make([]byte, maxName)
@@ -127,19 +128,19 @@ func (w *walk) followLink(link int) error {
 			w.toParent()
 		}
 	}
-	w.parts = append(split(target), w.parts...)
+	w.parts = append(splitName(target), w.parts...)
 	return nil
 }
 
 // toParent moves to the parent directory. The parent of root is root.
-func (w *walk) toParent() {
+func (w *nameWalk) toParent() {
 	if len(w.dirs) > 1 {
-		unix.Close(w.dir())
+		unix.Close(w.currentDir())
 		w.dirs = w.dirs[:len(w.dirs)-1]
 	}
 }
 
-func (w *walk) close() {
+func (w *nameWalk) close() {
 	for _, fd := range w.dirs {
 		unix.Close(fd)
 	}

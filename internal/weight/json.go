@@ -7,11 +7,9 @@ import (
 	"sync"
 )
 
-// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than
-// limit bytes of memory. It returns ErrTooDeep if the value is nested too deeply. The parameter
-// into is a pointer of the target's type, or nil for a tree of maps and slices of any. JSON returns
-// nil for invalid JSON, because the decoder returns a better error message before it allocates
-// memory.
+// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than limit bytes of memory. It returns ErrTooDeep
+// if the value is nested too deeply. The target is a pointer, or nil for a tree of maps and slices of any. JSON returns nil for invalid
+// JSON, because the decoder returns a better error message before it allocates memory.
 func JSON(data []byte, into any, limit int64) error {
 	if !json.Valid(data) {
 		return nil
@@ -32,8 +30,8 @@ type jsonReader struct {
 }
 
 var (
-	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	anyType     = reflect.TypeFor[any]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+	anyType         = reflect.TypeFor[any]()
 )
 
 // discardedType is the type of a value that the decoder discards.
@@ -73,11 +71,11 @@ func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 		t = anyType
 	}
 	c, begin := w.peek(), w.at
-	if t != discardedType && t != anyType && reflect.PointerTo(t).Implements(unmarshaler) {
+	if t != discardedType && t != anyType && reflect.PointerTo(t).Implements(unmarshalerType) {
 		if err := w.addValue(discardedType, depth); err != nil {
 			return err
 		}
-		return w.add(2*(w.at-begin) + growth*int(t.Size()))
+		return w.add(2*(w.at-begin) + maxGrowth*int(t.Size()))
 	}
 	if t.Kind() == reflect.Pointer && c != 'n' {
 		if err := w.add(int(t.Elem().Size())); err != nil {
@@ -87,7 +85,7 @@ func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 	}
 	if t.Kind() == reflect.Interface {
 		t = anyType
-		if err := w.add(2 * word); err != nil {
+		if err := w.add(2 * wordSize); err != nil {
 			return err
 		}
 	}
@@ -136,7 +134,7 @@ func (w *jsonReader) addArray(t reflect.Type, depth int) error {
 }
 
 func (w *jsonReader) addObject(t reflect.Type, depth int) error {
-	var names *members
+	var names *memberTypes
 	value, price := discardedType, 0
 	switch {
 	case t == discardedType:
@@ -172,17 +170,17 @@ func (w *jsonReader) addObject(t reflect.Type, depth int) error {
 	return nil
 }
 
-// members contains the types of a struct's fields by their names in JSON.
-type members struct {
+// memberTypes contains the types of a struct's fields by their names in JSON.
+type memberTypes struct {
 	types map[string]reflect.Type // by name
 	names []string
 }
 
-var structMembers sync.Map // reflect.Type -> *members
+var structMembers sync.Map // reflect.Type -> *memberTypes
 
 // find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder. It
 // returns discardedType if there is no such field.
-func (m *members) find(quoted []byte) reflect.Type {
+func (m *memberTypes) find(quoted []byte) reflect.Type {
 	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, without a copy
 		return t
 	}
@@ -201,12 +199,12 @@ func (m *members) find(quoted []byte) reflect.Type {
 	return discardedType
 }
 
-func membersOf(t reflect.Type) *members {
+func membersOf(t reflect.Type) *memberTypes {
 	if m, ok := structMembers.Load(t); ok {
-		return m.(*members)
+		return m.(*memberTypes)
 	}
-	m := &members{types: map[string]reflect.Type{}}
-	m.collect(t, 0)
+	m := &memberTypes{types: map[string]reflect.Type{}}
+	m.addFields(t, 0)
 	for name := range m.types {
 		m.names = append(m.names, name)
 	}
@@ -214,8 +212,8 @@ func membersOf(t reflect.Type) *members {
 	return m
 }
 
-// collect adds the fields of a struct and of the structs that it embeds.
-func (m *members) collect(t reflect.Type, depth int) {
+// addFields adds the fields of a struct and of the structs that it embeds.
+func (m *memberTypes) addFields(t reflect.Type, depth int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -227,7 +225,7 @@ func (m *members) collect(t reflect.Type, depth int) {
 		case name == "-":
 		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct:
 			if depth < maxDepth {
-				m.collect(inner, depth+1)
+				m.addFields(inner, depth+1)
 			}
 		case name == "":
 			m.types[f.Name] = f.Type

@@ -13,11 +13,9 @@ import (
 // errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than
-// limit bytes of memory. It returns ErrTooDeep for deep nesting, and another error for bytes that
-// are not a message. The parameter into is a pointer to a generated struct of the target's type.
-// Protobuf reads the struct tags of gogo/protobuf (Kubernetes' objects) and of
-// google.golang.org/protobuf.
+// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than limit bytes of memory. It returns
+// ErrTooDeep for deep nesting, and another error for bytes that are not a message. The target is a pointer to a generated struct. Protobuf
+// reads the struct tags of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
 func Protobuf(data []byte, into any, limit int64) error {
 	_, err := OfProtobuf(data, into, limit)
 	return err
@@ -39,34 +37,33 @@ func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 	return limit - s.left, nil
 }
 
-// fields contains the types of a message's fields by number.
-type fields map[protowire.Number]reflect.Type
+// fieldTypes contains the types of a message's fields by number.
+type fieldTypes map[protowire.Number]reflect.Type
 
-// The key oneof in fields represents all members of a oneof, because the struct does not contain their types. No field
-// has this number. A member gets the largest possible weight: oneofBytes for a wrapper and a message, and anyItem for
-// each byte.
+// The key oneofKey in fieldTypes represents all members of a oneof, because the struct does not contain their types. No field has this
+// number. A member of a oneof gets the largest possible weight: oneofBytes for its wrapper and message, plus anyItem for each byte.
 const (
-	oneof      = 0
+	oneofKey   = 0
 	oneofBytes = 128
 	anyItem    = 32
 )
 
-var structFields sync.Map // reflect.Type -> fields
+var structFields sync.Map // reflect.Type -> fieldTypes
 
 // fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
 // whose field 1 is the slice.
-func fieldsOf(t reflect.Type) fields {
+func fieldsOf(t reflect.Type) fieldTypes {
 	if f, ok := structFields.Load(t); ok {
-		return f.(fields)
+		return f.(fieldTypes)
 	}
-	out := fields{}
+	out := fieldTypes{}
 	switch t.Kind() {
 	case reflect.Slice:
 		out[1] = t
 	case reflect.Struct:
 		for i := range t.NumField() {
 			if t.Field(i).Tag.Get("protobuf_oneof") != "" {
-				out[oneof] = t.Field(i).Type
+				out[oneofKey] = t.Field(i).Type
 			}
 			part := strings.Split(t.Field(i).Tag.Get("protobuf"), ",")
 			if len(part) < 2 {
@@ -81,7 +78,7 @@ func fieldsOf(t reflect.Type) fields {
 	return out
 }
 
-func (s *scale) addMessage(data []byte, types fields, depth int) error {
+func (s *scale) addMessage(data []byte, types fieldTypes, depth int) error {
 	if depth > maxDepth {
 		return ErrTooDeep
 	}
@@ -96,7 +93,7 @@ func (s *scale) addMessage(data []byte, types fields, depth int) error {
 		}
 		value := data[:n]
 		data = data[n:]
-		if types[oneof] != nil && types[number] == nil {
+		if types[oneofKey] != nil && types[number] == nil {
 			if err := s.add(oneofBytes + anyItem*len(value)); err != nil {
 				return err
 			}
@@ -128,7 +125,7 @@ func (s *scale) addField(value []byte, t reflect.Type, depth int) error {
 		if err := s.add(entryWeight(t)); err != nil {
 			return err
 		}
-		types := fields{1: t.Key(), 2: t.Elem()}
+		types := fieldTypes{1: t.Key(), 2: t.Elem()}
 		if e := t.Elem(); e.Kind() == reflect.Slice && e.Elem().Kind() != reflect.Uint8 {
 			types[2] = reflect.PointerTo(e) // a message, such as authentication's ExtraValue
 		}

@@ -17,9 +17,9 @@ const (
 	// mapEntry is the memory of a map entry in addition to its key and value. The map's table is
 	// assumed to be half empty, as after it has grown.
 	mapEntry = 48
-	// growth is the maximum ratio of a growing slice's capacity to its length.
-	growth = 2
-	word   = 8
+	// maxGrowth is the maximum ratio of a growing slice's capacity to its length.
+	maxGrowth = 2
+	wordSize  = 8
 )
 
 // A scale adds up weights until the limit is exceeded.
@@ -33,10 +33,10 @@ func (s *scale) add(bytes int) error {
 }
 
 // elementWeight returns the weight of an additional element of a slice of t.
-func elementWeight(t reflect.Type) int { return growth * int(t.Size()) }
+func elementWeight(t reflect.Type) int { return maxGrowth * int(t.Size()) }
 
 // entryWeight returns the weight of an additional entry of a map.
-func entryWeight(t reflect.Type) int { return mapEntry + growth*int(t.Key().Size()+t.Elem().Size()) }
+func entryWeight(t reflect.Type) int { return mapEntry + maxGrowth*int(t.Key().Size()+t.Elem().Size()) }
 
 // SizeOf returns the memory in bytes of an object and of all values that it refers to. It counts a
 // value twice if two pointers refer to it.

@@ -19,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-// The function allocated returns how many bytes f allocates.
+// This function returns how many bytes f allocates.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -42,7 +42,7 @@ func list(n int) *corev1.PodList {
 	return l
 }
 
-// The map jsonBombs contains short inputs that would become large objects.
+// This map contains short inputs that would become large objects.
 var jsonBombs = map[string]struct {
 	text string
 	into any
@@ -60,7 +60,7 @@ var jsonBombs = map[string]struct {
 	"objects for scalars": {`[` + strings.Repeat(`{"a":0},`, mib/8) + `{}]`, nil},
 }
 
-// TestJSONBombs checks that each bomb of one or two MiB is rejected with a limit of 8 MiB.
+// TestJSONBombs checks that a limit of 8 MiB rejects each bomb. A bomb has at most two MiB.
 func TestJSONBombs(t *testing.T) {
 	for name, b := range jsonBombs {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestJSONBombs(t *testing.T) {
 	}
 }
 
-// The function field returns an encoded length-delimited field.
+// This function returns an encoded length-delimited field.
 func field(number byte, value string) string {
 	n := len(value)
 	out := []byte{number<<3 | 2}
@@ -130,7 +130,8 @@ func TestProtobufBombs(t *testing.T) {
 	}
 }
 
-// TestOneof checks that the weight of a member of a oneof is at least its memory. The struct does not contain the type of the member.
+// TestOneof checks that the weight of a member of a oneof is at least the memory of the member. The struct does not contain the type of
+// the member.
 func TestOneof(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty": strings.Repeat(field(1, field(1, "")), 10000), "with a value": strings.Repeat(field(1, field(1, "\x08\x01")), 10000),
@@ -148,8 +149,8 @@ func TestOneof(t *testing.T) {
 	}
 }
 
-// TestEstimate checks that the weight of ordinary objects is close to the memory that their decoding allocates, and never much less.
-// Therefore a limit on the weight limits the memory.
+// TestEstimate checks that the weight of ordinary objects is close to the memory that their decoding allocates. The weight is never much
+// less, so a limit on the weight limits the memory.
 func TestEstimate(t *testing.T) {
 	l := list(500)
 	asProtobuf, err := l.Marshal()
@@ -160,7 +161,7 @@ func TestEstimate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The function leastBound returns the smallest limit that accepts the object, with a precision of a tenth.
+	// This function returns the smallest limit that accepts the object, with a precision of a tenth.
 	leastBound := func(weigh func(most int64) error) int64 {
 		most := int64(1000)
 		for weigh(most) != nil {
@@ -199,7 +200,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// FuzzJSON checks that an accepted input takes at most a few times the limit.
+// FuzzJSON checks that an accepted input uses at most a few times as much memory as the limit.
 func FuzzJSON(f *testing.F) {
 	for _, b := range jsonBombs {
 		f.Add([]byte(b.text[:min(len(b.text), 200)]))
@@ -217,7 +218,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPEMBombs checks that many headers, many empty blocks and long texts are rejected, and that the certificates of a node are accepted.
+// TestPEMBombs checks that many headers, many empty blocks and long texts are rejected. The certificates of a node must be accepted.
 func TestPEMBombs(t *testing.T) {
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
 	for name, text := range map[string]string{

@@ -67,7 +67,7 @@ func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails
 func (r Reader) readDetails(path string, earlier *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
-	memory, err := open(r.dir("memory", path))
+	memory, err := openDir(r.cgroupDir("memory", path))
 	if err != nil {
 		return d, fmt.Errorf("read cgroup: %w", err)
 	}
@@ -105,27 +105,27 @@ func (d *Details) countProcesses(list []byte) {
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
-func (d *Details) readV2(dir *dir, earlier *Details) {
+func (d *Details) readV2(dir *hierarchyDir, earlier *Details) {
 	d.id = dir.inode("cpu.stat")
 	known := d.takeLimits(earlier)
 	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "usage_usec":
-			d.CPU = micros(n)
+			d.CPU = fromMicros(n)
 		case "user_usec":
-			d.User = micros(n)
+			d.User = fromMicros(n)
 		case "system_usec":
-			d.System = micros(n)
+			d.System = fromMicros(n)
 		case "nr_periods":
 			d.Periods = n
 		case "nr_throttled":
 			d.Throttled = n
 		case "throttled_usec":
-			d.ThrottledTime = micros(n)
+			d.ThrottledTime = fromMicros(n)
 		case "nr_bursts":
 			d.Bursts = n
 		case "burst_usec":
-			d.BurstTime = micros(n)
+			d.BurstTime = fromMicros(n)
 		}
 	})
 	dir.visitPairs("memory.stat", func(k string, n uint64) {
@@ -174,7 +174,7 @@ func (d *Details) readV2(dir *dir, earlier *Details) {
 
 // readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It reuses the values of d that
 // have not changed. The last result is true if no value has changed.
-func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
+func (d *Details) readWaiting(dir *hierarchyDir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.readText("io.stat"), d.IO)
 	p.CPU = dir.readPressure("cpu.pressure", d.Pressure.CPU)
 	p.Memory = dir.readPressure("memory.pressure", d.Pressure.Memory)
@@ -227,14 +227,14 @@ func parseDevice(line []byte) (io IO, ok bool) {
 	for kv := range bytes.FieldsSeq(rest) {
 		k, v, _ := bytes.Cut(kv, []byte("="))
 		n, err := strconv.ParseUint(kernfile.StringView(v), 10, 64)
-		if at := io.field(kernfile.StringView(k)); at != nil && err == nil {
+		if at := io.findField(kernfile.StringView(k)); at != nil && err == nil {
 			*at = n
 		}
 	}
 	return io, true
 }
 
-func (io *IO) field(name string) *uint64 {
+func (io *IO) findField(name string) *uint64 {
 	switch name {
 	case "rbytes":
 		return &io.ReadBytes

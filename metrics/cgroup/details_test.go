@@ -62,7 +62,8 @@ func TestReadDetails(t *testing.T) {
 	}
 }
 
-// TestLongLists reads lists with more processes than the kernel returns in one read, and lists with more than maxFile bytes.
+// TestLongLists checks that a list is complete if it has more processes than the kernel returns in one read. A longer list is cut after
+// maxFile bytes.
 func TestLongLists(t *testing.T) {
 	var list strings.Builder
 	for i := range 200_000 {
@@ -91,7 +92,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// TestIOAfter checks that unchanged I/O figures are shared with the earlier reading, and that the earlier reading is never modified.
+// TestIOAfter checks that unchanged I/O figures are shared with the earlier reading. The earlier reading must never be modified.
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
@@ -112,7 +113,8 @@ func TestIOAfter(t *testing.T) {
 	}
 }
 
-// TestRecent checks that a recent reading is returned again, but not for a removed cgroup. At the end no reading is kept in memory.
+// TestRecent checks that a recent reading is returned again, and that a missing cgroup is an error. After some time without a call, no
+// reading is kept in memory.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := tree(t, map[string]string{"a/memory.current": "1\n"})
@@ -136,7 +138,7 @@ func TestRecent(t *testing.T) {
 		time.Sleep(3 * keepTime)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.stored != nil || r.forget != nil {
+		if r.stored != nil || r.forgetTimer != nil {
 			t.Errorf("kept: %v", r.stored)
 		}
 	})
@@ -190,8 +192,8 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestLimitsV2 checks that a swap limit of zero differs from no limit, also without a memory limit. The protected memory is in one of two
-// files.
+// TestLimitsV2 checks that a swap limit of zero is not mistaken for a missing limit, also without a memory limit. The protected memory is
+// in one of two files.
 func TestLimitsV2(t *testing.T) {
 	for name, x := range map[string]struct {
 		files       map[string]string

@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
-	acct := memory.openOther(r.dir("cpuacct", path))
-	pids := memory.openOther(r.dir("pids", path))
-	blkio := memory.openOther(r.dir("blkio", path))
+func (d *Details) readV1(r Reader, path string, memory *hierarchyDir, earlier *Details) {
+	acct := memory.openOther(r.cgroupDir("cpuacct", path))
+	pids := memory.openOther(r.cgroupDir("pids", path))
+	blkio := memory.openOther(r.cgroupDir("blkio", path))
 	defer acct.close()
 	defer pids.close()
 	defer blkio.close()
@@ -57,7 +57,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	if known && d.Quota == 0 { // without a quota, the cgroup was never throttled
 		return
 	}
-	cpu := memory.openOther(r.dir("cpu", path))
+	cpu := memory.openOther(r.cgroupDir("cpu", path))
 	defer cpu.close()
 	d.cpuV1(cpu)
 	if known {
@@ -74,7 +74,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	d.Shares, d.Period, d.Quota = cpu.readNumber("cpu.shares"), cpu.readNumber("cpu.cfs_period_us"), cpu.readNumber("cpu.cfs_quota_us")
 }
 
-func (d *Details) cpuV1(cpu *dir) {
+func (d *Details) cpuV1(cpu *hierarchyDir) {
 	cpu.visitPairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "nr_periods":
@@ -93,7 +93,7 @@ func (d *Details) cpuV1(cpu *dir) {
 
 // ioV1 reads the I/O counters of the cgroup and its children. Of several files it uses those that do not depend on the I/O scheduler of a
 // device. An example of a line is "8:0 Read 123".
-func (d *Details) ioV1(blkio *dir) {
+func (d *Details) ioV1(blkio *hierarchyDir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })
 		if i < 0 {

@@ -77,9 +77,9 @@ func NewReader(root string) Reader {
 // Unified reports whether the cgroup version is v2.
 func (r Reader) Unified() bool { return r.v2 }
 
-// dir returns the directory of a cgroup in the hierarchy of a controller. There is only one hierarchy in
+// cgroupDir returns the directory of a cgroup in the hierarchy of a controller. There is only one hierarchy in
 // cgroup v2.
-func (r Reader) dir(controller, path string) string {
+func (r Reader) cgroupDir(controller, path string) string {
 	if r.v2 {
 		return filepath.Join(r.root, path)
 	}
@@ -94,7 +94,7 @@ func (r Reader) Read(path string) (Figures, error) {
 		return d.Figures, err
 	}
 	f := Figures{At: time.Now()}
-	memory, err := open(r.dir("memory", path))
+	memory, err := openDir(r.cgroupDir("memory", path))
 	if err != nil {
 		return f, fmt.Errorf("read cgroup: %w", err)
 	}
@@ -103,15 +103,16 @@ func (r Reader) Read(path string) (Figures, error) {
 		f.readV2(memory)
 		return f, memory.err()
 	}
-	cpu, pids := memory.openOther(r.dir("cpuacct", path)), memory.openOther(r.dir("pids", path))
+	cpu, pids := memory.openOther(r.cgroupDir("cpuacct", path)), memory.openOther(r.cgroupDir("pids", path))
 	defer cpu.close()
 	defer pids.close()
 	f.readV1(memory, cpu, pids)
 	return f, memory.err()
 }
 
-// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is in the parameter f. On cgroup
-// v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such stalls.
+// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is one of the given figures. On
+// cgroup v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such
+// stalls.
 func (r Reader) NeededMemory(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
@@ -135,17 +136,17 @@ func (r Reader) CPUTime(path string) (time.Duration, bool) {
 	for line := range bytes.Lines(text) {
 		if v, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
 			n, err := strconv.ParseUint(kernfile.StringView(bytes.TrimSpace(v)), 10, 64)
-			return micros(n), err == nil
+			return fromMicros(n), err == nil
 		}
 	}
 	return 0, false
 }
 
-func (f *Figures) readV2(d *dir) {
+func (f *Figures) readV2(d *hierarchyDir) {
 	inactive := uint64(0)
 	d.visitPairs("cpu.stat", func(k string, n uint64) {
 		if k == "usage_usec" {
-			f.CPU = micros(n)
+			f.CPU = fromMicros(n)
 		}
 	})
 	d.visitPairs("memory.stat", func(k string, n uint64) { f.statV2(k, n, &inactive) })
@@ -165,7 +166,7 @@ func (f *Figures) statV2(k string, n uint64, inactive *uint64) {
 	}
 }
 
-func (f *Figures) sizesV2(d *dir, inactive uint64, limit bool) {
+func (f *Figures) sizesV2(d *hierarchyDir, inactive uint64, limit bool) {
 	if limit {
 		f.Limit = d.readNumber("memory.max")
 	}
@@ -174,7 +175,7 @@ func (f *Figures) sizesV2(d *dir, inactive uint64, limit bool) {
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-func (f *Figures) readV1(memory, cpu, pids *dir) {
+func (f *Figures) readV1(memory, cpu, pids *hierarchyDir) {
 	inactive := uint64(0)
 	memory.visitPairs("memory.stat", func(k string, n uint64) { f.statV1(k, n, &inactive) })
 	f.CPU = time.Duration(cpu.readNumber("cpuacct.usage"))
@@ -196,7 +197,7 @@ func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
 	}
 }
 
-func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
+func (f *Figures) sizesV1(memory, pids *hierarchyDir, inactive uint64, limit bool) {
 	if limit {
 		f.Limit = noLimitAsZero(memory.readNumber("memory.limit_in_bytes"))
 	}
@@ -212,15 +213,15 @@ func noLimitAsZero(n uint64) uint64 {
 	return n
 }
 
-// micros converts a number of microseconds without overflow.
-func micros(n uint64) time.Duration {
+// fromMicros converts a number of microseconds without overflow.
+func fromMicros(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // Processes returns the PIDs of the processes in a cgroup, without those in its children. It returns
 // no PIDs if the cgroup does not exist.
 func (r Reader) Processes(path string) ([]int, error) {
-	d, err := open(r.dir("memory", path))
+	d, err := openDir(r.cgroupDir("memory", path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -242,5 +243,5 @@ func (r Reader) Processes(path string) ([]int, error) {
 // Children returns the names of a cgroup's direct children, in no particular order. It returns no names if
 // the cgroup does not exist.
 func (r Reader) Children(path string) ([]string, error) {
-	return subdirectories(r.dir("memory", path))
+	return listSubdirs(r.cgroupDir("memory", path))
 }

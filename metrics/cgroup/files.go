@@ -17,37 +17,37 @@ import (
 // maxFile is the maximum number of bytes that are read from a file. Only a list of processes can be longer.
 const maxFile = 1 << 20
 
-// A dir is the directory of a cgroup in one hierarchy. An fd of -1 means that the directory is missing. All its files are then treated as
-// missing.
-type dir struct {
+// A hierarchyDir is the directory of a cgroup in one hierarchy. An fd of -1 means that the directory is missing. All its files are then
+// treated as missing.
+type hierarchyDir struct {
 	fd   int
 	name string
 	*kernfile.Buffer
-	first  *dir  // the first dir of the cgroup, which stores the error and owns the buffer; nil in the first dir itself
-	failed error // the first error; missing files are not errors
+	first      *hierarchyDir // the first dir of the cgroup, which stores the error and owns the buffer; nil in the first dir itself
+	firstError error         // the first error; missing files are not errors
 }
 
-// open opens the directory of a cgroup. If the cgroup does not exist, the error wraps fs.ErrNotExist.
-func open(name string) (*dir, error) {
+// openDir opens the directory of a cgroup. If the cgroup does not exist, the error wraps fs.ErrNotExist.
+func openDir(name string) (*hierarchyDir, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
+	return &hierarchyDir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
 // openOther opens the directory of the same cgroup in another hierarchy. If the cgroup does not exist there, openOther returns a dir with
 // the fd -1.
-func (d *dir) openOther(name string) *dir {
+func (d *hierarchyDir) openOther(name string) *hierarchyDir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		d.addError(name, "", err)
 		fd = -1
 	}
-	return &dir{fd: fd, name: name, Buffer: d.Buffer, first: cmp.Or(d.first, d)}
+	return &hierarchyDir{fd: fd, name: name, Buffer: d.Buffer, first: cmp.Or(d.first, d)}
 }
 
-func (d *dir) close() {
+func (d *hierarchyDir) close() {
 	if d.fd >= 0 {
 		unix.Close(d.fd)
 	}
@@ -57,12 +57,12 @@ func (d *dir) close() {
 }
 
 // err returns the first error of reading the cgroup. Missing files are not errors.
-func (d *dir) err() error { return d.failed }
+func (d *hierarchyDir) err() error { return d.firstError }
 
 // addError stores the first error. It ignores errors which mean that the controller is missing, or that the cgroup was removed.
-func (d *dir) addError(dir, file string, err error) {
-	if to := cmp.Or(d.first, d); to.failed == nil && !isMissing(err) {
-		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
+func (d *hierarchyDir) addError(dir, file string, err error) {
+	if to := cmp.Or(d.first, d); to.firstError == nil && !isMissing(err) {
+		to.firstError = fmt.Errorf("%s/%s: %w", dir, file, err)
 	}
 }
 
@@ -72,7 +72,7 @@ func isMissing(err error) bool {
 
 // readText returns the content of a file, or nil if the file is missing. The content is valid until the next file is read. If a file is
 // longer than maxFile, readText returns its first lines, so that a pod with very many processes has figures, too.
-func (d *dir) readText(file string) []byte {
+func (d *hierarchyDir) readText(file string) []byte {
 	if d.fd == -1 {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (d *dir) readText(file string) []byte {
 	return text
 }
 
-// readNumber reads a file with a number, without opening the directory of the cgroup first. If the parameter inode is not nil, the file's
-// inode number is stored there. The second result is false after an error.
+// readNumber reads a file with a number, without opening the directory of the cgroup first. It can also store the file's inode number. The
+// second result is false after an error.
 func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, in
 }
 
 // inode returns a file's inode number, or 0 if the file is missing.
-func (d *dir) inode(file string) uint64 {
+func (d *hierarchyDir) inode(file string) uint64 {
 	var st unix.Stat_t
 	if d.fd == -1 || unix.Fstatat(d.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return 0
@@ -126,13 +126,13 @@ func (d *dir) inode(file string) uint64 {
 }
 
 // readNumber reads a file with one number. It returns 0 for "max" and for a missing file.
-func (d *dir) readNumber(file string) uint64 {
+func (d *hierarchyDir) readNumber(file string) uint64 {
 	n, _ := d.readNumbers(file)
 	return n
 }
 
 // readLimit reads a file with a limit, which may be zero. The second result is false if there is no limit.
-func (d *dir) readLimit(file string) (n uint64, limited bool) {
+func (d *hierarchyDir) readLimit(file string) (n uint64, limited bool) {
 	s := bytes.TrimSpace(d.readText(file))
 	limited = len(s) > 0 && string(s) != "max"
 	if limited {
@@ -142,7 +142,7 @@ func (d *dir) readLimit(file string) (n uint64, limited bool) {
 }
 
 // readNumbers reads a file with one or two numbers. It returns 0 for "max".
-func (d *dir) readNumbers(file string) (first, second uint64) {
+func (d *hierarchyDir) readNumbers(file string) (first, second uint64) {
 	s := bytes.TrimSpace(d.readText(file))
 	if len(s) == 0 {
 		return 0, 0
@@ -155,7 +155,7 @@ func (d *dir) readNumbers(file string) (first, second uint64) {
 	return first, second
 }
 
-func (d *dir) parse(file string, s []byte) uint64 {
+func (d *hierarchyDir) parse(file string, s []byte) uint64 {
 	if text := kernfile.StringView(s); text != "max" && text != "-1" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -166,9 +166,9 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// visitPairs calls the function f for each line that consists of a name and a number. It skips other lines. The name is valid only during
-// the call.
-func (d *dir) visitPairs(file string, f func(k string, n uint64)) {
+// visitPairs calls the caller's function for each line that consists of a name and a number. It skips other lines. The name is valid only
+// during the call.
+func (d *hierarchyDir) visitPairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.readText(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		if n, err := strconv.ParseUint(kernfile.StringView(v), 10, 64); ok && err == nil {
@@ -190,9 +190,9 @@ func linkCount(name string) uint64 {
 // maxChildren is the maximum number of children that are listed for a cgroup.
 const maxChildren = 4096
 
-// subdirectories returns the names of the directories in a directory. It returns no names if the
+// listSubdirs returns the names of the directories in a directory. It returns no names if the
 // directory does not exist.
-func subdirectories(name string) ([]string, error) {
+func listSubdirs(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if isMissing(err) {
 		return nil, nil

@@ -23,8 +23,8 @@ type Stall struct {
 }
 
 // readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and "full ...". It returns nil if the
-// file does not exist or if accounting is off. If no value has changed, it returns the parameter earlier.
-func (d *dir) readPressure(file string, earlier *Pressure) *Pressure {
+// file does not exist or if accounting is off. If no value has changed, it returns the earlier reading.
+func (d *hierarchyDir) readPressure(file string, earlier *Pressure) *Pressure {
 	return pressureFrom(earlier, d.readText(file))
 }
 
@@ -69,7 +69,7 @@ func parsePressure(text []byte) (p Pressure, found bool) {
 			switch string(k) {
 			case "total":
 				n, _ := strconv.ParseUint(kernfile.StringView(v), 10, 64)
-				s.Total = micros(n)
+				s.Total = fromMicros(n)
 			case "avg10":
 				s.Avg10, _ = strconv.ParseFloat(kernfile.StringView(v), 64)
 			case "avg60":

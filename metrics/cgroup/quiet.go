@@ -11,7 +11,7 @@ import (
 // limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls CachedReader.Forget.
 const maxIdle = 4 * time.Minute
 
-// maxLimits is the maximum age of the limits in the reading of a cgroup that is not idle.
+// maxLimits is the time after which the limits of a cgroup are read again, unless the cgroup is idle.
 const maxLimits = time.Minute
 
 // maxIdleOf returns the maximum age of the reading of an idle cgroup. It is between half of maxIdle and maxIdle, and differs between
@@ -24,9 +24,9 @@ func maxIdleOf(path string) time.Duration {
 	return maxIdle - time.Duration(h%64)*(maxIdle/128)
 }
 
-// readAfter is like ReadDetails, but reads only a few files if the cgroup has been idle since an earlier reading: if its CPU time and
-// memory usage are the same. Most pods are idle most of the time, and reading all files takes ten times as long. If no figure has changed,
-// readAfter returns the parameter earlier.
+// readAfter is like ReadDetails, but reads only a few files if the cgroup has been idle since an earlier reading. An idle cgroup has the
+// same CPU time and memory usage as before. Most pods are idle most of the time, and reading all files takes ten times as long. If no
+// figure has changed, readAfter returns the earlier reading.
 func (r Reader) readAfter(earlier *Details, path string) (d *Details, idle bool, err error) {
 	if earlier.CPU > 0 && earlier.id > 0 && time.Since(earlier.all) < maxIdleOf(path) {
 		if !r.v2 && r.isIdleV1(earlier, path) {
@@ -63,9 +63,9 @@ func (r Reader) isIdleV1(earlier *Details, path string) bool {
 }
 
 // updateV2 updates the reading of a cgroup (v2) that has been idle. It reads only the figures that can change while no process runs. If no
-// figure has changed, it returns the parameter earlier, and otherwise an updated copy. It returns false if the cgroup has not been idle.
+// figure has changed, it returns the earlier reading, and otherwise an updated copy. It returns false if the cgroup has not been idle.
 func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
-	dir, err := open(r.dir("", path))
+	dir, err := openDir(r.cgroupDir("", path))
 	if err != nil {
 		return nil, false
 	}
@@ -73,7 +73,7 @@ func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	cpu := time.Duration(0)
 	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		if k == "usage_usec" {
-			cpu = micros(n)
+			cpu = fromMicros(n)
 		}
 	})
 	if cpu != earlier.CPU || dir.inode("cpu.stat") != earlier.id || dir.readNumber("memory.current") != earlier.Memory {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestQuiet checks when a cgroup is read completely: if one of its processes has run, if its memory usage has changed, if another cgroup
-// with the same name has replaced it, after Forget, and after some time. Otherwise only the figures that can change without a running
-// process are read.
+// TestQuiet checks when a cgroup is read completely. The reasons are: one of its processes has run, its memory usage has changed, another
+// cgroup with the same name has replaced it, Forget was called, or some time has passed. Otherwise only the figures that can change
+// without a running process are read.
 func TestQuiet(t *testing.T) {
 	for name, x := range map[string]struct {
 		v2                        bool
@@ -77,8 +77,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestQuietV2 checks that the check of an idle cgroup allocates memory only to open files with cgroup v2. If its I/O or its pressure has
-// changed, a copy with the new values is returned.
+// TestQuietV2 checks that the check of an idle cgroup v2 allocates memory only to open files. If the cgroup's I/O or pressure has changed,
+// a copy with the new values is returned.
 func TestQuietV2(t *testing.T) {
 	const pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	root := tree(t, map[string]string{"a/cpu.stat": "usage_usec 1000\n", "a/memory.current": "5\n", "a/io.stat": "8:0 rbytes=1\n8:16 wbytes=2\n",
@@ -97,7 +97,7 @@ func TestQuietV2(t *testing.T) {
 		return n
 	}
 	opening := least(func() {
-		dir, err := open(r.dir("", "/a"))
+		dir, err := openDir(r.cgroupDir("", "/a"))
 		if err != nil || dir.inode("cpu.stat") == 0 {
 			t.Fatal(err)
 		}

@@ -17,9 +17,9 @@ type CachedReader struct {
 
 	turns atomic.Uint64 // the current turn; it is incremented when a reading begins and when it ends
 
-	mu     sync.Mutex
-	stored map[string]*storedReading
-	forget *time.Timer
+	mu          sync.Mutex
+	stored      map[string]*storedReading
+	forgetTimer *time.Timer
 }
 
 // keepTime is the time for which a reading is kept after its last use. It is longer than common
@@ -57,7 +57,7 @@ type storedReading struct {
 	listed   uint64   // the turn in which the children were last checked
 }
 
-// NewRecent returns a CachedReader that caches the readings of r. The parameter age is the maximum age of a reading that it returns.
+// NewRecent returns a CachedReader that caches the readings of a Reader. It never returns a reading that is older than the maximum age.
 func NewRecent(r Reader, age time.Duration) *CachedReader { return &CachedReader{Reader: r, age: age} }
 
 // ReadDetails is like Reader.ReadDetails. It may return a cached reading.
@@ -102,8 +102,8 @@ func (r *CachedReader) ReadShared(path string) (Reading, error) {
 	} else {
 		r.stored[path] = &storedReading{Reading: now}
 	}
-	if r.forget == nil {
-		r.forget = time.AfterFunc(keepTime, r.dropUnused)
+	if r.forgetTimer == nil {
+		r.forgetTimer = time.AfterFunc(keepTime, r.dropUnused)
 	}
 	return now, nil
 }
@@ -123,8 +123,8 @@ func (r *CachedReader) UnchangedReading(path string, ancestor Reading) (Reading,
 	return k.Reading, true
 }
 
-// StoredChildren returns the cached paths of a cgroup's direct children. The parameter ancestor is a reading of the cgroup or of an
-// ancestor. The second result is false if no paths are cached, or if this reading does not prove that they are still valid.
+// StoredChildren returns the cached paths of a cgroup's direct children. The caller passes a reading of the cgroup or of an ancestor.
+// StoredChildren returns false if no paths are cached, or if this reading does not prove that they are still valid.
 func (r *CachedReader) StoredChildren(path string, ancestor Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,7 @@ func (r *CachedReader) Forget(path string) {
 // same, Children returns the cached list. If a child in the list does not exist any more, the caller should call Forget and then Children
 // again.
 func (r *CachedReader) Children(path string) ([]string, error) {
-	turn, links := r.turns.Add(1), linkCount(r.dir("memory", path))
+	turn, links := r.turns.Add(1), linkCount(r.cgroupDir("memory", path))
 	if list, ok := r.checkChildren(path, links, turn); ok {
 		return list, nil
 	}
@@ -197,12 +197,12 @@ func (r *CachedReader) dropUnused() {
 			delete(r.stored, path)
 		}
 	}
-	r.forget = nil
+	r.forgetTimer = nil
 	if len(r.stored) == 0 {
 		r.stored = nil
 		return
 	}
-	r.forget = time.AfterFunc(keepTime, r.dropUnused)
+	r.forgetTimer = time.AfterFunc(keepTime, r.dropUnused)
 }
 
 // Read is like Reader.Read. It may return a cached reading.

@@ -37,7 +37,7 @@ type Trees struct {
 
 // A tree contains the state of one measured directory.
 type tree struct {
-	asked       time.Time // protected by Trees.mu
+	lastUse     time.Time // protected by Trees.mu
 	part, whole timedLock // a call of Usage holds the lock part, and a call of UsageOfAll holds the lock whole
 	last        atomic.Pointer[measurement]
 }
@@ -64,7 +64,7 @@ const (
 // file systems. It ignores missing directories and files that disappear. It counts at most 200,000 files.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// UsageOfAll is like Usage, but it counts all files. The parameter age is the maximum age of the result.
+// UsageOfAll is like Usage, but it counts all files. The caller limits the age of the result.
 func (t *Trees) UsageOfAll(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
@@ -98,7 +98,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 	if old := d.usableResult(limit); old != nil && now.Sub(old.At) < max(age, pauseRatio*old.took) {
 		return old.Usage
 	}
-	u := measure(ctx, dir, limit)
+	u := measureDir(ctx, dir, limit)
 	found := &measurement{u, time.Since(now), limit}
 	switch {
 	case ctx.Err() != nil:
@@ -131,15 +131,15 @@ func (t *Trees) treeOf(dir string) *tree {
 		d = &tree{part: make(timedLock, 1), whole: make(timedLock, 1)}
 		t.trees[dir] = d
 	}
-	d.asked = now
+	d.lastUse = now
 	if now.Sub(t.swept) > t.Age {
-		maps.DeleteFunc(t.trees, func(_ string, old *tree) bool { return now.Sub(old.asked) > 2*t.Age })
+		maps.DeleteFunc(t.trees, func(_ string, old *tree) bool { return now.Sub(old.lastUse) > 2*t.Age })
 		t.swept = now
 	}
 	return d
 }
 
-func measure(ctx context.Context, dir string, limit uint64) Usage {
+func measureDir(ctx context.Context, dir string, limit uint64) Usage {
 	w := walk{ctx: ctx, limit: limit, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
@@ -229,8 +229,7 @@ type Device struct {
 // maxText is the maximum number of bytes that are read from a file. It is enough for a thousand devices.
 const maxText = 256 << 10
 
-// Devices returns the counters of all block devices except ram and loop devices. The parameter proc
-// is the mount point of the proc file system.
+// Devices returns the counters of all block devices except ram and loop devices. It reads the proc file system at the given mount point.
 func Devices(proc string) []Device {
 	b := kernfile.Get()
 	defer b.Put()

@@ -23,8 +23,8 @@ func write(t *testing.T, path string, size int) {
 	}
 }
 
-// TestTrees checks that a file with two names is counted once, and that a symlink is not followed. A directory is walked again only after
-// some time.
+// TestTrees checks that a file with two names is counted once, and that no symlink is followed. A directory must be walked again only
+// after some time.
 func TestTrees(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a/one"), 10_000)
@@ -83,7 +83,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestSlowTree checks that a directory is walked again only after a multiple of the duration of the last walk. A running walk does not
+// TestSlowTree checks that the pause between two walks of a directory is a multiple of the duration of a walk. A running walk must not
 // block calls for other directories, or calls that can return an earlier result.
 func TestSlowTree(t *testing.T) {
 	slow, other := t.TempDir(), t.TempDir()
@@ -114,8 +114,8 @@ func TestSlowTree(t *testing.T) {
 	})
 }
 
-// TestFirstAsker checks that a caller that waits for the first walk of a directory returns when its context ends. A call of Usage does
-// not wait for a walk of UsageOfAll, and does not replace its result.
+// TestFirstAsker checks that a caller that waits for the first walk of a directory returns when its context ends. A call of Usage does not
+// wait for a walk of UsageOfAll, and does not replace the result of this walk.
 func TestFirstAsker(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), 1)
@@ -207,7 +207,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestHostileTree checks that files that a container creates during a walk neither block the walk nor lead it out of the directory.
+// TestHostileTree checks files that a container creates during a walk. They must neither block the walk nor lead it out of the directory.
 func TestHostileTree(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	for i := range 500 {
@@ -238,7 +238,7 @@ func TestHostileTree(t *testing.T) {
 		}
 	}()
 	for range 2000 {
-		if u := measure(t.Context(), dir, maxFiles); u.Inodes < 2 || u.Inodes > 3 {
+		if u := measureDir(t.Context(), dir, maxFiles); u.Inodes < 2 || u.Inodes > 3 {
 			t.Errorf("counted %d inodes", u.Inodes)
 			break
 		}
@@ -248,19 +248,19 @@ func TestHostileTree(t *testing.T) {
 
 	long := t.TempDir()
 	deepen(t, long, 100, strings.Repeat("d", 200))
-	if u := measure(t.Context(), long, maxFiles); u.Incomplete || u.Inodes != 102 || u.Bytes < payload {
+	if u := measureDir(t.Context(), long, maxFiles); u.Incomplete || u.Inodes != 102 || u.Bytes < payload {
 		t.Errorf("of a path longer than any name: %+v", u)
 	}
 	deepen(t, dir, maxDepth+50, "d")
-	if u := measure(t.Context(), dir, maxFiles); !u.Incomplete || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
+	if u := measureDir(t.Context(), dir, maxFiles); !u.Incomplete || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
 		t.Errorf("figures of a deep directory: %+v", u)
 	}
 }
 
 const payload = 1 << 20
 
-// deepen creates n nested directories, and a file of payload bytes in the innermost directory. A program can create a path that is longer
-// than the kernel's limit step by step.
+// deepen creates n nested directories, and a file of payload bytes in the innermost directory. A program can create such a path step by
+// step, although the path is longer than the kernel's limit.
 func deepen(t *testing.T, dir string, n int, name string) {
 	t.Helper()
 	at, err := os.OpenRoot(dir)
@@ -284,7 +284,7 @@ func deepen(t *testing.T, dir string, n int, name string) {
 	}
 }
 
-// TestChurn checks that files that are removed during a walk do not affect the figures of other files.
+// TestChurn checks that a file is counted correctly while other files are removed during the walk.
 func TestChurn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "kept/data"), payload)
@@ -304,7 +304,7 @@ func TestChurn(t *testing.T) {
 		}
 	}()
 	for range 200 {
-		if u := measure(t.Context(), dir, maxFiles); u.Incomplete || u.Inodes < 3 || u.Bytes < payload {
+		if u := measureDir(t.Context(), dir, maxFiles); u.Incomplete || u.Inodes < 3 || u.Bytes < payload {
 			t.Errorf("counted %+v", u)
 			break
 		}

@@ -40,9 +40,9 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers serves /metrics/cadvisor. If the parameter err is not nil, the metric container_scrape_error is 1, as in cAdvisor.
+// ServeContainers serves /metrics/cadvisor. If the measurement has failed, the metric container_scrape_error is 1, as in cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
-	respond(w, r, func(p *page) {
+	sendPage(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.DeviceFile("/sys", number) })
 	})
 }
@@ -77,7 +77,7 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	}
 	e := emitter{page: p, device: name}
 	for _, f := range containerFamilies {
-		p.begin(f.name, f.help, f.kind)
+		p.beginFamily(f.name, f.help, f.kind)
 		for i := range all {
 			e.s, e.b, e.net, p.stamp = &all[i], p.blocks[i], p.blocks[all[i].network], ""
 			if !f.spec {
@@ -85,21 +85,21 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 			}
 			f.write(&e)
 		}
-		p.end()
+		p.endFamily()
 	}
 	p.stamp = ""
 	failed := 0.0
 	if err != nil {
 		failed = 1
 	}
-	p.begin("container_scrape_error", "1 if the figures of containers could not be read", Gauge)
+	p.beginFamily("container_scrape_error", "1 if the figures of containers could not be read", Gauge)
 	p.writeLine(failed, "")
-	p.end()
+	p.endFamily()
 	writeMachine(p, m)
 }
 
-// setNetworkBlocks sets the field network of each Subject. This is normally the index of the Subject's own block of labels. If the network
-// metrics have another label "name", it is the index of an additional block. setNetworkBlocks returns the number of blocks.
+// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the network
+// metrics have another label "name", an additional block contains their labels. setNetworkBlocks returns the number of blocks.
 func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
@@ -115,18 +115,18 @@ func writeMachine(p *page, m Machine) {
 	who := formatLabels("boot_id", m.BootID, "machine_id", m.ID, "system_uuid", m.SystemUUID)
 	for _, f := range machineFamilies {
 		if v := f.read(m); v > 0 || f.zero {
-			p.begin(f.name, f.help, Gauge)
+			p.beginFamily(f.name, f.help, Gauge)
 			p.writeLine(v, who)
-			p.end()
+			p.endFamily()
 		}
 	}
-	p.begin("machine_scrape_error", "1 if the figures of the machine could not be read", Gauge)
+	p.beginFamily("machine_scrape_error", "1 if the figures of the machine could not be read", Gauge)
 	p.writeLine(0, "")
-	p.end()
-	p.begin("cadvisor_version_info", "kernel and operating system, as labels; there is no cAdvisor and no Docker", Gauge)
+	p.endFamily()
+	p.beginFamily("cadvisor_version_info", "kernel and operating system, as labels; there is no cAdvisor and no Docker", Gauge)
 	p.writeLine(1, formatLabels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
 		"kernelVersion", m.Kernel, "osVersion", m.OS))
-	p.end()
+	p.endFamily()
 }
 
 var machineFamilies = []struct {
@@ -188,11 +188,11 @@ func subjectValue(get func(*Subject) uint64) func(*emitter) {
 	return func(e *emitter) { e.add(float64(get(e.s))) }
 }
 
-func seconds(get func(*Subject) time.Duration) func(*emitter) {
+func writeSeconds(get func(*Subject) time.Duration) func(*emitter) {
 	return func(e *emitter) { e.addTime(get(e.s)) }
 }
 
-func networks(get func(process.Interface) uint64) func(*emitter) {
+func writeNetworks(get func(process.Interface) uint64) func(*emitter) {
 	return func(e *emitter) {
 		for _, i := range e.s.Network {
 			e.writeEntry(e.net, float64(get(i)), 0, "interface", i.Name)
@@ -200,7 +200,7 @@ func networks(get func(process.Interface) uint64) func(*emitter) {
 	}
 }
 
-func disks(get func(Disk) uint64) func(*emitter) {
+func writeDisks(get func(Disk) uint64) func(*emitter) {
 	return func(e *emitter) {
 		for _, d := range e.s.Disks {
 			e.add(float64(get(d)), "device", d.Device)

@@ -38,9 +38,9 @@ func reclaimFigure(get func(*cgroup.Details) uint64) func(*emitter) {
 	}
 }
 
-// transfers returns a function that writes a line for each device, with the I/O of the cgroup. For the machine, it uses the counters of the
-// devices.
-func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
+// writeTransfers returns a function that writes a line for each device, with the I/O of the cgroup. For the machine, it uses the counters
+// of the devices.
+func writeTransfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Root {
 			machineDevices(func(d disk.Device) float64 { return float64(all(d)) })(e)
@@ -52,7 +52,7 @@ func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*e
 	}
 }
 
-func blkio(e *emitter) {
+func writeBlkio(e *emitter) {
 	for _, i := range e.s.IO {
 		name := e.device(i.Device)
 		major, minor, _ := strings.Cut(i.Device, ":")
@@ -61,7 +61,7 @@ func blkio(e *emitter) {
 	}
 }
 
-func pressure(get func(cgroup.Pressures) *cgroup.Pressure, full bool) func(*emitter) {
+func writePressure(get func(cgroup.Pressures) *cgroup.Pressure, full bool) func(*emitter) {
 	return func(e *emitter) {
 		if p := get(e.s.Pressure); p != nil && full {
 			e.addTime(p.Full.Total)
@@ -118,19 +118,19 @@ var containerFamilies = []family{
 	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", Counter, false, []string{"cpu"},
 		func(e *emitter) { e.addTime(e.s.CPU, "cpu", "total") }},
 	{"container_cpu_user_seconds_total", "CPU time used in user mode, in seconds of one core", Counter, false, nil,
-		seconds(func(s *Subject) time.Duration { return s.User })},
+		writeSeconds(func(s *Subject) time.Duration { return s.User })},
 	{"container_cpu_system_seconds_total", "CPU time used in kernel mode, in seconds of one core", Counter, false, nil,
-		seconds(func(s *Subject) time.Duration { return s.System })},
+		writeSeconds(func(s *Subject) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods with a CPU limit", Counter, false, nil,
 		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Periods }))},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which the CPU limit was exhausted", Counter, false, nil,
 		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Throttled }))},
 	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled", Counter, false, nil,
-		ifLimited(seconds(func(s *Subject) time.Duration { return s.ThrottledTime }))},
+		ifLimited(writeSeconds(func(s *Subject) time.Duration { return s.ThrottledTime }))},
 	{"container_cpu_cfs_burst_periods_total", "periods with more CPU time than the limit", Counter, false, nil,
 		ifLimited(subjectValue(func(s *Subject) uint64 { return s.Bursts }))},
 	{"container_cpu_cfs_burst_seconds_total", "CPU time used beyond the limit", Counter, false, nil,
-		ifLimited(seconds(func(s *Subject) time.Duration { return s.BurstTime }))},
+		ifLimited(writeSeconds(func(s *Subject) time.Duration { return s.BurstTime }))},
 
 	{"container_memory_usage_bytes", "memory in use, including the page cache", Gauge, false, nil,
 		subjectValue(func(s *Subject) uint64 { return s.Memory })},
@@ -175,19 +175,21 @@ var containerFamilies = []family{
 	{"container_memory_workingset_refault_file_total", "reclaimed pages of files that were needed again", Counter, false, nil,
 		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedFile })},
 
-	{"container_fs_usage_bytes", "bytes in its own files", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Used })},
-	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Limit })},
-	{"container_fs_inodes_total", "inodes of the file system", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Inodes })},
+	{"container_fs_usage_bytes", "bytes in its own files", Gauge, false, onDevice, writeDisks(func(d Disk) uint64 { return d.Used })},
+	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice,
+		writeDisks(func(d Disk) uint64 { return d.Limit })},
+	{"container_fs_inodes_total", "inodes of the file system", Gauge, false, onDevice, writeDisks(func(d Disk) uint64 { return d.Inodes })},
 	{"container_fs_inodes_free", "free inodes of the file system", Gauge, false, onDevice,
-		disks(func(d Disk) uint64 { return d.InodesFree })},
+		writeDisks(func(d Disk) uint64 { return d.InodesFree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", Counter, false, onDevice,
-		transfers(func(i cgroup.IO) uint64 { return i.ReadBytes }, func(d disk.Device) uint64 { return d.SectorsRead * sectorBytes })},
+		writeTransfers(func(i cgroup.IO) uint64 { return i.ReadBytes }, func(d disk.Device) uint64 { return d.SectorsRead * sectorBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", Counter, false, onDevice,
-		transfers(func(i cgroup.IO) uint64 { return i.WriteBytes }, func(d disk.Device) uint64 { return d.SectorsWritten * sectorBytes })},
+		writeTransfers(func(i cgroup.IO) uint64 { return i.WriteBytes },
+			func(d disk.Device) uint64 { return d.SectorsWritten * sectorBytes })},
 	{"container_fs_reads_total", "reads from a device", Counter, false, onDevice,
-		transfers(func(i cgroup.IO) uint64 { return i.Reads }, func(d disk.Device) uint64 { return d.Reads })},
+		writeTransfers(func(i cgroup.IO) uint64 { return i.Reads }, func(d disk.Device) uint64 { return d.Reads })},
 	{"container_fs_writes_total", "writes to a device", Counter, false, onDevice,
-		transfers(func(i cgroup.IO) uint64 { return i.Writes }, func(d disk.Device) uint64 { return d.Writes })},
+		writeTransfers(func(i cgroup.IO) uint64 { return i.Writes }, func(d disk.Device) uint64 { return d.Writes })},
 	{"container_fs_sector_reads_total", "sectors read from a device of the machine", Counter, false, onDevice,
 		machineDevices(func(d disk.Device) float64 { return float64(d.SectorsRead) })},
 	{"container_fs_sector_writes_total", "sectors written to a device of the machine", Counter, false, onDevice,
@@ -207,24 +209,24 @@ var containerFamilies = []family{
 	{"container_fs_io_time_weighted_seconds_total", "total waiting time of requests to a device of the machine", Counter,
 		false, onDevice, machineDevices(func(d disk.Device) float64 { return d.QueueTime.Seconds() })},
 	{"container_blkio_device_usage_total", "bytes read from and written to a device", Counter, false, []string{"device",
-		"major", "minor", "operation"}, blkio},
+		"major", "minor", "operation"}, writeBlkio},
 
 	{"container_network_receive_bytes_total", "bytes received", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.Received })},
+		writeNetworks(func(i process.Interface) uint64 { return i.Received })},
 	{"container_network_receive_packets_total", "packets received", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.PacketsIn })},
+		writeNetworks(func(i process.Interface) uint64 { return i.PacketsIn })},
 	{"container_network_receive_errors_total", "errors while receiving", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.ErrorsIn })},
+		writeNetworks(func(i process.Interface) uint64 { return i.ErrorsIn })},
 	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.DropsIn })},
+		writeNetworks(func(i process.Interface) uint64 { return i.DropsIn })},
 	{"container_network_transmit_bytes_total", "bytes sent", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.Sent })},
+		writeNetworks(func(i process.Interface) uint64 { return i.Sent })},
 	{"container_network_transmit_packets_total", "packets sent", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.Out })},
+		writeNetworks(func(i process.Interface) uint64 { return i.Out })},
 	{"container_network_transmit_errors_total", "errors while sending", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.ErrsOut })},
+		writeNetworks(func(i process.Interface) uint64 { return i.ErrsOut })},
 	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", Counter, false, onInterface,
-		networks(func(i process.Interface) uint64 { return i.DropsOut })},
+		writeNetworks(func(i process.Interface) uint64 { return i.DropsOut })},
 
 	{"container_processes", "processes", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.Processes })},
 	{"container_threads", "threads", Gauge, false, nil, subjectValue(func(s *Subject) uint64 { return s.PIDs })},
@@ -240,15 +242,15 @@ var containerFamilies = []family{
 	}},
 
 	{"container_pressure_cpu_waiting_seconds_total", "time for which some processes waited for a CPU", Counter, false, nil,
-		pressure(pressureCPU, false)},
+		writePressure(pressureCPU, false)},
 	{"container_pressure_cpu_stalled_seconds_total", "time for which all processes waited for a CPU", Counter, false, nil,
-		pressure(pressureCPU, true)},
+		writePressure(pressureCPU, true)},
 	{"container_pressure_memory_waiting_seconds_total", "time for which some processes waited for memory", Counter, false,
-		nil, pressure(pressureMemory, false)},
+		nil, writePressure(pressureMemory, false)},
 	{"container_pressure_memory_stalled_seconds_total", "time for which all processes waited for memory", Counter, false,
-		nil, pressure(pressureMemory, true)},
+		nil, writePressure(pressureMemory, true)},
 	{"container_pressure_io_waiting_seconds_total", "time for which some processes waited for a device", Counter, false,
-		nil, pressure(pressureIO, false)},
+		nil, writePressure(pressureIO, false)},
 	{"container_pressure_io_stalled_seconds_total", "time for which all processes waited for a device", Counter, false, nil,
-		pressure(pressureIO, true)},
+		writePressure(pressureIO, true)},
 }

@@ -45,7 +45,7 @@ func parse(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
 	return families
 }
 
-// TestContainers checks that Prometheus' parser accepts the page, and that every metric family has the described labels.
+// TestContainers checks that Prometheus' parser accepts the page. Every metric family must have the described labels.
 func TestContainers(t *testing.T) {
 	root := fullSubject("")
 	root.Group.Kind, root.Group.Path, root.Devices = sample.Root, "/", []disk.Device{{Name: "/dev/vda", SectorsRead: 2}}
@@ -98,8 +98,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestNothing checks that a container without a CPU limit has no throttling metrics, that a family without samples is omitted, and that
-// an error is reported.
+// TestNothing checks that a container without a CPU limit has no throttling metrics. A family without samples must be omitted, and an
+// error must be reported.
 func TestNothing(t *testing.T) {
 	s := fullSubject("c1")
 	s.Quota, s.Network, s.Open = 0, nil, process.Files{}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples and the families of the Prometheus library, sorted by name. The parameter families must already be sorted.
+// writeSamples writes samples and the families of the Prometheus library, sorted by name. The families must already be sorted.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {
@@ -22,13 +22,13 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 		s := &samples[at]
 		if i == 0 || samples[order[i-1]].Name != s.Name {
 			families = p.writeFamilies(families, s.Name)
-			p.begin(s.Name, s.Help, s.Kind)
-			seen.forget()
+			p.beginFamily(s.Name, s.Help, s.Kind)
+			seen.clearHashes()
 		}
-		p.stamp = timestamp(s.At)
+		p.stamp = timestampText(s.At)
 		p.writeOnce(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
-			p.end()
+			p.endFamily()
 			if len(families) > 0 && families[0].GetName() == s.Name { // the family and the sample have the same name
 				p.writeRest(families[0], seen)
 				families = families[1:]

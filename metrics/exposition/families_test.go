@@ -57,8 +57,8 @@ func (s invalidMetric) Write(m *dto.Metric) error {
 	return err
 }
 
-// TestFamilies checks that gathered metric families are written as by the Prometheus library, and sorted together with samples. A metric
-// of any type is omitted if a label is not valid UTF-8.
+// TestFamilies checks that gathered metric families have the format of the Prometheus library, and are sorted together with samples. A
+// metric of any type is omitted if a label is not valid UTF-8.
 func TestFamilies(t *testing.T) {
 	r := newFullRegistry(t)
 	families, err := r.Gather()
@@ -158,8 +158,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestProcessOfMany checks that all counters are served, including those of collectors without descriptions. A name that two collectors
-// use is rejected.
+// TestProcessOfMany checks that all counters are served, also the counters of collectors without descriptions. A name that two collectors
+// use must be rejected.
 func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
@@ -183,7 +183,7 @@ func TestProcessOfMany(t *testing.T) {
 	}
 }
 
-// BenchmarkCounted measures how long the library gathers a page with the histograms of a node.
+// BenchmarkCounted measures the time in which the library gathers a page with the histograms of a node.
 func BenchmarkCounted(b *testing.B) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"kubelet_runtime_operations_duration_seconds", "kubelet_http_requests_duration_seconds", "kubelet_pod_worker_duration_seconds"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// FuzzLabels checks that Prometheus' parser accepts the page for any label value and help text, also with compression. It returns the
-// label unless it is invalid UTF-8.
+// FuzzLabels checks that Prometheus' parser accepts the page for any label value and help text, also with compression. The parser must
+// return the same label, unless the label is invalid UTF-8.
 func FuzzLabels(f *testing.F) {
 	f.Add("eth0", "plain")
 	f.Add("\xff", "\xfe")

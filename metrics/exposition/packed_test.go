@@ -54,8 +54,8 @@ func servePage(t *testing.T, all []Subject, accept string) (text []byte, wire in
 	return text, wire
 }
 
-// TestPacked checks that the decompressed page is equal to the uncompressed page for any Subjects, also for several pages in a row. A
-// large page is compressed well.
+// TestPacked checks that a compressed page contains the same text as an uncompressed page. This must hold for any Subjects and for several
+// pages in a row. A large page must be compressed well.
 func TestPacked(t *testing.T) {
 	many := manySubjects(3)
 	for i := range 300 { // lines of one Subject that are longer than the distance of a match
@@ -85,7 +85,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedAgain checks that a page is complete if it reuses the memory of a page with other figures or other containers.
+// TestPackedAgain checks that a page is complete although it reuses the memory of another page. The other page has other figures or other
+// containers.
 func TestPackedAgain(t *testing.T) {
 	all := manySubjects(30)
 	check := func(what string) {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestResource checks that the node, the pods and the containers have their measured figures with the time of the measurement. The text
-// and the protobuf encoding have the same content, also for several pages in a row. After an error the page contains only the error
-// metrics.
+// and the protobuf encoding must have the same content, also for several pages in a row. After an error the page must contain only the
+// error metrics.
 func TestResource(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	at := metav1.NewTime(time.UnixMilli(5_000))

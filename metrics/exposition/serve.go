@@ -41,7 +41,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		if len(counted) > 0 {
 			families, _ = combineGatherers(counted).Gather() // metrics with an error are omitted
 		}
-		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
+		sendPage(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
@@ -55,7 +55,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		return
 	}
 	z := newPacker(w)
-	defer z.end()
+	defer z.endResponse()
 	serve.ServeHTTP(compressedWriter{w, z}, r)
 }
 
@@ -85,7 +85,7 @@ type labelSet struct {
 
 func newLabelSet() *labelSet { return &labelSet{map[uint64]bool{}, maphash.MakeSeed()} }
 
-func (s *labelSet) forget() { clear(s.hashes) }
+func (s *labelSet) clearHashes() { clear(s.hashes) }
 
 // add stores the hash of a line's labels, which are the text between the braces. It returns true if the labels are new.
 func (s *labelSet) add(text []byte) bool {
@@ -107,10 +107,10 @@ func (p *page) writeOnce(s *labelSet, v float64, labels ...string) {
 // A Process is a registry with the counters of this process and the metrics of the Go runtime (go_*).
 type Process struct {
 	*prometheus.Registry
-	started time.Time
+	startTime time.Time
 }
 
-// NewProcess returns a Process that also gathers the given collectors. The parameter started is the time at which all counters were zero.
+// NewProcess returns a Process that also gathers the given collectors. The caller passes the time at which all counters were zero.
 // NewProcess must be called only once.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
 	all := append(collectorList{collectors.NewGoCollector()}, counted...)
@@ -166,7 +166,7 @@ func (p *Process) Samples() []Sample {
 			Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.",
 			Kind: Counter, Value: float64(self.Sent),
 		},
-		StartTime(p.started),
+		StartTime(p.startTime),
 	}
 }
 

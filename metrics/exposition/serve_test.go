@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPagesAreTheirOwn checks that a page contains no text of the previous page whose memory it reuses.
+// TestPagesAreTheirOwn checks that a page contains no text of the previous page. Both pages use the same memory.
 func TestPagesAreTheirOwn(t *testing.T) {
 	serve := func(samples ...Sample) string {
 		w := httptest.NewRecorder()

@@ -11,9 +11,9 @@ const spareTime = 2 * time.Minute
 
 // A spareObject keeps an object between two scrapes, so that the next page can reuse the memory of the object.
 type spareObject[T any] struct {
-	mu     sync.Mutex
-	object *T          // nil while the object is in use, and before the first put
-	forget *time.Timer // calls release; nil before the first put
+	mu           sync.Mutex
+	object       *T          // nil while the object is in use, and before the first put
+	releaseTimer *time.Timer // calls release; nil before the first put
 }
 
 // get returns the stored object, or a new object if none is stored.
@@ -33,10 +33,10 @@ func (s *spareObject[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.object = one
-	if s.forget == nil {
-		s.forget = time.AfterFunc(spareTime, s.release)
+	if s.releaseTimer == nil {
+		s.releaseTimer = time.AfterFunc(spareTime, s.release)
 	} else {
-		s.forget.Reset(spareTime)
+		s.releaseTimer.Reset(spareTime)
 	}
 }
 

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TestSpare checks that an object that is used regularly is kept, and that it is never given to two callers at the same time. An unused
-// object is released.
+// TestSpare checks that a regularly used object is kept, and that no two callers get it at the same time. An unused object is released.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spareObject[page]

@@ -27,8 +27,8 @@ func ServeSummary(w http.ResponseWriter, s *Summary) {
 	if *b == nil {
 		*b = make([]byte, 0, partSize+partSize/8)
 	}
-	o := object{b: (*b)[:0], out: w}
-	o.summary(s)
+	o := outputBuffer{b: (*b)[:0], out: w}
+	o.writeSummary(s)
 	o.b = append(o.b, '\n')
 	w.Write(o.b) // an error means that the client has closed the connection
 	*b = o.b
@@ -37,35 +37,35 @@ func ServeSummary(w http.ResponseWriter, s *Summary) {
 // summaryBuffers keeps the buffer of the last page for reuse.
 var summaryBuffers spareObject[[]byte]
 
-// An object is the buffer of the JSON output, with a method for each type of member.
-type object struct {
+// An outputBuffer is the buffer of the JSON output, with a method for each type of member.
+type outputBuffer struct {
 	b   []byte
 	out io.Writer
 }
 
 // writeKey writes the name of the next member, and a comma before it if necessary.
-func (o *object) writeKey(name string) {
+func (o *outputBuffer) writeKey(name string) {
 	if last := o.b[len(o.b)-1]; last != '{' && last != '[' {
 		o.b = append(o.b, ',')
 	}
 	o.b = append(append(append(o.b, '"'), name...), '"', ':')
 }
 
-func (o *object) number(name string, v *uint64) {
+func (o *outputBuffer) writeNumber(name string, v *uint64) {
 	if v != nil {
 		o.writeKey(name)
 		o.b = strconv.AppendUint(o.b, *v, 10)
 	}
 }
 
-func (o *object) signed(name string, v *int64) {
+func (o *outputBuffer) writeSigned(name string, v *int64) {
 	if v != nil {
 		o.writeKey(name)
 		o.b = strconv.AppendInt(o.b, *v, 10)
 	}
 }
 
-func (o *object) float(name string, v float64) {
+func (o *outputBuffer) writeFloat(name string, v float64) {
 	o.writeKey(name)
 	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
 		text, _ := json.Marshal(v) // fails only for NaN and infinity, which a measurement never has
@@ -75,7 +75,7 @@ func (o *object) float(name string, v float64) {
 	o.b = strconv.AppendFloat(o.b, v, 'f', -1, 64)
 }
 
-func (o *object) text(name, v string) {
+func (o *outputBuffer) writeText(name, v string) {
 	o.writeKey(name)
 	for i := range len(v) {
 		if c := v[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -87,7 +87,7 @@ func (o *object) text(name, v string) {
 	o.b = append(append(append(o.b, '"'), v...), '"')
 }
 
-func (o *object) time(name string, t time.Time) {
+func (o *outputBuffer) writeTime(name string, t time.Time) {
 	o.writeKey(name)
 	if t.IsZero() {
 		o.b = append(o.b, "null"...)
@@ -96,17 +96,16 @@ func (o *object) time(name string, t time.Time) {
 	o.b = append(t.UTC().AppendFormat(append(o.b, '"'), time.RFC3339), '"')
 }
 
-// member writes a member that is an object.
-func (o *object) member(name string, write func()) {
+// writeMember writes a member that is an object.
+func (o *outputBuffer) writeMember(name string, write func()) {
 	o.writeKey(name)
 	o.b = append(o.b, '{')
 	write()
 	o.b = append(o.b, '}')
 }
 
-// list writes a member that is a list of n objects. If the list is empty and the parameter omit is true, it writes no member. If the
-// parameter null is true, it writes null instead of the list.
-func (o *object) list(name string, n int, omit, null bool, write func(int)) {
+// writeList writes a member that is a list of objects. The caller can omit an empty list, or write null instead of the list.
+func (o *outputBuffer) writeList(name string, n int, omit, null bool, write func(int)) {
 	if n == 0 && omit {
 		return
 	}
@@ -127,9 +126,9 @@ func (o *object) list(name string, n int, omit, null bool, write func(int)) {
 	o.b = append(o.b, ']')
 }
 
-func (o *object) summary(s *Summary) {
+func (o *outputBuffer) writeSummary(s *Summary) {
 	o.b = append(o.b, '{')
-	o.member("node", func() { o.node(&s.Node) })
+	o.writeMember("node", func() { o.writeNode(&s.Node) })
 	o.writeKey("pods")
 	some := false
 	for p := range s.Pods {
@@ -140,7 +139,7 @@ func (o *object) summary(s *Summary) {
 		}
 		some = true
 		o.b = append(o.b, '{')
-		o.pod(p)
+		o.writePod(p)
 		o.b = append(o.b, '}')
 		if len(o.b) >= partSize {
 			last := len(o.b) - 1 // the last byte stays in the buffer, because writeKey inspects it
@@ -156,158 +155,158 @@ func (o *object) summary(s *Summary) {
 	o.b = append(o.b, '}')
 }
 
-func (o *object) node(n *stats.NodeStats) {
-	o.text("nodeName", n.NodeName)
-	o.list("systemContainers", len(n.SystemContainers), true, false, func(i int) { o.container(&n.SystemContainers[i]) })
-	o.time("startTime", n.StartTime.Time)
-	o.used(n.CPU, n.Memory, n.IO)
-	o.network(n.Network)
-	o.fs("fs", n.Fs)
+func (o *outputBuffer) writeNode(n *stats.NodeStats) {
+	o.writeText("nodeName", n.NodeName)
+	o.writeList("systemContainers", len(n.SystemContainers), true, false, func(i int) { o.writeContainer(&n.SystemContainers[i]) })
+	o.writeTime("startTime", n.StartTime.Time)
+	o.writeUsage(n.CPU, n.Memory, n.IO)
+	o.writeNetwork(n.Network)
+	o.writeFS("fs", n.Fs)
 	if r := n.Runtime; r != nil {
-		o.member("runtime", func() {
-			o.fs("imageFs", r.ImageFs)
-			o.fs("containerFs", r.ContainerFs)
+		o.writeMember("runtime", func() {
+			o.writeFS("imageFs", r.ImageFs)
+			o.writeFS("containerFs", r.ContainerFs)
 		})
 	}
 	if r := n.Rlimit; r != nil {
-		o.member("rlimit", func() {
-			o.time("time", r.Time.Time)
-			o.signed("maxpid", r.MaxPID)
-			o.signed("curproc", r.NumOfRunningProcesses)
+		o.writeMember("rlimit", func() {
+			o.writeTime("time", r.Time.Time)
+			o.writeSigned("maxpid", r.MaxPID)
+			o.writeSigned("curproc", r.NumOfRunningProcesses)
 		})
 	}
-	o.swap(n.Swap)
+	o.writeSwap(n.Swap)
 }
 
-func (o *object) pod(p *stats.PodStats) {
-	o.member("podRef", func() {
-		o.text("name", p.PodRef.Name)
-		o.text("namespace", p.PodRef.Namespace)
-		o.text("uid", p.PodRef.UID)
+func (o *outputBuffer) writePod(p *stats.PodStats) {
+	o.writeMember("podRef", func() {
+		o.writeText("name", p.PodRef.Name)
+		o.writeText("namespace", p.PodRef.Namespace)
+		o.writeText("uid", p.PodRef.UID)
 	})
-	o.time("startTime", p.StartTime.Time)
-	o.list("containers", len(p.Containers), false, p.Containers == nil, func(i int) { o.container(&p.Containers[i]) })
-	o.used(p.CPU, p.Memory, p.IO)
-	o.network(p.Network)
-	o.list("volume", len(p.VolumeStats), true, false, func(i int) { o.volume(&p.VolumeStats[i]) })
-	o.fs("ephemeral-storage", p.EphemeralStorage)
+	o.writeTime("startTime", p.StartTime.Time)
+	o.writeList("containers", len(p.Containers), false, p.Containers == nil, func(i int) { o.writeContainer(&p.Containers[i]) })
+	o.writeUsage(p.CPU, p.Memory, p.IO)
+	o.writeNetwork(p.Network)
+	o.writeList("volume", len(p.VolumeStats), true, false, func(i int) { o.writeVolume(&p.VolumeStats[i]) })
+	o.writeFS("ephemeral-storage", p.EphemeralStorage)
 	if ps := p.ProcessStats; ps != nil {
-		o.member("process_stats", func() { o.number("process_count", ps.ProcessCount) })
+		o.writeMember("process_stats", func() { o.writeNumber("process_count", ps.ProcessCount) })
 	}
-	o.swap(p.Swap)
+	o.writeSwap(p.Swap)
 }
 
-func (o *object) container(c *stats.ContainerStats) {
-	o.text("name", c.Name)
-	o.time("startTime", c.StartTime.Time)
-	o.used(c.CPU, c.Memory, c.IO)
-	o.fs("rootfs", c.Rootfs)
-	o.fs("logs", c.Logs)
-	o.swap(c.Swap)
+func (o *outputBuffer) writeContainer(c *stats.ContainerStats) {
+	o.writeText("name", c.Name)
+	o.writeTime("startTime", c.StartTime.Time)
+	o.writeUsage(c.CPU, c.Memory, c.IO)
+	o.writeFS("rootfs", c.Rootfs)
+	o.writeFS("logs", c.Logs)
+	o.writeSwap(c.Swap)
 }
 
-func (o *object) used(c *stats.CPUStats, m *stats.MemoryStats, io *stats.IOStats) {
+func (o *outputBuffer) writeUsage(c *stats.CPUStats, m *stats.MemoryStats, io *stats.IOStats) {
 	if c != nil {
-		o.member("cpu", func() {
-			o.time("time", c.Time.Time)
-			o.number("usageNanoCores", c.UsageNanoCores)
-			o.number("usageCoreNanoSeconds", c.UsageCoreNanoSeconds)
-			o.psi(c.PSI)
+		o.writeMember("cpu", func() {
+			o.writeTime("time", c.Time.Time)
+			o.writeNumber("usageNanoCores", c.UsageNanoCores)
+			o.writeNumber("usageCoreNanoSeconds", c.UsageCoreNanoSeconds)
+			o.writePSI(c.PSI)
 		})
 	}
 	if m != nil {
-		o.member("memory", func() {
-			o.time("time", m.Time.Time)
-			o.number("availableBytes", m.AvailableBytes)
-			o.number("usageBytes", m.UsageBytes)
-			o.number("workingSetBytes", m.WorkingSetBytes)
-			o.number("rssBytes", m.RSSBytes)
-			o.number("pageFaults", m.PageFaults)
-			o.number("majorPageFaults", m.MajorPageFaults)
-			o.psi(m.PSI)
+		o.writeMember("memory", func() {
+			o.writeTime("time", m.Time.Time)
+			o.writeNumber("availableBytes", m.AvailableBytes)
+			o.writeNumber("usageBytes", m.UsageBytes)
+			o.writeNumber("workingSetBytes", m.WorkingSetBytes)
+			o.writeNumber("rssBytes", m.RSSBytes)
+			o.writeNumber("pageFaults", m.PageFaults)
+			o.writeNumber("majorPageFaults", m.MajorPageFaults)
+			o.writePSI(m.PSI)
 		})
 	}
 	if io != nil {
-		o.member("io", func() {
-			o.time("time", io.Time.Time)
-			o.psi(io.PSI)
+		o.writeMember("io", func() {
+			o.writeTime("time", io.Time.Time)
+			o.writePSI(io.PSI)
 		})
 	}
 }
 
-func (o *object) psi(p *stats.PSIStats) {
+func (o *outputBuffer) writePSI(p *stats.PSIStats) {
 	if p == nil {
 		return
 	}
 	data := func(d *stats.PSIData) func() {
 		return func() {
-			o.number("total", &d.Total)
-			o.float("avg10", d.Avg10)
-			o.float("avg60", d.Avg60)
-			o.float("avg300", d.Avg300)
+			o.writeNumber("total", &d.Total)
+			o.writeFloat("avg10", d.Avg10)
+			o.writeFloat("avg60", d.Avg60)
+			o.writeFloat("avg300", d.Avg300)
 		}
 	}
-	o.member("psi", func() {
-		o.member("full", data(&p.Full))
-		o.member("some", data(&p.Some))
+	o.writeMember("psi", func() {
+		o.writeMember("full", data(&p.Full))
+		o.writeMember("some", data(&p.Some))
 	})
 }
 
-func (o *object) network(n *stats.NetworkStats) {
+func (o *outputBuffer) writeNetwork(n *stats.NetworkStats) {
 	if n == nil {
 		return
 	}
-	o.member("network", func() {
-		o.time("time", n.Time.Time)
-		o.device(&n.InterfaceStats)
-		o.list("interfaces", len(n.Interfaces), true, false, func(i int) { o.device(&n.Interfaces[i]) })
+	o.writeMember("network", func() {
+		o.writeTime("time", n.Time.Time)
+		o.writeInterface(&n.InterfaceStats)
+		o.writeList("interfaces", len(n.Interfaces), true, false, func(i int) { o.writeInterface(&n.Interfaces[i]) })
 	})
 }
 
-func (o *object) device(i *stats.InterfaceStats) {
-	o.text("name", i.Name)
-	o.number("rxBytes", i.RxBytes)
-	o.number("rxErrors", i.RxErrors)
-	o.number("txBytes", i.TxBytes)
-	o.number("txErrors", i.TxErrors)
+func (o *outputBuffer) writeInterface(i *stats.InterfaceStats) {
+	o.writeText("name", i.Name)
+	o.writeNumber("rxBytes", i.RxBytes)
+	o.writeNumber("rxErrors", i.RxErrors)
+	o.writeNumber("txBytes", i.TxBytes)
+	o.writeNumber("txErrors", i.TxErrors)
 }
 
-func (o *object) fs(name string, f *stats.FsStats) {
+func (o *outputBuffer) writeFS(name string, f *stats.FsStats) {
 	if f != nil {
-		o.member(name, func() { o.disk(f) })
+		o.writeMember(name, func() { o.writeDisk(f) })
 	}
 }
 
-func (o *object) disk(f *stats.FsStats) {
-	o.time("time", f.Time.Time)
-	o.number("availableBytes", f.AvailableBytes)
-	o.number("capacityBytes", f.CapacityBytes)
-	o.number("usedBytes", f.UsedBytes)
-	o.number("inodesFree", f.InodesFree)
-	o.number("inodes", f.Inodes)
-	o.number("inodesUsed", f.InodesUsed)
+func (o *outputBuffer) writeDisk(f *stats.FsStats) {
+	o.writeTime("time", f.Time.Time)
+	o.writeNumber("availableBytes", f.AvailableBytes)
+	o.writeNumber("capacityBytes", f.CapacityBytes)
+	o.writeNumber("usedBytes", f.UsedBytes)
+	o.writeNumber("inodesFree", f.InodesFree)
+	o.writeNumber("inodes", f.Inodes)
+	o.writeNumber("inodesUsed", f.InodesUsed)
 }
 
-func (o *object) volume(v *stats.VolumeStats) {
-	o.disk(&v.FsStats)
+func (o *outputBuffer) writeVolume(v *stats.VolumeStats) {
+	o.writeDisk(&v.FsStats)
 	if v.Name != "" {
-		o.text("name", v.Name)
+		o.writeText("name", v.Name)
 	}
 	if r := v.PVCRef; r != nil {
-		o.member("pvcRef", func() {
-			o.text("name", r.Name)
-			o.text("namespace", r.Namespace)
+		o.writeMember("pvcRef", func() {
+			o.writeText("name", r.Name)
+			o.writeText("namespace", r.Namespace)
 		})
 	}
 }
 
-func (o *object) swap(s *stats.SwapStats) {
+func (o *outputBuffer) writeSwap(s *stats.SwapStats) {
 	if s == nil {
 		return
 	}
-	o.member("swap", func() {
-		o.time("time", s.Time.Time)
-		o.number("swapAvailableBytes", s.SwapAvailableBytes)
-		o.number("swapUsageBytes", s.SwapUsageBytes)
+	o.writeMember("swap", func() {
+		o.writeTime("time", s.Time.Time)
+		o.writeNumber("swapAvailableBytes", s.SwapAvailableBytes)
+		o.writeNumber("swapUsageBytes", s.SwapUsageBytes)
 	})
 }

@@ -54,7 +54,7 @@ func fillRandomly(v reflect.Value, some *rand.Rand) {
 	}
 }
 
-// TestServeSummary checks that any summary is written as by encoding/json, also in parts.
+// TestServeSummary checks that any summary is written exactly as encoding/json writes it, also in parts.
 func TestServeSummary(t *testing.T) {
 	for seed := range uint64(300) {
 		some := rand.New(rand.NewPCG(seed, 1))

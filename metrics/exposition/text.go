@@ -24,14 +24,14 @@ type page struct {
 	stampedAt int64 // the time for which stampedAs is the timestamp, in milliseconds since 1970
 	stampedAs string
 
-	begun int  // offset in b at which the current family begins
-	lined bool // true if the current family has a line
+	familyStart int  // offset in b at which the current family begins
+	hasLine     bool // true if the current family has a line
 }
 
 // These variables keep the buffer and the compressor of the last page for reuse.
 var (
-	pages   spareObject[page]
-	packers spareObject[packer]
+	sparePages   spareObject[page]
+	sparePackers spareObject[packer]
 )
 
 // partSize is the number of bytes of a page that are buffered before they are sent.
@@ -40,9 +40,9 @@ const partSize = 32 << 10
 // kindNames contains the names of the Kinds.
 var kindNames = [...]string{Gauge: "gauge", Counter: "counter"}
 
-// begin writes the header of a family.
-func (p *page) begin(name, help string, k Kind) {
-	p.family, p.begun = name, len(p.b)
+// beginFamily writes the header of a family.
+func (p *page) beginFamily(name, help string, k Kind) {
+	p.family, p.familyStart = name, len(p.b)
 	p.b = append(p.b, "# HELP "...)
 	p.b = append(p.b, name...)
 	p.b = append(p.b, ' ')
@@ -54,12 +54,12 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, '\n')
 }
 
-// end completes a family. It removes the header of a family without lines.
-func (p *page) end() {
-	if !p.lined {
-		p.b = p.b[:p.begun]
+// endFamily completes a family. It removes the header of a family without lines.
+func (p *page) endFamily() {
+	if !p.hasLine {
+		p.b = p.b[:p.familyStart]
 	}
-	p.lined = false
+	p.hasLine = false
 	p.flushFull()
 }
 
@@ -70,10 +70,10 @@ func (p *page) flushFull() {
 	}
 }
 
-// writeLine writes a line of the current family with the value v. The parameter labels is a result of formatLabels. The parameter more
-// contains the names and values of further labels. writeLine returns the text between the braces, which is valid until the next write.
+// writeLine writes a line of the current family with a value, the labels of formatLabels, and the names and values of further labels. It
+// returns the text between the braces, which is valid until the next write.
 func (p *page) writeLine(v float64, labels string, more ...string) []byte {
-	p.lined = true
+	p.hasLine = true
 	p.b = append(p.b, p.family...)
 	begun := len(p.b)
 	if len(labels)+len(more) > 0 {
@@ -85,27 +85,27 @@ func (p *page) writeLine(v float64, labels string, more ...string) []byte {
 		if len(labels) > 0 || i > 0 {
 			p.b = append(p.b, ',')
 		}
-		p.label(more[i], more[i+1])
+		p.writeLabel(more[i], more[i+1])
 	}
 	ended := len(p.b)
 	if ended > begun {
 		p.b = append(p.b, '}')
 	}
 	p.b = append(p.b, ' ')
-	p.number(v)
+	p.writeNumber(v)
 	p.b = append(p.b, p.stamp...)
 	p.b = append(p.b, '\n')
 	return p.b[begun:ended]
 }
 
-func (p *page) label(name, value string) {
+func (p *page) writeLabel(name, value string) {
 	p.b = append(p.b, name...)
 	p.b = append(p.b, '=', '"')
 	p.b = appendEscaped(p.b, value)
 	p.b = append(p.b, '"')
 }
 
-func (p *page) number(v float64) {
+func (p *page) writeNumber(v float64) {
 	if n := int64(v); float64(n) == v && n < 1<<53 && n > -1<<53 {
 		p.b = strconv.AppendInt(p.b, n, 10)
 	} else {
@@ -113,21 +113,20 @@ func (p *page) number(v float64) {
 	}
 }
 
-// writeEntry is like writeLine, but the labels are the block of a Subject. If the parameter seconds is positive, it is written as the value
-// instead of v.
+// writeEntry is like writeLine, but the labels are the block of a Subject. A positive duration is written as the value, in seconds.
 func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
-	p.lined = true
+	p.hasLine = true
 	p.b = append(append(p.b, p.family...), '{')
 	p.b = append(p.b, block...)
 	for i := 0; i+1 < len(more); i += 2 {
 		p.b = append(p.b, ',')
-		p.label(more[i], more[i+1])
+		p.writeLabel(more[i], more[i+1])
 	}
 	p.b = append(p.b, '}', ' ')
 	if seconds > 0 {
 		p.b = appendSeconds(p.b, seconds)
 	} else {
-		p.number(v)
+		p.writeNumber(v)
 	}
 	p.b = append(append(p.b, p.stamp...), '\n')
 	p.flushFull()
@@ -154,34 +153,34 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
-			return append(b, escape.Replace(strings.ToValidUTF8(s, string(utf8.RuneError)))...)
+			return append(b, labelEscaper.Replace(strings.ToValidUTF8(s, string(utf8.RuneError)))...)
 		}
 	}
 	return append(b, s...)
 }
 
-// timestamp returns the timestamp for the end of a line, with a leading space. It returns "" for a zero time.
-func timestamp(t time.Time) string {
+// timestampText returns the timestamp for the end of a line, with a leading space. It returns "" for a zero time.
+func timestampText(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// cachedTimestamp is like the function timestamp, but it caches the last result. Most lines of a page have the same time.
+// cachedTimestamp also returns the timestamp for the end of a line, and caches it. Most lines of a page have the same time.
 func (p *page) cachedTimestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
-		p.stampedAt, p.stampedAs = at, timestamp(t)
+		p.stampedAt, p.stampedAs = at, timestampText(t)
 	}
 	return p.stampedAs
 }
 
 var (
-	escape     = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
-	escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
+	labelEscaper = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
+	escapeHelp   = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 )
 
 // formatLabels returns the text between the braces of a line.
@@ -198,13 +197,13 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends a page that the function writePage writes. It compresses the page if the client accepts gzip. It sends the page in parts,
+// sendPage sends a page, which the caller's function writes. It compresses the page if the client accepts gzip. It sends the page in parts,
 // because the page may be larger than the free memory of a small machine. It reuses the memory of the previous page.
-func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
-	p := pages.get()
+func sendPage(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
+	p := sparePages.get()
 	defer func() {
 		p.out = nil
-		pages.put(p)
+		sparePages.put(p)
 	}()
 	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // a new page with the buffers of the previous page
 	if p.b == nil {
@@ -213,7 +212,7 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		z := newPacker(w)
-		defer z.end()
+		defer z.endResponse()
 		p.out = z
 	}
 	writePage(p)
@@ -223,10 +222,10 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 // A packer is a gzip writer that is reused for the next response.
 type packer struct{ *gzip.Writer }
 
-// newPacker returns a packer that compresses the response. The caller must call the method end.
+// newPacker returns a packer that compresses the response. The caller must end the response.
 func newPacker(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
-	z := packers.get()
+	z := sparePackers.get()
 	if z.Writer == nil {
 		z.Writer, _ = gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
 	} else {
@@ -235,12 +234,12 @@ func newPacker(w http.ResponseWriter) *packer {
 	return z
 }
 
-// end completes the response. It ignores errors, because an error means that the client has closed
+// endResponse completes the response. It ignores errors, because an error means that the client has closed
 // the connection.
-func (z *packer) end() {
+func (z *packer) endResponse() {
 	z.Close()
 	z.Reset(nil)
-	packers.put(z)
+	sparePackers.put(z)
 }
 
 // flush sends the buffered bytes. It ignores errors, because an error means that the client has closed the

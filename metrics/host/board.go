@@ -37,14 +37,14 @@ const maxSensors = 32
 func (h *Host) Board() (b Board) {
 	zones, _ := filepath.Glob(h.path("sys/class/thermal/thermal_zone*"))
 	for _, dir := range zones[:min(len(zones), maxSensors)] {
-		b.temperature(cmp.Or(firstLine(dir, "type"), filepath.Base(dir)), firstLine(dir, "temp"))
+		b.setTemperature(cmp.Or(firstLine(dir, "type"), filepath.Base(dir)), firstLine(dir, "temp"))
 	}
 	if len(zones) == 0 { // many PCs have only hwmon
 		inputs, _ := filepath.Glob(h.path("sys/class/hwmon/hwmon*/temp*_input"))
 		for _, f := range inputs[:min(len(inputs), maxSensors)] {
 			dir, file := filepath.Split(f)
 			label := firstLine(dir, strings.TrimSuffix(file, "_input")+"_label")
-			b.temperature(strings.TrimSpace(firstLine(dir, "name")+" "+label), firstLine(dir, file))
+			b.setTemperature(strings.TrimSpace(firstLine(dir, "name")+" "+label), firstLine(dir, file))
 		}
 	}
 	b.readPower(h)
@@ -60,7 +60,7 @@ func (h *Host) readMega(file string) float64 {
 	return float64(n) / 1000 // the value is in kHz
 }
 
-func (b *Board) temperature(name, milli string) {
+func (b *Board) setTemperature(name, milli string) {
 	n, err := strconv.ParseInt(milli, 10, 64)
 	if err != nil || n < -100_000 || n > 200_000 { // no sensor, or an implausible value
 		return
@@ -72,8 +72,8 @@ func (b *Board) temperature(name, milli string) {
 // are set if it has applied since the boot. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
 var powerFlags = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// readPower reads the flags of the firmware. If the kernel does not provide them, it reads the under-voltage alarm, which newer kernels
-// provide in hwmon.
+// readPower reads the flags of the firmware. If the kernel does not provide these flags, readPower reads the
+// under-voltage alarm in hwmon, which newer kernels provide.
 func (b *Board) readPower(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))

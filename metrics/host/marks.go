@@ -38,8 +38,8 @@ func (h *Host) Marks() (serials, cards []string) {
 	return serials, cards
 }
 
-// placeholders contains parts of texts that some firmware reports instead of a serial number.
-var placeholders = []string{
+// placeholderTexts contains parts of texts that some firmware reports instead of a serial number.
+var placeholderTexts = []string{
 	"to be filled", "o.e.m", "default", "not ", "none", "unknown", "n/a", "serial", "invalid", "empty",
 	"0123456789", "123456789", "03000200-0400-0500-0006-000700080009",
 }
@@ -51,5 +51,5 @@ func isPlaceholder(s string) bool {
 	if len(digits) < 4 || strings.Trim(digits, digits[:1]+"-") == "" {
 		return true
 	}
-	return slices.ContainsFunc(placeholders, func(p string) bool { return strings.Contains(s, p) })
+	return slices.ContainsFunc(placeholderTexts, func(p string) bool { return strings.Contains(s, p) })
 }

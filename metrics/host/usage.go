@@ -54,7 +54,7 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	u.CPU.Busy = inSeconds(busy)
 	if h.last != nil {
 		u.CPU.Cores = max(0, (u.CPU.Busy-h.last.CPU.Busy).Seconds()/now.Sub(h.last.Time).Seconds())
-	} else if up, err := h.uptime(); err == nil && up > 0 {
+	} else if up, err := h.readUptime(); err == nil && up > 0 {
 		u.CPU.Cores = busy / up.Seconds()
 	}
 	if avg, err := load.AvgWithContext(ctx); err == nil {
@@ -86,7 +86,7 @@ func (h *Host) readMemory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	return m, err
 }
 
-func (h *Host) uptime() (time.Duration, error) {
+func (h *Host) readUptime() (time.Duration, error) {
 	var up float64
 	_, err := fmt.Sscan(h.readLine("proc/uptime"), &up)
 	return inSeconds(up), err

@@ -42,9 +42,9 @@ func (b *Buffer) Put() {
 // Memory returns the memory of the Buffer, at least 16 KiB, which the caller may use for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading. The path is the concatenation of all strings in the parameter name. It is relative to the open directory
-// dirfd, or to the current directory if dirfd is unix.AT_FDCWD. Open does not follow a symbolic link in the last component. All errors have
-// the type unix.Errno.
+// Open opens a file for reading. The path is the concatenation of all given strings. It is relative to the open directory dirfd, or to the
+// current directory if dirfd is unix.AT_FDCWD. Open does not follow a symbolic link in the last component. All errors have the type
+// unix.Errno.
 func (b *Buffer) Open(dirfd int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {
@@ -97,8 +97,7 @@ func tooLong(n, limit int) error {
 	return nil
 }
 
-// File opens a file, reads up to the given number of bytes, and closes the file. The path is the concatenation of all strings in the
-// parameter name.
+// File opens a file, reads up to the given number of bytes, and closes the file. The path is the concatenation of all given strings.
 func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {

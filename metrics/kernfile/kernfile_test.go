@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOpen checks that a missing file and a symlink cause specific errors, and that a directory cannot be read.
+// TestOpen checks that a missing file and a symlink cause specific errors. Reading a directory must fail.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {

@@ -45,12 +45,12 @@ func (l *Links) readCounters() {
 	l.counted = map[int32]Counters{}
 	request := make([]byte, 12) // the fields of if_stats_msg: family, pad, ifindex, filter
 	binary.NativeEndian.PutUint32(request[8:], 1<<(unix.IFLA_STATS_LINK_64-1))
-	err := dump(unix.RTM_GETSTATS, request, func(body []byte) {
+	err := dumpRequest(unix.RTM_GETSTATS, request, func(body []byte) {
 		if len(body) < 12 {
 			return
 		}
 		index := int32(binary.NativeEndian.Uint32(body[4:]))
-		for kind, data := range attributes(body[12:]) {
+		for kind, data := range eachAttribute(body[12:]) {
 			if kind == unix.IFLA_STATS_LINK_64 && len(data) >= 64 {
 				var c Counters
 				for i := range c {
@@ -65,9 +65,9 @@ func (l *Links) readCounters() {
 	}
 }
 
-// HostEnds returns the HostEnds for the network namespace of a process. The parameter interfaces is the number of interfaces in the
-// namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is empty. The parameter before
-// is the previous result, or empty.
+// HostEnds returns the HostEnds for the network namespace of a process. The caller passes the previous result, or an empty one, and the
+// number of interfaces in the namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is
+// empty.
 func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	if interfaces == 0 {
 		return w
@@ -121,17 +121,17 @@ func listHostEnds() map[int32][]int32 {
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg:], 8)
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg+2:], unix.IFLA_EXT_MASK)
 	binary.NativeEndian.PutUint32(request[unix.SizeofIfInfomsg+4:], skipStats)
-	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // after an error there are no veths
+	_ = dumpRequest(unix.RTM_GETLINK, request, func(body []byte) { // after an error there are no veths
 		if len(body) < unix.SizeofIfInfomsg {
 			return
 		}
 		index, namespace, veth := int32(binary.NativeEndian.Uint32(body[4:])), int32(-1), false
-		for kind, data := range attributes(body[unix.SizeofIfInfomsg:]) {
+		for kind, data := range eachAttribute(body[unix.SizeofIfInfomsg:]) {
 			switch {
 			case kind == unix.IFLA_LINK_NETNSID && len(data) >= 4:
 				namespace = int32(binary.NativeEndian.Uint32(data))
 			case kind == unix.IFLA_LINKINFO:
-				for kind, name := range attributes(data) {
+				for kind, name := range eachAttribute(data) {
 					veth = veth || kind == unix.IFLA_INFO_KIND && string(name) == "veth\x00"
 				}
 			}
@@ -153,11 +153,11 @@ func namespaceID(pid int) (id int32, ok bool) {
 	binary.NativeEndian.PutUint16(request[rtgenmsg:], 8)
 	binary.NativeEndian.PutUint16(request[rtgenmsg+2:], unix.NETNSA_PID)
 	binary.NativeEndian.PutUint32(request[rtgenmsg+4:], uint32(pid))
-	err := ask(unix.RTM_GETNSID, 0, request, func(body []byte) {
+	err := sendRequest(unix.RTM_GETNSID, 0, request, func(body []byte) {
 		if len(body) < rtgenmsg {
 			return
 		}
-		for kind, data := range attributes(body[rtgenmsg:]) {
+		for kind, data := range eachAttribute(body[rtgenmsg:]) {
 			if kind == unix.NETNSA_NSID && len(data) >= 4 {
 				id = int32(binary.NativeEndian.Uint32(data))
 				ok = id >= 0
@@ -167,12 +167,12 @@ func namespaceID(pid int) (id int32, ok bool) {
 	return id, ok && err == nil
 }
 
-func dump(kind uint16, body []byte, handle func(body []byte)) error {
-	return ask(kind, unix.NLM_F_DUMP, body, handle)
+func dumpRequest(kind uint16, body []byte, handle func(body []byte)) error {
+	return sendRequest(kind, unix.NLM_F_DUMP, body, handle)
 }
 
-// ask sends a netlink request. It calls the function handle for the body of each reply.
-func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
+// sendRequest sends a netlink request, and passes the body of each reply to the caller's function.
+func sendRequest(kind, flags uint16, body []byte, handle func(body []byte)) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -226,8 +226,8 @@ func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
 	}
 }
 
-// attributes iterates over the complete attributes of a message.
-func attributes(b []byte) func(yield func(kind uint16, data []byte) bool) {
+// eachAttribute iterates over the complete attributes of a message.
+func eachAttribute(b []byte) func(yield func(kind uint16, data []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {
 			size := int(binary.NativeEndian.Uint16(b))

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks checks that traffic of a pod's interface changes only the counters of its host end. HostEnds is empty if an interface is not
-// a veth, or if the pod has an additional interface.
+// TestLinks checks that the traffic of a pod's interface changes only the counters of the interface's host end. HostEnds must be empty if
+// an interface is not a veth, or if the pod has an additional interface.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -116,7 +116,7 @@ func FuzzAttributes(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sum := 0
-		for _, data := range attributes(b) {
+		for _, data := range eachAttribute(b) {
 			sum += 4 + len(data)
 		}
 		if sum > len(b) {

@@ -42,8 +42,8 @@ func TestOutward(t *testing.T) {
 	}
 }
 
-// TestNetwork checks that the machine's list excludes the interfaces of pods, also if there are very many. The list of a pod contains all
-// its interfaces, up to a limit.
+// TestNetwork checks that the machine's list excludes the interfaces of pods, even if there are very many. The list of a pod must contain
+// all its interfaces, up to a limit.
 func TestNetwork(t *testing.T) {
 	proc := t.TempDir()
 	write := func(pid string, links ...string) {

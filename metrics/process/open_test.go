@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOpenIsBounded checks that one call of Open counts all descriptors of a process, but looks for sockets only among the
-// first maxDescriptors descriptors of all processes, and reads no more than maxProcesses processes.
+// TestOpenIsBounded checks the limits of one call of Open. The call counts all descriptors of a process. It looks for sockets only among
+// the first maxDescriptors descriptors of all processes, and reads at most maxProcesses processes.
 func TestOpenIsBounded(t *testing.T) {
 	root := t.TempDir()
 	files := func(pid, n int) {

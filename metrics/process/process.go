@@ -167,8 +167,7 @@ func SelfCPUTime() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// OpenFilesLimit returns the maximum number of open files of a process. The result ok is false if the
-// process has ended.
+// OpenFilesLimit returns the maximum number of open files of a process. It returns false if the process has ended.
 func OpenFilesLimit(pid int) (soft uint64, ok bool) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &l); err != nil {

@@ -32,7 +32,7 @@ func ReadSelf() (s Self) {
 	s.parseStat(stat)
 	netstat, _ := b.File(maxText, "/proc/self/net/netstat")
 	s.parseNetstat(netstat)
-	s.Files = descriptors()
+	s.Files = countOpenFiles()
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
 		s.MaxFiles = l.Cur
@@ -77,15 +77,15 @@ func (s *Self) parseNetstat(text []byte) {
 		case names == nil:
 			names = rest
 		default:
-			s.Received, s.Sent = nthNumber(rest, index(names, "InOctets")), nthNumber(rest, index(names, "OutOctets"))
+			s.Received, s.Sent = nthNumber(rest, wordIndex(names, "InOctets")), nthNumber(rest, wordIndex(names, "OutOctets"))
 			return
 		}
 	}
 }
 
-// index returns the position of a word among the words of a line, or -1 if the line does not contain the
+// wordIndex returns the position of a word among the words of a line, or -1 if the line does not contain the
 // word.
-func index(line []byte, word string) int {
+func wordIndex(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
 		if string(w) == word {
@@ -108,8 +108,8 @@ func nthNumber(line []byte, at int) (n uint64) {
 	return n
 }
 
-// descriptors returns the number of open files of this process.
-func descriptors() uint64 {
+// countOpenFiles returns the number of open files of this process.
+func countOpenFiles() uint64 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // since Linux 6.2, the size is the number of open files
 		return uint64(st.Size)

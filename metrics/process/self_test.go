@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSelfStat checks that the memory fields are found for any program name, and are not found in a truncated text.
+// TestSelfStat checks that the memory fields are found for any program name. A truncated text must have none.
 func TestSelfStat(t *testing.T) {
 	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4096 7 18446744073709551615 1\n"
 	for text, want := range map[string]Self{
@@ -24,7 +24,7 @@ func TestSelfStat(t *testing.T) {
 	}
 }
 
-// TestReadSelf checks that an additional open file increases the number of descriptors by one, and that no figure is missing.
+// TestReadSelf checks that no figure of this process is missing. An additional open file must increase the number of descriptors by one.
 func TestReadSelf(t *testing.T) {
 	before := ReadSelf()
 	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 ||

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWritten checks that the written bytes of a process include those of its child processes. The written bytes of its threads do not
-// include them.
+// TestWritten checks that the written bytes of a process include the bytes of its child processes. The written bytes of a thread include
+// no child processes.
 func TestWritten(t *testing.T) {
 	write := func(root, path, text string) {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestSelfWritten checks that the written bytes of this process are included, and that those of its descendants are not.
+// TestSelfWritten checks that SelfWritten counts the bytes that this process writes. It does not count the bytes of the descendants.
 func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()

@@ -78,14 +78,14 @@ func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.At = time.Now()
 	var errs [4]error
 	out.Memory, out.Pods, errs[0] = r.Memory(ctx)
-	out.Node, errs[1] = disk(r.c.Node)
+	out.Node, errs[1] = measureDisk(r.c.Node)
 	if image, container, err := r.c.Runtime(ctx); err != nil {
 		errs[2] = fmt.Errorf("disks of the runtime: %w", err)
 	} else {
-		out.Image, errs[2] = disk(image)
+		out.Image, errs[2] = measureDisk(image)
 		out.Container = out.Image
 		if container != image {
-			out.Container, err = disk(container)
+			out.Container, err = measureDisk(container)
 			errs[2] = errors.Join(errs[2], err)
 		}
 	}
@@ -97,7 +97,7 @@ func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	return out, errors.Join(errs[:]...)
 }
 
-func disk(path string) (Disk, error) {
+func measureDisk(path string) (Disk, error) {
 	var s unix.Statfs_t
 	var st unix.Stat_t
 	err := unix.Statfs(path, &s)

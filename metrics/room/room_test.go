@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// TestHugePages checks that memory that is reserved for huge pages is not available to other programs. The kernel does not include it in
-// MemAvailable, so it must not be subtracted a second time.
+// TestHugePages checks that memory that is reserved for huge pages is not available to other programs. The kernel does not include this
+// memory in MemAvailable, so it must not be subtracted a second time.
 func TestHugePages(t *testing.T) {
 	const reserved = 256 << 10 // KiB
 	root := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind tells what a cgroup contains: the whole machine, all pods, the pods of a QoS class, a pod, or a container.
+// Kind is the kind of content of a cgroup: the whole machine, all pods, the pods of a QoS class, a pod, or a container.
 type Kind int
 
 // These are the kinds of cgroups.
@@ -38,9 +38,9 @@ type Group struct {
 	Open      process.Files       // set for a Container
 	OpenLimit uint64              // open files limit of the first process of a Container; 0 if unknown
 
-	ownNet  bool // true if the first process of a Container is not in the host's network namespace
-	way     process.HostEnds
-	someone int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is no such process
+	ownNet     bool // true if the first process of a Container is not in the host's network namespace
+	hostEnds   process.HostEnds
+	networkPID int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is no such process
 }
 
 // A Sample contains the figures of all cgroups at one time. It is immutable.
@@ -74,23 +74,23 @@ type Config struct {
 type Sampler struct {
 	c Config
 
-	mu     sync.Mutex
-	last   *Sample
-	forget *time.Timer
-	rates  map[string]rate // by path
+	mu          sync.Mutex
+	last        *Sample
+	forgetTimer *time.Timer
+	rates       map[string]groupState // by path
 }
 
-// A rate contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the values that
-// are not read again while no process runs.
-type rate struct {
+// A groupState contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the
+// values that are not read again while no process runs.
+type groupState struct {
 	at   time.Time
 	used time.Duration
 	nano *uint64
 	seen time.Time // time of the last sample that contained the group
 
-	network []process.Interface
-	way     process.HostEnds // for a Pod: the HostEnds of the process with the PID someone
-	someone int
+	network    []process.Interface
+	hostEnds   process.HostEnds // for a Pod: the HostEnds of the process with the PID someone
+	networkPID int
 
 	ran       uint64
 	first     int // PID of the first process
@@ -114,19 +114,19 @@ func (s *Sampler) Now() (*Sample, error) {
 	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
 		return s.last, nil
 	}
-	w := walk{
+	w := sampleWalk{
 		c: &s.c, sample: &Sample{At: time.Now(), Groups: make([]Group, 0, len(s.rates)+8)}, before: s.rates,
 	}
 	if err := w.readAll(); err != nil {
 		return nil, err
 	}
-	if w.lost != nil && !slices.ContainsFunc(w.sample.Groups, func(g Group) bool { return g.Kind == Pod }) {
-		return nil, w.lost
+	if w.lastError != nil && !slices.ContainsFunc(w.sample.Groups, func(g Group) bool { return g.Kind == Pod }) {
+		return nil, w.lastError
 	}
 	s.setRates(w.sample)
 	s.last = w.sample
-	if s.forget == nil {
-		s.forget = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
+	if s.forgetTimer == nil {
+		s.forgetTimer = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
 	}
 	return w.sample, nil
 }
@@ -135,9 +135,9 @@ func (s *Sampler) Now() (*Sample, error) {
 func (s *Sampler) dropOld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget = nil
+	s.forgetTimer = nil
 	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
-		s.forget = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
+		s.forgetTimer = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
 		return
 	}
 	s.last = nil
@@ -149,11 +149,11 @@ const minInterval = 500 * time.Millisecond
 // setRates computes the CPU usage of each group from the counters of the previous sample.
 func (s *Sampler) setRates(now *Sample) {
 	if s.rates == nil {
-		s.rates = make(map[string]rate, len(now.Groups))
+		s.rates = make(map[string]groupState, len(now.Groups))
 	}
 	for i := range now.Groups {
 		g := &now.Groups[i]
-		r := rate{at: g.At, used: g.CPU}
+		r := groupState{at: g.At, used: g.CPU}
 		if last, ok := s.rates[g.Path]; ok {
 			switch between := g.At.Sub(last.at); {
 			case between < minInterval:
@@ -167,34 +167,34 @@ func (s *Sampler) setRates(now *Sample) {
 			}
 		}
 		g.NanoCores = r.nano
-		r.network, r.way, r.someone = nil, g.way, g.someone
-		if g.someone > 0 {
+		r.network, r.hostEnds, r.networkPID = nil, g.hostEnds, g.networkPID
+		if g.networkPID > 0 {
 			r.network = g.Network
 		}
 		r.ran, r.first, r.ownNet, r.open, r.openLimit, r.seen = g.UsageTurn, g.First, g.ownNet, g.Open, g.OpenLimit, now.At
 		s.rates[g.Path] = r
 	}
 	if len(s.rates) > len(now.Groups) {
-		maps.DeleteFunc(s.rates, func(_ string, r rate) bool { return !r.seen.Equal(now.At) })
+		maps.DeleteFunc(s.rates, func(_ string, r groupState) bool { return !r.seen.Equal(now.At) })
 	}
 }
 
-// A walk contains the state while one sample is taken.
-type walk struct {
-	c      *Config
-	sample *Sample
-	before map[string]rate
-	links  process.Links
-	lost   error // the error of the last pod that was omitted; nil if no pod was omitted
+// A sampleWalk contains the state while one sample is taken.
+type sampleWalk struct {
+	c         *Config
+	sample    *Sample
+	before    map[string]groupState
+	links     process.Links
+	lastError error // the error of the last pod that was omitted; nil if no pod was omitted
 }
 
 // noProof is an empty Reading. With noProof as the ancestor, add always reads the cgroup, because an empty Reading does not prove that a
 // descendant is unchanged.
 var noProof cgroup.Reading
 
-// add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that the cgroup is unchanged. It returns
-// false if the cgroup does not exist.
-func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
+// addGroup adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that the cgroup is unchanged. It
+// returns false if the cgroup does not exist.
+func (w *sampleWalk) addGroup(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
 	if d, ok := w.c.Cgroups.UnchangedReading(g.Path, ancestor); ok {
 		g.Reading = d
 		w.sample.Groups = append(w.sample.Groups, g)
@@ -216,8 +216,8 @@ func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
 	return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 }
 
-func (w *walk) readAll() error {
-	root, ok, err := w.add(Group{Path: "/", Kind: Root}, noProof)
+func (w *sampleWalk) readAll() error {
+	root, ok, err := w.addGroup(Group{Path: "/", Kind: Root}, noProof)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (w *walk) readAll() error {
 		root.Network = w.c.Process.Network(0)
 	}
 	for _, other := range w.c.Others {
-		g, ok, err := w.add(Group{Path: other, Kind: Other}, noProof)
+		g, ok, err := w.addGroup(Group{Path: other, Kind: Other}, noProof)
 		if err != nil {
 			return err
 		}
@@ -236,19 +236,19 @@ func (w *walk) readAll() error {
 			g.Details = &own
 		}
 	}
-	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, noProof)
+	all, ok, err := w.addGroup(Group{Path: w.c.Pods, Kind: Pods}, noProof)
 	if err != nil || !ok {
 		return err // no pod has run yet
 	}
 	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
-// podError means that the cgroup of a pod could not be read. The sample then omits this pod and contains the other groups.
+// podError means that the cgroup of a pod could not be read. The sample then contains all other cgroups.
 type podError struct{ error }
 
-// visitChildren calls the function f for each direct child of a cgroup. The function returns false if the child no longer exists. In this
-// case visitChildren discards the added groups and starts again with a new list.
-func (w *walk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
+// visitChildren calls the caller's function for each direct child of a cgroup. The function returns false if the child no longer exists. In
+// this case visitChildren discards the added groups and starts again with a new list.
+func (w *sampleWalk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
@@ -264,7 +264,7 @@ again:
 			ok, err := f(path, path[strings.LastIndexByte(path, '/')+1:])
 			if err != nil {
 				if errors.As(err, new(podError)) {
-					w.lost = err
+					w.lastError = err
 					continue
 				}
 				return err
@@ -281,7 +281,7 @@ again:
 
 // readPods reads the pods in kubepods or in a QoS class. It does not read a cgroup if the reading of an ancestor proves that the cgroup is
 // unchanged.
-func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error {
+func (w *sampleWalk) readPods(dir string, ancestor cgroup.Reading, classes bool) error {
 	return w.visitChildren(dir, ancestor, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
 			return w.readPod(at, uid, ancestor)
@@ -289,7 +289,7 @@ func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error
 		if !classes || !isClass(name) {
 			return true, nil
 		}
-		class, ok, err := w.add(Group{Path: at, Kind: Class}, ancestor)
+		class, ok, err := w.addGroup(Group{Path: at, Kind: Class}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}
@@ -297,8 +297,8 @@ func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error
 	})
 }
 
-func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
-	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, ancestor)
+func (w *sampleWalk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
+	g, ok, err := w.addGroup(Group{Path: at, Kind: Pod, Pod: uid}, ancestor)
 	if err != nil || !ok {
 		return ok, err
 	}
@@ -306,7 +306,7 @@ func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // PID of a process in the pod's own network
 	err = w.visitChildren(at, ancestor, func(path, name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, ancestor)
+		g, ok, err := w.addGroup(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}
@@ -326,23 +326,23 @@ func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
 
 // readNetwork reads the network figures of a pod, from the namespace of one of its processes. If no process of the pod has run since the
 // previous sample, and there was no traffic on its veths, it reuses the previous figures.
-func (w *walk) readNetwork(pod *Group, someone int) {
+func (w *sampleWalk) readNetwork(pod *Group, someone int) {
 	last := w.before[pod.Path]
-	if last.someone != someone {
-		last = rate{}
+	if last.networkPID != someone {
+		last = groupState{}
 	}
-	pod.someone = someone
-	if pod.UsageTurn == last.ran && w.links.IsSame(last.way) {
-		pod.Network, pod.way = last.network, last.way
+	pod.networkPID = someone
+	if pod.UsageTurn == last.ran && w.links.IsSame(last.hostEnds) {
+		pod.Network, pod.hostEnds = last.network, last.hostEnds
 		return
 	}
 	pod.Network = w.c.Process.Network(someone)
 	if w.c.Process.Root == "" { // the default: the processes are on this machine
-		pod.way = w.links.HostEnds(last.way, someone, len(pod.Network))
+		pod.hostEnds = w.links.HostEnds(last.hostEnds, someone, len(pod.Network))
 	}
 }
 
-func (w *walk) readProcesses(g *Group) {
+func (w *sampleWalk) readProcesses(g *Group) {
 	if last, ok := w.before[g.Path]; ok && g.UsageTurn == last.ran && last.first == g.First && last.open.Known {
 		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
 		return

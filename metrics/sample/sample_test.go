@@ -25,8 +25,8 @@ func write(t testing.TB, root, name, text string) {
 	}
 }
 
-// createCgroups creates a cgroup v1 hierarchy and a proc file system. In the latter, process 7 has its own network namespace and process
-// 8 has the host's.
+// createCgroups creates a cgroup v1 hierarchy and a proc file system. In the proc file system, process 7 has its own network namespace,
+// and process 8 has the network namespace of the host.
 func createCgroups(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
 	root, proc := t.TempDir(), t.TempDir()
 	for path, pid := range cgroups {
@@ -69,7 +69,7 @@ func tell(s *Sample) string {
 	return b.String()
 }
 
-// TestWalk checks that the layouts of both cgroup drivers are recognized, and that cgroups that do not belong to pods are omitted.
+// TestWalk checks that the cgroup layouts of both cgroup drivers are recognized. Cgroups that do not belong to pods must be omitted.
 func TestWalk(t *testing.T) {
 	for name, x := range map[string]struct {
 		pods    string
@@ -99,8 +99,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestUnread checks that an unreadable cgroup is omitted with its descendants, and that the sample contains all other cgroups. If no pod
-// is readable, an error is returned.
+// TestUnread checks that an unreadable cgroup is omitted with its descendants. The sample must contain all other cgroups. If no pod is
+// readable, an error must be returned.
 func TestUnread(t *testing.T) {
 	r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
 		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
@@ -145,7 +145,8 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestRates checks that a recent sample is returned again, and that the next sample has rates. At the end no sample is kept in memory.
+// TestRates checks that a recent sample is returned again, and that the next sample has rates. After some time without a call, no sample
+// is kept in memory.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
@@ -175,13 +176,13 @@ func TestRates(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.last != nil || s.forget != nil {
+		if s.last != nil || s.forgetTimer != nil {
 			t.Error("a sample is kept")
 		}
 	})
 }
 
-// TestReplaced checks that a container that replaces another one is detected immediately, although the number of containers is unchanged.
+// TestReplaced checks that the replacement of a container is detected immediately, although the number of containers is unchanged.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -209,8 +210,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestStill checks that no file below an idle cgroup is read, except for outdated readings. After a process has run in the cgroup, added
-// and removed cgroups are detected.
+// TestStill checks that files below an idle cgroup are read only if the last reading is outdated. After a process has run in the cgroup,
+// added and removed cgroups are detected.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -261,8 +262,8 @@ func TestStill(t *testing.T) {
 	})
 }
 
-// TestOthers checks that readings of other callers between two samples, such as the CRI, are not mistaken for readings of the previous
-// sample.
+// TestOthers checks that a reading between two samples is not mistaken for a reading of the previous sample. Other callers, such as the
+// CRI, cause such readings.
 func TestOthers(t *testing.T) {
 	const kubepods, pod, c1 = "/kubepods", "/kubepods/podaa", "/kubepods/podaa/c1"
 	for name, x := range map[string]struct {

@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// unusable contains the flags of addresses that will be removed or are not ready yet. The flag for temporary IPv6 addresses is not
+// unusableFlags contains the flags of addresses that will be removed or are not ready yet. The flag for temporary IPv6 addresses is not
 // included, because the same bit marks secondary addresses in IPv4. It is checked separately.
-const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+const unusableFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. The parameter previous contains the result of the last call. If several
-// addresses have the same rank, Find prefers the one of the last call. It ignores the interfaces in the parameter except.
+// Find returns at most one address of each family, IPv4 first. The caller passes the result of the last call. If several addresses have the
+// same rank, Find prefers the one of the last call. It ignores the excepted interfaces.
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -27,12 +27,12 @@ func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr,
 	defer h.Close()
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := candidates(h, family, except)
+		list, err := listCandidates(h, family, except)
 		if err != nil {
 			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
 		if len(list) > 0 {
-			out = append(out, choose(list, previous))
+			out = append(out, chooseAddress(list, previous))
 		}
 	}
 	return out, nil
@@ -54,10 +54,10 @@ const (
 	rankOtherLinkSecondary        // a secondary address on another link
 )
 
-// choose returns the best candidate. If several candidates have the best rank, an address of the last call has priority (the parameter
-// previous), and then the lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an
-// address of the last call has priority over all others.
-func choose(list []candidate, previous []netip.Addr) netip.Addr {
+// chooseAddress returns the best candidate. If several candidates have the best rank, an address of the last call has priority, and then
+// the lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an address of the last
+// call has priority over all others.
+func chooseAddress(list []candidate, previous []netip.Addr) netip.Addr {
 	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
 	})
@@ -70,8 +70,8 @@ func choose(list []candidate, previous []netip.Addr) netip.Addr {
 	return list[0].ip
 }
 
-// candidates lists the usable addresses of one family.
-func candidates(h *netlink.Handle, family int, except []string) ([]candidate, error) {
+// listCandidates lists the usable addresses of one family.
+func listCandidates(h *netlink.Handle, family int, except []string) ([]candidate, error) {
 	source, routeLink, err := defaultRoute(h, family)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ip = ip.Unmap()
 		temporary := family == netlink.FAMILY_V6 && a.Flags&unix.IFA_F_TEMPORARY != 0
-		if !ok || !ip.IsGlobalUnicast() || a.Flags&unusable != 0 || temporary || !usable[a.LinkIndex] {
+		if !ok || !ip.IsGlobalUnicast() || a.Flags&unusableFlags != 0 || temporary || !usable[a.LinkIndex] {
 			continue
 		}
 		second := family == netlink.FAMILY_V4 && a.Flags&unix.IFA_F_SECONDARY != 0 || family == netlink.FAMILY_V6 && ip.IsPrivate()

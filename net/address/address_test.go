@@ -68,7 +68,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestTemporary checks that a temporary (privacy) address is not returned, although the kernel would use it as a source address.
+// TestTemporary checks that a temporary (privacy) address is never returned. The kernel itself would use such an address as a source
+// address.
 func TestTemporary(t *testing.T) {
 	ns, do := host(t)
 	if err := ns.Set(netns.Sysctl{Name: "ipv6/conf/eth0/use_tempaddr", Value: "2"}); err != nil {

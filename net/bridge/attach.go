@@ -78,7 +78,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 		return err
 	}
 	defer w.close()
-	if err := configure(in, p); err != nil {
+	if err := configureInterface(in, p); err != nil {
 		return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
 	}
 	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
@@ -101,9 +101,9 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults sets the sysctls for new interfaces, calls the function create to create one interface in the namespace, and restores the
-// sysctls. This is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another
-// network change holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
+// withDefaults sets the sysctls for new interfaces, lets the caller create one interface in the namespace, and restores the sysctls. This
+// is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another network change
+// holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -137,8 +137,8 @@ func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	return nil
 }
 
-// configure sets up the pod's interface and the loopback interface.
-func configure(h *netlink.Handle, p Port) error {
+// configureInterface sets up the pod's interface and the loopback interface.
+func configureInterface(h *netlink.Handle, p Port) error {
 	if err := loopbackUp(h); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 			err = errors.Join(err, h.LinkDel(link))
 		}
 	}()
-	if err := ns.Set(c.sysctls()...); err != nil {
+	if err := ns.Set(c.bridgeSysctls()...); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
@@ -133,9 +133,9 @@ func Find(ns netns.NS, name string) (Link, error) {
 	return link, nil
 }
 
-// sysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet, together with the firewall rule
-// that makes it safe.
-func (c Config) sysctls() []netns.Sysctl {
+// bridgeSysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet, together with the firewall
+// rule that makes it safe.
+func (c Config) bridgeSysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{
 		{Name: at6 + "accept_dad", Value: "0", Optional: true},
@@ -223,8 +223,7 @@ func notABridge(link netlink.Link) error {
 }
 
 // checkFree returns an error if another interface has the address of the bridge. The kernel would permit this, but the pods of both
-// interfaces would be unreachable. If the parameter exclusive is true, checkFree also returns an error if another interface has an address
-// in the same network.
+// interfaces would be unreachable. If the network must be exclusive, an address of another interface in the same network is an error, too.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// These are the kinds of faults.
+// These are the kinds of damage.
 const (
 	FaultBridge  = "bridge"
 	FaultAddress = "address"
@@ -83,7 +83,9 @@ func FindDamage(ns netns.NS, c Config) ([]Fault, error) {
 }
 
 // Sysctls returns the sysctls that Ensure and Forward set for a bridge.
-func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwardingSysctls(c.Addresses)...) }
+func Sysctls(c Config) []netns.Sysctl {
+	return append(c.bridgeSysctls(), forwardingSysctls(c.Addresses)...)
+}
 
 // forwardingSysctls returns the sysctls that Forward sets for the families of the addresses.
 func forwardingSysctls(addresses []netip.Prefix) (out []netns.Sysctl) {

@@ -15,13 +15,13 @@ import (
 // After addressTime, the pod starts anyway.
 const addressTime = time.Second
 
-// A watch waits until new IPv6 addresses are usable. At first, the kernel only records a new address. Later, a kernel worker enables
+// A settleWatch waits until new IPv6 addresses are usable. At first, the kernel only records a new address. Later, a kernel worker enables
 // reception and neighbour discovery for the address. At the end it sends a netlink message about the local route to the address.
-type watch struct{ socket *nl.NetlinkSocket }
+type settleWatch struct{ socket *nl.NetlinkSocket }
 
 // watchFor returns a watch for the addresses. Call it before adding the addresses. If they contain no IPv6 address, waitUsable returns
 // immediately.
-func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
+func watchFor(ns netns.NS, addrs []netip.Prefix) (w settleWatch, err error) {
 	for _, a := range addrs {
 		if !a.Addr().Is6() {
 			continue
@@ -38,14 +38,14 @@ func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
 	return w, nil
 }
 
-func (w watch) close() {
+func (w settleWatch) close() {
 	if w.socket != nil {
 		w.socket.Close()
 	}
 }
 
 // waitUsable returns when the addresses are usable, or after addressTime.
-func (w watch) waitUsable(addrs []netip.Prefix) error {
+func (w settleWatch) waitUsable(addrs []netip.Prefix) error {
 	if w.socket == nil {
 		return nil
 	}

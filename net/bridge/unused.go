@@ -25,10 +25,10 @@ func ListInterfaces(ns netns.NS) ([]Interface, error) {
 		return nil, err
 	}
 	defer h.Close()
-	return survey(h)
+	return listInterfaces(h)
 }
 
-func survey(h *netlink.Handle) ([]Interface, error) {
+func listInterfaces(h *netlink.Handle) ([]Interface, error) {
 	links, err := h.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -69,7 +69,7 @@ func RemoveUnused(ns netns.NS, name string, index int) error {
 		return err
 	}
 	defer h.Close()
-	all, err := survey(h)
+	all, err := listInterfaces(h)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// formerNode creates a namespace with the remains of k3s: a bridge with the gateway address of the pods, a VXLAN interface on the uplink,
-// and the dummy interface of kube-proxy.
+// formerNode creates a network namespace with the interfaces that k3s leaves behind: a bridge with the gateway address of the pods, a VXLAN
+// interface on the uplink, and the dummy interface of kube-proxy.
 func formerNode(t *testing.T) (netns.NS, *netlink.Handle) {
 	t.Helper()
 	ns, _ := netnstest.New(t)
@@ -96,7 +96,7 @@ func TestRemoveUnused(t *testing.T) {
 	_ = h
 }
 
-// TestBridgeWithPortsStays checks that a bridge is not removed if a pod was connected to it after the survey.
+// TestBridgeWithPortsStays checks that a bridge is kept if a pod was connected to it between the survey and the removal.
 func TestBridgeWithPortsStays(t *testing.T) {
 	ns, h := formerNode(t)
 	before := surveyed(t, ns)["cni0"]

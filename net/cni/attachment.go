@@ -45,14 +45,14 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 		}
 	}
 	var err error
-	a.Capabilities, err = capabilities(cfg)
+	a.Capabilities, err = capabilityArgs(cfg)
 	return a, err
 }
 
-// capabilities returns the capability arguments by capability. libcni passes an argument to the plugins that declare its capability.
-func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
+// capabilityArgs returns the capability arguments by capability. libcni passes an argument to the plugins that declare its capability.
+func capabilityArgs(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	args := map[string]any{}
-	if ports := mappings(cfg); len(ports) > 0 {
+	if ports := hostPorts(cfg); len(ports) > 0 {
 		for i := range ports {
 			ports[i].Protocol = strings.ToLower(ports[i].Protocol)
 		}
@@ -89,7 +89,7 @@ func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	return args, nil
 }
 
-func (a *attachment) list() (*libcni.NetworkConfigList, error) {
+func (a *attachment) configList() (*libcni.NetworkConfigList, error) {
 	list := &libcni.NetworkConfigList{Name: a.Name, CNIVersion: a.CNIVersion}
 	for _, data := range a.Plugins {
 		p, err := libcni.NetworkPluginConfFromBytes(data)
@@ -107,14 +107,14 @@ func (a *attachment) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: a.ID, NetNS: a.NetNS, IfName: Interface, Args: a.Args, CapabilityArgs: a.Capabilities}
 }
 
-// attachments stores a file for each sandbox for which the command ADD was started.
-type attachments struct{ dir string }
+// attachmentStore stores a file for each sandbox for which the command ADD was started.
+type attachmentStore struct{ dir string }
 
-func (s attachments) file(id string) string { return filepath.Join(s.dir, id+".json") }
+func (s attachmentStore) filePath(id string) string { return filepath.Join(s.dir, id+".json") }
 
 // read returns the attachment of a sandbox, or nil if there is none.
-func (s attachments) read(id string) (*attachment, error) {
-	data, err := os.ReadFile(s.file(id))
+func (s attachmentStore) read(id string) (*attachment, error) {
+	data, err := os.ReadFile(s.filePath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -123,20 +123,20 @@ func (s attachments) read(id string) (*attachment, error) {
 	}
 	a := &attachment{}
 	if err := json.Unmarshal(data, a); err != nil || a.ID != id {
-		return nil, fmt.Errorf("CNI attachment of sandbox %s is damaged: remove %s", id, s.file(id))
+		return nil, fmt.Errorf("CNI attachment of sandbox %s is damaged: remove %s", id, s.filePath(id))
 	}
 	return a, nil
 }
 
 // write stores an attachment durably. After a power loss, the addresses that plugins assigned are still on disk, and
 // they can be released only with the attachment.
-func (s attachments) write(a *attachment) error {
+func (s attachmentStore) write(a *attachment) error {
 	data, err := json.Marshal(a)
 	if err == nil {
 		err = os.MkdirAll(s.dir, 0o700)
 	}
 	if err == nil {
-		err = durable.Write(s.file(a.ID), data, 0o600)
+		err = durable.Write(s.filePath(a.ID), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("store CNI attachment of sandbox %s: %w", a.ID, err)
@@ -144,14 +144,14 @@ func (s attachments) write(a *attachment) error {
 	return nil
 }
 
-func (s attachments) remove(id string) error {
-	if err := os.Remove(s.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s attachmentStore) remove(id string) error {
+	if err := os.Remove(s.filePath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove CNI attachment: %w", err)
 	}
 	return nil
 }
 
-func (s attachments) ids() ([]string, error) {
+func (s attachmentStore) listIDs() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list CNI attachments: %w", err)

@@ -19,8 +19,8 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSetupTeardown measures the setup and teardown of a sandbox's network. It also reports the time as a multiple of the lower
-// bound, which is the creation and removal of a bare veth pair in the same run.
+// BenchmarkSetupTeardown measures the setup and teardown of a sandbox's network. It also reports how many times longer this takes than the
+// creation and removal of a bare veth pair, which is the lower bound.
 func BenchmarkSetupTeardown(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -40,7 +40,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 				n = w.network(b, w.conf(b, "1.conflist", w.chained("1.0.0")))
 			}
 			check(b, n.Reconcile(b.Context(), nil))
-			for i := range 30 { // other sandboxes
+			for i := range 30 { // sets up other sandboxes
 				w.pod(b, n, fmt.Sprint("other", i), tcp(int32(9000+i), 80))
 			}
 			cfg := &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: "uid"}}
@@ -81,7 +81,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 	}
 }
 
-// bareVeth creates and removes a veth pair with one end in the namespace.
+// bareVeth creates a veth pair with one end in the namespace, and removes it.
 func (w *world) bareVeth(b *testing.B, path string) {
 	h, err := w.node.Netlink()
 	check(b, err)

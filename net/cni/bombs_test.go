@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRead is the maximum number of bytes that one check of a hostile directory may allocate.
+// maxRead is the maximum number of bytes that may be allocated while a hostile directory is checked once.
 const maxRead = 16 << 20
 
-// TestConfBombs checks that hostile configurations are rejected before they use much memory: small files that are large when decoded,
-// directories with too many files, and endless files.
+// TestConfBombs checks that a hostile configuration is rejected before it uses much memory. The cases are small files that are large when
+// decoded, directories with too many files, and endless files.
 func TestConfBombs(t *testing.T) {
 	const list = `{"cniVersion":"1.1.0","name":"net","plugins":[`
 	const plugin = `{"type":"bridge"}`
@@ -61,10 +61,10 @@ func TestConfBombs(t *testing.T) {
 			if b.more != nil {
 				check(t, b.more(dir, plugins))
 			}
-			c := &confs{dir: dir}
+			c := &configDir{dir: dir}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			got, err := c.current()
+			got, err := c.currentList()
 			runtime.ReadMemStats(&after)
 			if got != nil || err == nil || !strings.Contains(err.Error(), b.says) {
 				t.Errorf("got %v, %.300v; want an error that says %q", got != nil, err, b.says)
@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder checks that the plugins in a list's folder are appended to the inlined plugins in the order of their file names,
-// unless the list disables the folder.
+// TestPluginFolder checks that the plugins in the folder of a list are appended to the inlined plugins. They are sorted by file name. A
+// list can disable its folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",
@@ -89,7 +89,7 @@ func TestPluginFolder(t *testing.T) {
 		for name, text := range map[string]string{"10-net.conflist": text, "net/2.conf": `{"type":"c"}`, "net/1.conf": `{"type":"b"}`, "net/0.json": `{"type":"x"}`} {
 			check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
-		list, err := (&confs{dir: dir}).current()
+		list, err := (&configDir{dir: dir}).currentList()
 		check(t, err)
 		var got []string
 		for _, p := range list.Plugins {

@@ -11,5 +11,5 @@ func (n *Network) Clean(ctx context.Context) error {
 	err := n.Reconcile(ctx, nil)
 	n.operations.Lock()
 	defer n.operations.Unlock()
-	return errors.Join(err, n.remove())
+	return errors.Join(err, n.removeObjects())
 }

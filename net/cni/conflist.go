@@ -27,32 +27,32 @@ const (
 	maxAddresses = 16
 )
 
-// This type sets up the network of sandboxes with the CNI plugins of the active configuration.
-type plugins struct {
-	confs       confs
+// pluginNetwork sets up the network of sandboxes with the CNI plugins of the active configuration.
+type pluginNetwork struct {
+	confs       configDir
 	cni         *libcni.CNIConfig
 	exec        *plugin.Exec
-	paths       []string
-	attachments attachments
+	pluginDirs  []string
+	attachments attachmentStore
 	status      statusCache
 }
 
-func newPlugins(cfg Config) *plugins {
+func newPlugins(cfg Config) *pluginNetwork {
 	exec := &plugin.Exec{Host: cfg.Host}
 	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
-	p := &plugins{
-		confs: confs{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Standalone && cfg.Mode == Auto},
+	p := &pluginNetwork{
+		confs: configDir{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Standalone && cfg.Mode == Auto},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
-		exec:  exec, paths: paths,
-		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
+		exec:  exec, pluginDirs: paths,
+		attachments: attachmentStore{dir: filepath.Join(cfg.DataDir, "attachments")},
 	}
-	p.confs.check = p.checkPlugins
+	p.confs.checkPlugins = p.checkPlugins
 	return p
 }
 
-// setup adds a sandbox to the network. It stores the request first. After a crash or a change of the configuration, teardown can therefore
-// still remove the sandbox.
-func (p *plugins) setup(
+// setUpSandbox adds a sandbox to the network. It stores the request first. After a crash or a change of the configuration, teardown can
+// therefore still remove the sandbox.
+func (p *pluginNetwork) setUpSandbox(
 	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
 ) (addrs []netip.Addr, err error) {
 	defer recoverPanic(&err)
@@ -61,14 +61,14 @@ func (p *plugins) setup(
 		return nil, err
 	}
 	if previous != nil && previous.NetNS == path {
-		if list, err := previous.list(); err == nil {
+		if list, err := previous.configList(); err == nil {
 			if result, err := p.cni.GetNetworkListCachedResult(list, previous.runtimeConf()); err == nil && result != nil {
-				return addresses(result)
+				return parseAddresses(result)
 			}
 		}
 	}
 	if previous != nil { // the previous setup is incomplete, or was for another namespace
-		if err := p.teardown(ctx, id); err != nil {
+		if err := p.tearDownSandbox(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -88,18 +88,18 @@ func (p *plugins) setup(
 	if err != nil {
 		return nil, fmt.Errorf("CNI network %s: %w", list.Name, err)
 	}
-	return addresses(result)
+	return parseAddresses(result)
 }
 
-// teardown removes a sandbox from the network, with the same configuration that setup has used for this sandbox. It succeeds if the sandbox
-// was never set up.
-func (p *plugins) teardown(ctx context.Context, id string) (err error) {
+// tearDownSandbox removes a sandbox from the network, with the same configuration with which it was added. It succeeds if the sandbox was
+// never set up.
+func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
 	if err != nil || a == nil {
 		return err
 	}
-	list, err := a.list()
+	list, err := a.configList()
 	if err != nil {
 		return err
 	}
@@ -115,11 +115,11 @@ func (p *plugins) teardown(ctx context.Context, id string) (err error) {
 	return p.attachments.remove(id)
 }
 
-// reconcile removes all sandboxes that no longer exist. The parameter live contains the existing ones. reconcile also runs the command GC
-// of plugins that support it (CNI 1.1.0 and later).
-func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
+// removeStale removes the sandboxes that no longer exist: all but the given ones. It also runs the command GC of plugins that support it
+// (CNI 1.1.0 and later).
+func (p *pluginNetwork) removeStale(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
-	ids, err := p.attachments.ids()
+	ids, err := p.attachments.listIDs()
 	errs := []error{err}
 	valid := []types.GCAttachment{}
 	for _, id := range ids {
@@ -127,9 +127,9 @@ func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err erro
 			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
 			continue
 		}
-		errs = append(errs, p.teardown(ctx, id))
+		errs = append(errs, p.tearDownSandbox(ctx, id))
 	}
-	if list, err := p.confs.current(); err == nil && list != nil && atLeast11(list) {
+	if list, err := p.confs.currentList(); err == nil && list != nil && atLeast11(list) {
 		ctx, cancel := context.WithTimeout(ctx, pluginTime)
 		defer cancel()
 		errs = append(errs, p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}))
@@ -139,10 +139,10 @@ func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err erro
 
 // checkPlugins returns an error if a plugin of the list is missing or does not support its
 // configuration.
-func (p *plugins) checkPlugins(list *libcni.NetworkConfigList) (err error) {
+func (p *pluginNetwork) checkPlugins(list *libcni.NetworkConfigList) (err error) {
 	defer recoverPanic(&err)
 	for _, conf := range list.Plugins {
-		if _, err := p.exec.FindInPath(conf.Network.Type, p.paths); err != nil {
+		if _, err := p.exec.FindInPath(conf.Network.Type, p.pluginDirs); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
 		}
 		if err := plugin.Validate(conf.Network.Type, conf.Bytes); err != nil {
@@ -153,7 +153,7 @@ func (p *plugins) checkPlugins(list *libcni.NetworkConfigList) (err error) {
 }
 
 // checkReady returns the reason why a list cannot be used now, or nil.
-func (p *plugins) checkReady(list *libcni.NetworkConfigList) (err error) {
+func (p *pluginNetwork) checkReady(list *libcni.NetworkConfigList) (err error) {
 	defer recoverPanic(&err)
 	if err := p.checkPlugins(list); err != nil {
 		return err
@@ -183,8 +183,8 @@ func recoverPanic(err *error) {
 	}
 }
 
-// addresses returns the addresses of the pod's interface in a result. The result is not trusted.
-func addresses(result types.Result) (addrs []netip.Addr, err error) {
+// parseAddresses returns the addresses of the pod's interface in a result. The result is not trusted.
+func parseAddresses(result types.Result) (addrs []netip.Addr, err error) {
 	defer recoverPanic(&err)
 	r, err := current.NewResultFromResult(result)
 	if err != nil {

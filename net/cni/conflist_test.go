@@ -15,7 +15,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestMain runs the test binary as a CNI plugin if it is started under the name of a plugin.
+// TestMain runs the test program as a CNI plugin if the program was started under the name of a plugin.
 func TestMain(m *testing.M) {
 	if name := filepath.Base(os.Args[0]); IsPlugin(name) {
 		os.Exit(Main(name, os.Args))
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cni"))
 }
 
-// The method chained returns a conflist as installation guides recommend it.
+// This method returns a conflist like those in installation guides.
 func (w *world) chained(version string) string {
 	return fmt.Sprintf(`{"cniVersion": %q, "name": "podnet", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "vlan": 0,
@@ -69,7 +69,7 @@ func TestConflistOfBuiltInTypes(t *testing.T) {
 	}
 }
 
-// The method talk checks the connections to and from two pods. The first pod has host port 8080.
+// This method checks the connections to and from two pods. The first pod has host port 8080.
 func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	t.Helper()
 	serve(t, web.ns, "web", 80)
@@ -86,7 +86,7 @@ func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	wantAnswer(t, w.node, "tcp", "127.0.0.1", 8080, "web sees "+gateways[0])
 }
 
-// The method clean checks that no veth, lease, rule or file of a pod is left.
+// This method checks that no veth, lease, rule or file of a pod is left.
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	if left := w.links(t); len(left) > 0 {
@@ -115,7 +115,7 @@ func (w *world) clean(t *testing.T) {
 	}
 }
 
-// The method links returns the veth interfaces of the node without its uplink.
+// This method returns the veth interfaces of the node. The uplink is not included.
 func (w *world) links(t testing.TB) []string {
 	t.Helper()
 	h, err := w.node.Netlink()
@@ -132,7 +132,7 @@ func (w *world) links(t testing.TB) []string {
 	return names
 }
 
-// buildDelegate builds the third-party plugin.
+// buildDelegate builds testdata/delegate, a third-party plugin. The returned function sets BinDirs to its directory.
 func buildDelegate(t *testing.T) func(*Config) {
 	t.Helper()
 	dir := t.TempDir()
@@ -162,7 +162,7 @@ func TestConflistOfThirdPartyThatDelegates(t *testing.T) {
 	web, other := w.pod(t, n, "web", tcp(8080, 80)), w.pod(t, n, "other")
 	w.talk(t, web, other, "10.88.0.1")
 
-	// One pod ends while the agent is not running. The other pod ends later.
+	// One pod has ended while no agent was running. The other pod ends later.
 	n = w.network(t, func(c *Config) { *c = n.cfg })
 	check(t, n.Reconcile(t.Context(), []string{web.id}))
 	if left := w.links(t); len(left) != 1 {
@@ -183,7 +183,7 @@ func TestConfigurationChanges(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
 	n := w.network(t, func(c *Config) { c.ConfDir = dir })
-	check(t, n.Ready()) // no error, also if the directory does not exist
+	check(t, n.Ready()) // a missing directory is no error
 	if got := n.Config(); got != BuiltIn {
 		t.Errorf("configuration: %s", got)
 	}
@@ -226,8 +226,8 @@ func TestConfigurationChanges(t *testing.T) {
 	w.clean(t)
 }
 
-// TestFirstConfigurationIsBroken checks that an invalid first configuration is an error on a node in a cluster. The node does not use the
-// built-in network instead.
+// TestFirstConfigurationIsBroken checks a node in a cluster whose first configuration is invalid. Pods get an error. The node does not use
+// the built-in network instead.
 func TestFirstConfigurationIsBroken(t *testing.T) {
 	for _, content := range []string{"", `{"name": "half`, `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`} {
 		w := newWorld(t)
@@ -241,7 +241,7 @@ func TestFirstConfigurationIsBroken(t *testing.T) {
 	}
 }
 
-// TestConflistAfterPowerLoss interrupts an ADD after the plugins have run and before their result is stored.
+// TestConflistAfterPowerLoss interrupts an ADD after the plugins have run. The result is not stored yet.
 func TestConflistAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, w.conf(t, "1.conflist", w.chained("0.4.0")))

@@ -27,43 +27,43 @@ const (
 	maxFiles   = 1 << 10 // maximum number of entries in a directory
 )
 
-// confs finds the CNI configuration in a directory: the first file by name that ends in .conf, .conflist or .json. Each check lists the
+// configDir finds the CNI configuration in a directory: the first file by name that ends in .conf, .conflist or .json. Each check lists the
 // directory and calls stat for the file. It reads the file only after a change. Add-ons replace their files while pods start, so a valid
 // configuration stays active while its file is missing or invalid.
-type confs struct {
+type configDir struct {
 	dir          string
-	check        func(*libcni.NetworkConfigList) error // returns an error if a plugin is missing; may be nil
+	checkPlugins func(*libcni.NetworkConfigList) error // returns an error if a plugin is missing; may be nil
 	useOthers    bool                                  // also use configurations of other programs, see OfAnother
 	skipUnusable bool                                  // skip files that cannot be used, see Network.fallsBack
 
 	mu     sync.Mutex
-	seen   []stamp                   // the files that the last check has found
+	seen   []fileVersion             // the files that the last check has found
 	list   *libcni.NetworkConfigList // the active configuration, or nil before the first one
 	path   string                    // the file of list
 	err    error                     // the reason why the file in the directory is not active
-	others map[stamp]bool            // the result of OfAnother for each file version
+	others map[fileVersion]bool      // the result of OfAnother for each file version
 }
 
-// stamp identifies a version of a file.
-type stamp struct {
+// fileVersion identifies a version of a file.
+type fileVersion struct {
 	path string
 	size int64
 	time time.Time
 }
 
-// current returns the active configuration, or nil if there was none yet. If the files in the directory cannot be used, it also returns an
-// error, even while an earlier configuration is active. An unusable file is skipped only if c.skipUnusable is set.
-func (c *confs) current() (*libcni.NetworkConfigList, error) {
+// currentList returns the active configuration, or nil if there was none yet. If the files in the directory cannot be used, it also
+// returns an error, even while an earlier configuration is active. An unusable file is skipped only if c.skipUnusable is set.
+func (c *configDir) currentList() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, err := c.files()
+	now, err := c.listFiles()
 	if err != nil {
 		return c.list, fmt.Errorf("CNI configuration: %w", err)
 	}
-	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // such a file may change again without a new timestamp
+	fresh := func(s fileVersion) bool { return time.Since(s.time) < 2*time.Second } // such a file may change again without a new timestamp
 	if slices.Equal(now, c.seen) && c.err == nil && !slices.ContainsFunc(now, fresh) {
 		return c.list, nil
 	}
@@ -74,7 +74,7 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 		}
 		return c.list, c.err
 	}
-	list, path, err := c.choose(now)
+	list, path, err := c.selectFile(now)
 	c.err = err
 	switch {
 	case list != nil:
@@ -91,14 +91,15 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// choose selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set, choose
-// skips unusable files and also returns their errors. It never skips the file of the active configuration. The caller holds mu.
-func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
+// selectFile selects the first file and returns its configuration, or an error if the file cannot be used. If c.skipUnusable is set,
+// unusable files are skipped, and their errors are returned, too. The file of the active configuration is never skipped. The caller holds
+// mu.
+func (c *configDir) selectFile(files []fileVersion) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
-		list, err := load(file.path)
-		if err == nil && c.check != nil {
-			err = c.check(list)
+		list, err := loadConfig(file.path)
+		if err == nil && c.checkPlugins != nil {
+			err = c.checkPlugins(list)
 		}
 		if err == nil {
 			return list, file.path, errors.Join(errs...)
@@ -111,8 +112,8 @@ func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path stri
 	return nil, "", errors.Join(errs...)
 }
 
-// file returns the path of the active configuration, or "".
-func (c *confs) file() string {
+// activeFile returns the path of the active configuration, or "".
+func (c *configDir) activeFile() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.path
@@ -124,17 +125,17 @@ func equalLists(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the configuration files that choose may select: only the first one, or all of them if c.skipUnusable is set. It ignores
+// listFiles returns the configuration files that may become active: only the first one, or all of them if c.skipUnusable is set. It ignores
 // files of other programs unless c.useOthers is set. The caller holds mu.
-func (c *confs) files() (candidates []stamp, err error) {
+func (c *configDir) listFiles() (candidates []fileVersion, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
 		return nil, err
 	}
 	known := c.others
-	c.others = map[stamp]bool{}
+	c.others = map[fileVersion]bool{}
 	for _, file := range files {
-		s := stamp{path: file}
+		s := fileVersion{path: file}
 		info, err := os.Stat(file)
 		switch {
 		case err == nil:
@@ -158,21 +159,20 @@ func (c *confs) files() (candidates []stamp, err error) {
 	return candidates, nil
 }
 
-func load(path string) (*libcni.NetworkConfigList, error) {
+func loadConfig(path string) (*libcni.NetworkConfigList, error) {
 	data, err := regular.Read(path, maxConf)
 	if err != nil {
 		return nil, fmt.Errorf("CNI configuration: %w", err)
 	}
-	list, err := parse(data, filepath.Ext(path) == ".conflist", filepath.Dir(path))
+	list, err := parseConfig(data, filepath.Ext(path) == ".conflist", filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("CNI configuration %s: %w", path, err)
 	}
 	return list, nil
 }
 
-// parse parses a list, or the configuration of a single plugin. The parameter dir is the directory in which lists have additional plugin
-// files.
-func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
+// parseConfig parses a list, or the configuration of a single plugin. A list may have additional plugin files in the given directory.
+func parseConfig(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
 	if err := weight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err
 	}

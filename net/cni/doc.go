@@ -36,7 +36,7 @@
 // the veth pair of a sandbox is gone, the sandbox gets a new pair with the same addresses. If the namespace of a sandbox is gone, the
 // sandbox is stale and the plan replaces it. Without notices from the kernel, Run checks nothing.
 //
-// If another program removes an item repeatedly, the pauses between the repairs grow (type contest), which prevents a busy loop. A
+// If another program removes an item repeatedly, the pauses between the repairs grow (type repairSchedule), which prevents a busy loop. A
 // postponed repair runs when its pause ends. Checks of other parts do not delay this repair. If the check of a part fails, the check is
 // repeated.
 //

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation contains the bridge's index and the time of the last successful call of ensure.
-type foundation struct {
+// ensuredBridge describes the bridge when it was last complete: its index and the time.
+type ensuredBridge struct {
 	index int
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start. The limit saves time, because each call takes longer the
-// more pods the node has.
+// ensureFresh is the minimum time between two checks of the bridge while pods start. The limit saves time, because each call takes longer
+// the more pods the node has.
 const ensureFresh = 5 * time.Second
 
 // Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing. After
@@ -29,7 +29,7 @@ func (n *Network) Ready() error {
 	n.operations.RLock()
 	list, err := n.checkDirectory()
 	if list == nil && err == nil && !n.currentPhase().installed {
-		err = n.obstacle()
+		err = n.findConflict()
 		n.operations.RUnlock()
 		return err
 	}
@@ -41,13 +41,13 @@ func (n *Network) Ready() error {
 	if !n.tracker.listens.Load() {
 		what = allParts
 	}
-	if _, _, err := n.repair(what, true); err != nil {
+	if _, _, err := n.repairParts(what, true); err != nil {
 		return err
 	}
 	if n.hasUnusedAddress() {
 		n.operations.RLock()
 		defer n.operations.RUnlock()
-		_, err = n.ensure()
+		_, err = n.ensureBridge()
 	}
 	return err
 }
@@ -59,10 +59,11 @@ func (n *Network) hasUnusedAddress() bool {
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.UsesPrefix(p.Masked()) })
 }
 
-// ensureRecent returns the bridge. It calls ensure if the last successful call is older than ensureFresh or the bridge has changed.
+// ensureRecent returns the bridge. The bridge is checked and repaired if the last successful check is older than ensureFresh, or if the
+// bridge has changed.
 func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
-	found := n.found
+	found := n.ensured
 	n.mu.Unlock()
 	if age := time.Since(found.at); age >= 0 && age < ensureFresh {
 		br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
@@ -70,17 +71,17 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 			return br, nil
 		}
 	}
-	return n.ensure()
+	return n.ensureBridge()
 }
 
-// ensure creates or repairs the objects that pods share, and returns the bridge.
-func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
+// ensureBridge creates or repairs the objects that pods share, and returns the bridge.
+func (n *Network) ensureBridge() (netlink.Link, error) { return n.ensureWith(false) }
 
-// ensureWith does the work of ensure. If the parameter routes is true, it also checks the bridge's routes.
+// ensureWith creates or repairs the objects that pods share, and returns the bridge. It can also check the bridge's routes.
 func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c, ipv4, ipv6 := n.bridge()
+	c, ipv4, ipv6 := n.bridgeConfig()
 	c.Routes = routes
 	former := slices.Clone(c.Addresses[len(n.cidrs):])
 	c.Foreign = func(p netip.Prefix) bool { // p is an address in a former pod CIDR
@@ -90,10 +91,10 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 		former = append(former, p)
 		return false
 	}
-	n.found = foundation{}
+	n.ensured = ensuredBridge{}
 	if !n.installed {
 		n.installed = true // record it even if a later step fails
-		n.tracker.poke()
+		n.tracker.wakeLoop()
 	}
 	br, err := bridge.Ensure(n.cfg.Host, c)
 	if err != nil {
@@ -112,21 +113,22 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	if err := n.ports.Repair(); err != nil {
 		return nil, err
 	}
-	n.found = foundation{br.Attrs().Index, time.Now()}
+	n.ensured = ensuredBridge{br.Attrs().Index, time.Now()}
 	return br, nil
 }
 
-// obstacle returns the error that ensure would return if an existing interface of the node conflicts with the bridge. It changes nothing.
-func (n *Network) obstacle() error {
+// findConflict checks whether an existing interface of the node conflicts with the bridge. It returns the error that would prevent the
+// creation of the bridge. It changes nothing.
+func (n *Network) findConflict() error {
 	n.mu.Lock()
-	c, _, _ := n.bridge()
+	c, _, _ := n.bridgeConfig()
 	n.mu.Unlock()
 	return bridge.FindObstacle(n.cfg.Host, c)
 }
 
-// bridge returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the addresses in
-// former pod CIDRs that pods still use. The caller holds mu.
-func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
+// bridgeConfig returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the
+// addresses in former pod CIDRs that pods still use. The caller holds mu.
+func (n *Network) bridgeConfig() (c bridge.Config, ipv4, ipv6 bool) {
 	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
 	for _, p := range n.cidrs {
 		c.Addresses = append(c.Addresses, netip.PrefixFrom(ipam.Gateway(p), p.Bits()))

@@ -64,7 +64,7 @@ func TestPodsPassFirewallThatDropsByPolicy(t *testing.T) {
 					t.Errorf("interfaces are left:\n%s", left)
 				}
 			}()
-			if name == "iptables" { // iptables can still read its table
+			if name == "iptables" { // iptables must still be able to read its table
 				rules := w.inNode(t, "iptables", "-S", "FORWARD")
 				for _, want := range []string{"-A FORWARD -i islet0 -m comment", "-A FORWARD -o islet0 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -m comment"} {
 					if strings.Count(rules, want) != 1 {

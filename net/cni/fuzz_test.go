@@ -15,7 +15,7 @@ func FuzzConflist(f *testing.F) {
 	f.Add([]byte(`{"name": "x", "cniVersions": ["1.1.0", 3], "plugins": [null]}`), true)
 	f.Add([]byte(`{"name": "x", "plugins": [{"type": "a"}], "disableGC": "yes"}`), true)
 	f.Fuzz(func(t *testing.T, data []byte, isList bool) {
-		list, err := parse(data, isList, "/nowhere")
+		list, err := parseConfig(data, isList, "/nowhere")
 		if err != nil {
 			return
 		}
@@ -26,7 +26,7 @@ func FuzzConflist(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := a.list()
+		again, err := a.configList()
 		if err != nil {
 			t.Fatalf("kept configuration cannot be read: %v", err)
 		}
@@ -54,7 +54,7 @@ func FuzzResult(f *testing.F) {
 				return err
 			}()
 		}
-		addrs, err := addresses(result)
+		addrs, err := parseAddresses(result)
 		if err == nil && (len(addrs) == 0 || len(addrs) > maxAddresses) {
 			t.Errorf("%d addresses", len(addrs))
 		}

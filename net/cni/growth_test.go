@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// BenchmarkGrowth measures the setup and teardown of a sandbox's network while other sandboxes exist. Each of them has a host port. The
-// result should not depend on their number.
+// BenchmarkGrowth measures the setup and teardown of a sandbox's network for different numbers of other sandboxes with a host port. The
+// number should not affect the result.
 func BenchmarkGrowth(b *testing.B) {
 	for _, others := range []int{1, 30, 100, 240} {
 		for _, port := range []bool{false, true} {

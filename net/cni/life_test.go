@@ -34,7 +34,7 @@ func TestDualStack(t *testing.T) {
 	}
 	w.talk(t, web, other, "10.42.0.1", "fd00:10:42::1")
 	wantAnswer(t, w.node, "tcp", "::1", 8080, "web sees fd00:10:42::1")
-	check(t, w.node.Do(func() error { // the default route of the node must not expire while the node forwards
+	check(t, w.node.Do(func() error { // the default route of the node must not expire when the node forwards packets
 		is, err := os.ReadFile("/proc/sys/net/ipv6/conf/wan0/accept_ra")
 		if string(is) != "2\n" {
 			t.Errorf("accept_ra is %q", is)
@@ -43,7 +43,8 @@ func TestDualStack(t *testing.T) {
 	}))
 }
 
-// TestWithBridgeNetfilter passes bridged packets through nftables, as on a node that was prepared for kube-proxy.
+// TestWithBridgeNetfilter runs with bridge netfilter, which passes bridged packets through nftables. A node that was prepared for
+// kube-proxy has this setting.
 func TestWithBridgeNetfilter(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
@@ -60,7 +61,7 @@ func TestSetupAgain(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
 	p := w.pod(t, n, "pod", tcp(8080, 80))
-	for _, network := range []*Network{n, w.network(t)} { // in the same agent, and after its restart
+	for _, network := range []*Network{n, w.network(t)} { // in the same agent, and after a restart of the agent
 		again, err := network.Setup(t.Context(), p.id, p.path, p.cfg)
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(p.addrs) {
 			t.Fatalf("again: %v, %v", again, err)
@@ -69,7 +70,7 @@ func TestSetupAgain(t *testing.T) {
 	serve(t, p.ns, "pod", 80)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// The connection of the pod is incomplete: its address is missing.
+	// The pod has lost its address, so its connection is incomplete.
 	h, err := p.ns.Netlink()
 	check(t, err)
 	defer h.Close()
@@ -82,7 +83,7 @@ func TestSetupAgain(t *testing.T) {
 	check(t, err)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// The same sandbox is set up in another namespace while the old namespace still exists.
+	// The sandbox is set up again in another namespace. The old namespace still exists.
 	other, path := netnstest.New(t)
 	again, err := n.Setup(t.Context(), p.id, path, p.cfg)
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(p.addrs) {
@@ -140,7 +141,7 @@ func TestSetupFails(t *testing.T) {
 		t.Errorf("exhausted: %v", err)
 	}
 	check(t, n.Teardown(t.Context(), "pod", path, nil))
-	check(t, setup("second", second)) // reuses the only address
+	check(t, setup("second", second)) // the only address is used again
 	check(t, n.Teardown(t.Context(), "second", second, nil))
 	w.clean(t)
 
@@ -179,12 +180,12 @@ func TestUDPFlowFollowsThePort(t *testing.T) {
 	check(t, n.Teardown(t.Context(), one.id, one.path, nil))
 	two := w.pod(t, n, "two", udp)
 	serve(t, two.ns, "two", 53)
-	if got := ask(); got != "two sees 192.0.2.2" { // the same UDP flow
+	if got := ask(); got != "two sees 192.0.2.2" { // uses the same UDP flow as before
 		t.Errorf("after the pod was replaced: %q", got)
 	}
 }
 
-// TestReconcileAfterPowerLoss starts with the remains of a crash at every possible point.
+// TestReconcileAfterPowerLoss creates the remains of a crash at every possible point, and then starts the network.
 func TestReconcileAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
@@ -285,8 +286,8 @@ func TestSetPodCIDRs(t *testing.T) {
 	}
 }
 
-// TestPodCannotReachLoopbackOfTheNode sends packets to 127.0.0.1 through the bridge. With route_localnet they would arrive if the
-// firewall rule did not drop them.
+// TestPodCannotReachLoopbackOfTheNode sends packets to 127.0.0.1 from a pod through the bridge. route_localnet is set, so the packets would
+// arrive without the firewall rule that drops them.
 func TestPodCannotReachLoopbackOfTheNode(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

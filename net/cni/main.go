@@ -14,8 +14,8 @@ import (
 // IsPlugin reports whether a program name is the name of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.IsBuiltIn(name) }
 
-// Main runs a built-in plugin as an executable, and returns the exit code. The parameter name is the name of the program, which is the
-// plugin type. The request is in CNI_ variables and on stdin. The parameter args contains the process's arguments, including the name.
+// Main runs a built-in plugin as an executable, and returns the exit code. The name of the program is the plugin type. The request is in
+// CNI_ variables and on stdin. The arguments of the process include the name of the program.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
 		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins read CNI_COMMAND and stdin\n", name)

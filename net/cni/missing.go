@@ -29,9 +29,9 @@ var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?
 // missingFiles waits for files that CNI plugins have reported as missing. It uses inotify. While no file is missing, it uses no inotify
 // instance and no timer.
 //
-//	Setup fails --note(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
+//	Setup fails --addMissing(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
 type missingFiles struct {
-	noted chan struct{} // capacity 1
+	fileAdded chan struct{} // capacity 1
 
 	mu    sync.Mutex
 	paths []missingFile // oldest first
@@ -42,12 +42,12 @@ type missingFile struct {
 	until time.Time
 }
 
-func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
+func newMissingFiles() *missingFiles { return &missingFiles{fileAdded: make(chan struct{}, 1)} }
 
-// note adds the file that a plugin's error reports as missing. It ignores a file that exists, because waiting for it would retry the pod in
-// a busy loop. The error can name such a file in two cases: the kernel also reports "no such file" for a program whose interpreter is
-// missing, and a plugin may see other files than the agent.
-func (m *missingFiles) note(err error) {
+// addMissing adds the file that a plugin's error reports as missing. It ignores a file that exists, because waiting for it would retry the
+// pod in a busy loop. The error can name such a file in two cases: the kernel also reports "no such file" for a program whose interpreter
+// is missing, and a plugin may see other files than the agent.
+func (m *missingFiles) addMissing(err error) {
 	text := err.Error()
 	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
 	if found == nil {
@@ -66,7 +66,7 @@ func (m *missingFiles) note(err error) {
 	m.paths = m.paths[max(0, len(m.paths)-maxMissing):]
 	m.mu.Unlock()
 	select {
-	case m.noted <- struct{}{}:
+	case m.fileAdded <- struct{}{}:
 	default:
 	}
 }
@@ -96,9 +96,9 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.noted:
+		case <-m.fileAdded:
 		}
-		if err := m.await(ctx, appeared); err != nil {
+		if err := m.waitForFiles(ctx, appeared); err != nil {
 			log.Warn("cannot watch for a file that a CNI plugin needs; pods that wait for it are retried later", "error", err)
 		}
 		select {
@@ -109,9 +109,9 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 	}
 }
 
-// await watches until no file is missing any more. It checks the files at most once per settleTime, because a directory may have many
-// changes.
-func (m *missingFiles) await(ctx context.Context, appeared func()) error {
+// waitForFiles watches until no file is missing any more. It checks the files at most once per settleTime, because a directory may have
+// many changes.
+func (m *missingFiles) waitForFiles(ctx context.Context, appeared func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.noted:
+		case <-m.fileAdded:
 		case e := <-watcher.Events:
 			if e.Op == fsnotify.Chmod {
 				continue

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestMissingFileAppears checks that Changed is called as soon as a missing file exists, also if its directories are created later. No
-// directory is watched afterwards.
+// TestMissingFileAppears checks that Changed is called as soon as a missing file exists. The directories of the file may be created later.
+// When the file exists, no directory is watched any more.
 func TestMissingFileAppears(t *testing.T) {
 	for name, sub := range map[string]string{"in a directory": "subnet.env", "in new directories": "flannel/net/subnet.env"} {
 		t.Run(name, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestMissingFileAppears(t *testing.T) {
 				defer close(ended)
 				m.run(ctx, func() { appeared <- struct{}{} }, slog.New(slog.DiscardHandler))
 			}()
-			m.note(fmt.Errorf(`plugin type="flannel" failed (add): loadFlannelSubnetEnv failed: open %s: no such file or directory`, path))
+			m.addMissing(fmt.Errorf(`plugin type="flannel" failed (add): loadFlannelSubnetEnv failed: open %s: no such file or directory`, path))
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -46,8 +46,8 @@ func TestMissingFileAppears(t *testing.T) {
 	}
 }
 
-// TestMissingFiles checks the paths that are read from the errors of plugins. Their number and their length are limited. An existing file
-// is not watched, because its pod would be retried without a pause.
+// TestMissingFiles checks which paths are taken from the error messages of plugins. The number and the length of the paths are limited. A
+// file that exists is not watched, because its pod would then be retried without a pause.
 func TestMissingFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",
@@ -63,7 +63,7 @@ func TestMissingFiles(t *testing.T) {
 		strings.Repeat("x", maxErrorText) + " /run/late: no such file or directory":     "",
 	} {
 		m := newMissingFiles()
-		m.note(errors.New(text))
+		m.addMissing(errors.New(text))
 		got := ""
 		for _, f := range m.paths {
 			got += f.path
@@ -73,13 +73,13 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	m := newMissingFiles()
-	m.note(fmt.Errorf("fork/exec %s: no such file or directory", t.TempDir()))
+	m.addMissing(fmt.Errorf("fork/exec %s: no such file or directory", t.TempDir()))
 	if len(m.paths) != 0 {
 		t.Error("waits for an existing file")
 	}
 	for i := range 10 * maxMissing {
-		m.note(fmt.Errorf("open /missing/%d: no such file or directory", i))
-		m.note(errors.New("open /missing/again: no such file or directory"))
+		m.addMissing(fmt.Errorf("open /missing/%d: no such file or directory", i))
+		m.addMissing(errors.New("open /missing/again: no such file or directory"))
 	}
 	if len(m.paths) != maxMissing {
 		t.Errorf("%d paths", len(m.paths))

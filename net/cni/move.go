@@ -48,8 +48,8 @@ func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni
 // checkDirectory reads the CNI directory. If its network can be used, checkDirectory records that it has taken over. It returns the active
 // list, and an error if pods cannot use the list now.
 func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
-	list, err := n.plugins.confs.current()
-	n.report(list, err)
+	list, err := n.plugins.confs.currentList()
+	n.logConfigError(list, err)
 	if list, err = n.activeList(list, err); list == nil {
 		return nil, err
 	}
@@ -61,16 +61,16 @@ func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	n.moved = true
 	n.mu.Unlock()
 	if first {
-		n.tracker.poke()
-		n.cfg.Log.Info("a CNI configuration provides the pod network", "network", list.Name, "file", n.plugins.confs.file())
-		n.poke()
+		n.tracker.wakeLoop()
+		n.cfg.Log.Info("a CNI configuration provides the pod network", "network", list.Name, "file", n.plugins.confs.activeFile())
+		n.wakeRun()
 	}
 	return list, nil
 }
 
-// report logs, once, that the CNI directory has an error while pods still get a network: by the last valid configuration, or by the
+// logConfigError logs, once, that the CNI directory has an error while pods still get a network: by the last valid configuration, or by the
 // built-in network.
-func (n *Network) report(list *libcni.NetworkConfigList, err error) {
+func (n *Network) logConfigError(list *libcni.NetworkConfigList, err error) {
 	switch {
 	case n.fallsBack(err) && list == nil:
 		err = fmt.Errorf("%w: pods get the built-in network until the configuration can be used", err)
@@ -94,9 +94,9 @@ func (n *Network) Problem() error {
 	return n.problem
 }
 
-func (n *Network) poke() {
+func (n *Network) wakeRun() {
 	select {
-	case n.poked <- struct{}{}:
+	case n.checkMoved <- struct{}{}:
 	default:
 	}
 }
@@ -150,17 +150,17 @@ func (n *Network) currentPhase() phase {
 func (n *Network) setInstalled(yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.installed, n.found = yes, foundation{}
-	n.tracker.poke()
+	n.installed, n.ensured = yes, ensuredBridge{}
+	n.tracker.wakeLoop()
 }
 
-// finishMove removes the built-in network after another one has taken over and the last pod has left. If the parameter force is true, it
-// does not wait for the pods. It reports whether the built-in network is removed.
+// finishMove removes the built-in network after another one has taken over and the last pod has left. If it is forced, it does not wait for
+// the pods. It reports whether the built-in network is removed.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().isMoving() {
 		return false
 	}
-	left, err := n.withdraw(force)
+	left, err := n.removeUnused(force)
 	if err != nil {
 		n.cfg.Log.Error("cannot remove the built-in network", "error", err)
 	}
@@ -170,13 +170,12 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes the
-// network only if the parameter force is true. The leases of these sandboxes stay until they are torn down, so IsStale still returns true
-// for them.
-func (n *Network) withdraw(force bool) (left int, err error) {
+// removeUnused removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes
+// the network only if it is forced. The leases of these sandboxes stay until they are torn down, so IsStale still returns true for them.
+func (n *Network) removeUnused(force bool) (left int, err error) {
 	n.operations.Lock()
 	defer n.operations.Unlock()
-	addresses, err := n.leases(context.Background())
+	addresses, err := n.loadLeases(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -188,16 +187,16 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	if left > 0 && !force {
 		return left, nil
 	}
-	if err := n.remove(); err != nil {
+	if err := n.removeObjects(); err != nil {
 		return left, err
 	}
 	n.setInstalled(false)
 	return left, nil
 }
 
-// remove removes all objects of the built-in network, the bridge last. If the removal is interrupted, the bridge still exists, which shows
-// that another call is needed.
-func (n *Network) remove() error {
+// removeObjects removes all objects of the built-in network, the bridge last. If the removal is interrupted, the bridge still exists,
+// which shows that another call is needed.
+func (n *Network) removeObjects() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}
 	for _, name := range veths {

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The method run starts Run. It returns a channel that receives the reported changes.
+// This method starts Run. The returned channel receives a value for each reported change.
 func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan struct{}) {
 	t.Helper()
 	news := make(chan struct{}, 100)
@@ -26,7 +26,7 @@ func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan str
 	return n, news
 }
 
-// The function until waits for changes until the condition holds.
+// This function waits until the condition holds. It checks the condition after each change.
 func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
@@ -38,7 +38,7 @@ func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	}
 }
 
-// The method pristine checks that the node has no object of the built-in network.
+// This method checks that all objects of the built-in network are removed from the node.
 func (w *world) pristine(t *testing.T) {
 	t.Helper()
 	if installed, err := bridgeExists(w.node, "islet0"); installed || err != nil {
@@ -50,7 +50,7 @@ func (w *world) pristine(t *testing.T) {
 	}
 }
 
-// The method flannel returns the conflist that the add-on writes for the node's podCIDR. It uses built-in plugin types.
+// This method returns the conflist that the flannel add-on writes for the podCIDR of the node. The conflist uses built-in plugin types.
 func (w *world) flannel() string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
@@ -83,7 +83,7 @@ func TestBuiltInNetworkIsLaidWhenItIsUsed(t *testing.T) {
 	wantAnswer(t, p.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1")
 }
 
-// TestConflistTakesOver checks an add-on that is installed while pods are running with the addresses of the built-in network.
+// TestConflistTakesOver checks an add-on that is installed while pods have addresses of the built-in network.
 func TestConflistTakesOver(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "etc", "cni", "net.d") // none of these directories exists yet
@@ -125,7 +125,7 @@ func TestConflistTakesOver(t *testing.T) {
 	w.clean(t)
 }
 
-// TestBusyDirectory checks that a configuration is found while other files in its directory change continuously.
+// TestBusyDirectory checks that a new configuration is found while other files in its directory change continuously.
 func TestBusyDirectory(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
@@ -182,8 +182,8 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w.clean(t)
 }
 
-// TestConflistComesWhileTheAgentIsDown checks a conflist that is installed while no agent is running. The pods are still running, or a
-// reboot has ended them.
+// TestConflistComesWhileTheAgentIsDown checks a conflist that is installed while no agent is running. In one case the pods are still
+// running, in the other case a reboot has ended them.
 func TestConflistComesWhileTheAgentIsDown(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		t.Run(fmt.Sprint("live=", live), func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 	w.pristine(t)
 }
 
-// TestBrokenConfigurationGoes checks that pods are admitted as soon as the invalid configuration is removed.
+// TestBrokenConfigurationGoes checks that pods are admitted as soon as an invalid configuration is removed.
 func TestBrokenConfigurationGoes(t *testing.T) {
 	w := newWorld(t)
 	n, news := w.run(t, w.conf(t, "1.conflist", `{"name": "half`))
@@ -259,7 +259,7 @@ func TestBuiltInNetworkOnly(t *testing.T) {
 	}
 }
 
-// TestForeignBridgeHasTheAddresses checks a machine that was a node of another cluster before.
+// TestForeignBridgeHasTheAddresses checks a machine on which another cluster has left a bridge with the addresses of the pods.
 func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	for _, address := range []string{"10.42.0.1/24", "10.42.0.9/24", "10.42.0.129/25", "10.42.0.1/16"} {
 		t.Run(address, func(t *testing.T) {
@@ -292,8 +292,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay checks that neither a larger network that contains the node's network, nor an address without a
-// network, such as that of flannel's VXLAN interface, is a conflict.
+// TestNeighboursThatAreNotInTheWay checks two addresses of the node that are no conflict. One belongs to a larger network that contains the
+// node's network. The other has no network, like the address of flannel's VXLAN interface.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

@@ -39,7 +39,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{leases: &ipamtest.Memory{}, dir: t.TempDir()}
 	w.node, w.nodePath = netnstest.New(t)
 	w.outside, _ = netnstest.New(t)
-	// As on a node where br_netfilter is not loaded.
+	// Bridged packets do not pass nftables, as on a node without the module br_netfilter.
 	for _, n := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
 		check(t, w.node.Set(netns.Sysctl{Name: n, Value: "0", Optional: true}))
 	}
@@ -53,7 +53,7 @@ func newWorld(t testing.TB) *world {
 	veth.Name = "wan0"
 	check(t, h.LinkAdd(veth))
 	one, two := plug(t, w.node, "192.0.2.1/24", "2001:db8::1/64"), plug(t, w.outside, "192.0.2.2/24", "2001:db8::2/64")
-	// The kernel responds for a new address only after some time.
+	// The kernel needs some time until it responds for a new address.
 	introduce(t, w.node, two, "192.0.2.2", "2001:db8::2")
 	introduce(t, w.outside, one, "192.0.2.1", "2001:db8::1")
 	for {
@@ -62,7 +62,7 @@ func newWorld(t testing.TB) *world {
 		if link.Attrs().OperState == netlink.OperUp {
 			return w
 		}
-		runtime.Gosched() // until the kernel has processed the carrier change
+		runtime.Gosched() // waits until the kernel has processed the carrier change
 	}
 }
 
@@ -140,7 +140,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// serve runs a TCP and UDP server in a namespace. It responds with its name and the address of the client.
+// serve runs a TCP and UDP server in a namespace. The server responds with its name and the address of the client.
 func serve(t testing.TB, ns netns.NS, name string, port int) {
 	t.Helper()
 	addr := fmt.Sprintf(":%d", port)
@@ -178,7 +178,7 @@ func serve(t testing.TB, ns netns.NS, name string, port int) {
 	}()
 }
 
-// The duration patience is the time to wait for a response on a busy machine.
+// This duration is the maximum time to wait for a response on a busy machine.
 const patience = time.Minute
 
 // ask connects from a namespace. It returns the response, or the text of the error.
@@ -218,7 +218,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// The method flow returns a function that sends requests from one UDP socket of the host outside.
+// This method returns a function that sends a request. All requests have the same UDP source port on the host outside.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

@@ -61,11 +61,11 @@ type Config struct {
 
 // Network sets up and tears down the network of each sandbox. Its methods are safe for concurrent use.
 type Network struct {
-	cfg     Config
-	ports   *portmap.Table
-	plugins *plugins
-	busy    locker.Locker // serializes the operations of one sandbox
-	poked   chan struct{} // capacity 1; a value makes Run check whether all pods have moved
+	cfg          Config
+	ports        *portmap.Table
+	plugins      *pluginNetwork
+	sandboxLocks locker.Locker // serializes the operations of one sandbox
+	checkMoved   chan struct{} // capacity 1; a value makes Run check whether all pods have moved
 
 	operations sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, and for reading by every other operation
 
@@ -75,7 +75,7 @@ type Network struct {
 	former    []netip.Prefix // the node's addresses in former pod CIDRs in which pods still have addresses
 	problem   error          // the error of the CNI directory while an earlier configuration is active
 	phase
-	found   foundation
+	ensured ensuredBridge
 	tracker *tracker
 	missing *missingFiles
 }
@@ -113,13 +113,13 @@ func New(cfg Config) (*Network, error) {
 		cfg.ConfDir = ""
 	}
 	return &Network{
-		cfg:     cfg,
-		poked:   make(chan struct{}, 1),
-		cidrs:   cfg.PodCIDRs,
-		tracker: newTracker(),
-		missing: newMissingFiles(),
-		ports:   portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
-		plugins: newPlugins(cfg),
+		cfg:        cfg,
+		checkMoved: make(chan struct{}, 1),
+		cidrs:      cfg.PodCIDRs,
+		tracker:    newTracker(),
+		missing:    newMissingFiles(),
+		ports:      portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
+		plugins:    newPlugins(cfg),
 	}, nil
 }
 
@@ -129,23 +129,23 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if err := validID(id); err != nil {
 		return nil, err
 	}
-	n.busy.Lock(id)
-	defer n.busy.Unlock(id)
+	n.sandboxLocks.Lock(id)
+	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	addrs, err := n.setup(ctx, id, path, cfg)
+	addrs, err := n.setUpSandbox(ctx, id, path, cfg)
 	if err != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), n.teardown(fresh, id))
+		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), n.tearDownSandbox(fresh, id))
 	}
 	return addrs, nil
 }
 
-// setup uses the CNI configuration if there is one. But a sandbox that is already on the built-in network stays there until a CNI
+// setUpSandbox uses the CNI configuration if there is one. But a sandbox that is already on the built-in network stays there until a CNI
 // configuration has taken over.
-func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
-	addresses, err := n.leases(ctx)
+func (n *Network) setUpSandbox(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
+	addresses, err := n.loadLeases(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if isBuiltIn && !n.IsStale(id) {
 		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
-	list, err := n.activeList(n.plugins.confs.current())
+	list, err := n.activeList(n.plugins.confs.currentList())
 	if err != nil {
 		return nil, err
 	}
@@ -161,16 +161,16 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
 	if isBuiltIn {
-		if err := n.teardown(ctx, id); err != nil {
+		if err := n.tearDownSandbox(ctx, id); err != nil {
 			return nil, err
 		}
 	}
 	if err := n.CheckPodNetwork(); err != nil {
 		return nil, err
 	}
-	addrs, err := n.plugins.setup(ctx, list, id, path, cfg)
+	addrs, err := n.plugins.setUpSandbox(ctx, list, id, path, cfg)
 	if err != nil {
-		n.missing.note(err)
+		n.missing.addMissing(err)
 	}
 	return addrs, err
 }
@@ -186,23 +186,23 @@ func (n *Network) setupBuiltIn(
 	if err != nil {
 		return nil, err
 	}
-	port, err := n.port(br, id, addrs)
+	port, err := n.portOf(br, id, addrs)
 	if err != nil {
 		return nil, err
 	}
-	if err := attach(n.cfg.Host, pod, port); err != nil {
+	if err := attachPort(n.cfg.Host, pod, port); err != nil {
 		return nil, err
 	}
-	if err := n.ports.Add(id, mappings(cfg), addrs); err != nil {
+	if err := n.ports.Add(id, hostPorts(cfg), addrs); err != nil {
 		return nil, err
 	}
-	n.tracker.addWire(wire{id: id, path: pod.Path(), pod: podName(cfg)})
+	n.tracker.addWire(vethPair{id: id, path: pod.Path(), pod: podName(cfg)})
 	return addrs, nil
 }
 
-// attach calls bridge.Attach. If the sandbox already has a connection, attach keeps a correct one, and replaces one that is incomplete or
-// belongs to another namespace.
-func attach(host, pod netns.NS, p bridge.Port) error {
+// attachPort calls bridge.Attach. An existing connection of the sandbox stays if it is correct. A connection that is incomplete or belongs
+// to another namespace is replaced.
+func attachPort(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
 	if !errors.Is(err, errExist) {
 		return err
@@ -222,27 +222,27 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 		return err
 	}
 	n.tracker.removeWire(id) // from now on, the port is not repaired
-	n.busy.Lock(id)
-	defer n.busy.Unlock(id)
+	n.sandboxLocks.Lock(id)
+	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	if err := n.teardown(ctx, id); err != nil {
+	if err := n.tearDownSandbox(ctx, id); err != nil {
 		return fmt.Errorf("remove network of sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-func (n *Network) teardown(ctx context.Context, id string) error {
+func (n *Network) tearDownSandbox(ctx context.Context, id string) error {
 	n.tracker.removeWire(id)
-	addresses, err := n.leases(ctx)
+	addresses, err := n.loadLeases(ctx)
 	if err != nil {
 		return err
 	}
-	if err := n.plugins.teardown(ctx, id); err != nil {
+	if err := n.plugins.tearDownSandbox(ctx, id); err != nil {
 		return err
 	}
 	if !addresses.HasAddress(id) {
-		n.tracker.forget(id)
+		n.tracker.unmarkLost(id)
 		return nil
 	}
 	if err := errors.Join(n.ports.Remove(id), bridge.Detach(n.cfg.Host, vethName(id))); err != nil {
@@ -251,9 +251,9 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	if err := addresses.Release(ctx, id); err != nil {
 		return err
 	}
-	n.tracker.forget(id)
+	n.tracker.unmarkLost(id)
 	if n.currentPhase().isMoving() {
-		n.poke() // this may have been the last pod on the built-in network
+		n.wakeRun() // this may have been the last pod on the built-in network
 	}
 	return nil
 }
@@ -261,8 +261,8 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 // Config returns the source of the pod network: the file of the active CNI configuration, or BuiltIn. In mode CNIOnly it returns "" if
 // there is no configuration.
 func (n *Network) Config() string {
-	if list, _ := n.plugins.confs.current(); list != nil {
-		return n.plugins.confs.file()
+	if list, _ := n.plugins.confs.currentList(); list != nil {
+		return n.plugins.confs.activeFile()
 	}
 	if n.cfg.Mode == CNIOnly {
 		return ""
@@ -274,7 +274,7 @@ func (n *Network) Config() string {
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.operations.Lock()
 	defer n.operations.Unlock()
-	addresses, err := n.leases(ctx)
+	addresses, err := n.loadLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	use := n.installed && !n.moved
 	n.mu.Unlock()
 	if use {
-		_, err = n.ensure()
+		_, err = n.ensureBridge()
 	}
 	return err
 }
@@ -298,8 +298,8 @@ func (n *Network) PodCIDRs() []netip.Prefix {
 	return slices.Clone(n.cidrs)
 }
 
-// leases returns the allocator. The first call loads it from the store.
-func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
+// loadLeases returns the allocator. The first call loads it from the store.
+func (n *Network) loadLeases(ctx context.Context) (*ipam.Allocator, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.addresses != nil {

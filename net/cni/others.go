@@ -54,7 +54,7 @@ func OfAnother(path string) string {
 // CheckFile returns nil if a configuration file is valid, or the error. It does not check whether the plugins exist; use HasPlugin for
 // that.
 func CheckFile(path string) error {
-	_, err := load(path)
+	_, err := loadConfig(path)
 	return err
 }
 

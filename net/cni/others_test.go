@@ -10,13 +10,13 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// The constant podmans is the content of Debian's 87-podman-bridge.conflist. The plugins are in another package, which may not be
-// installed.
+// This constant is the content of Debian's 87-podman-bridge.conflist. Its plugins are in another package, which may not be installed.
 const podmans = `{"cniVersion": "0.4.0", "name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
 	"ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}]]}},
 	{"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}, {"type": "tuning"}]}`
 
-// TestOthersConfigurations checks that the mode auto ignores the networks of other container programs, and that the mode cni uses them.
+// TestOthersConfigurations checks the network configurations of other container programs. The mode auto ignores them, and the mode cni uses
+// them.
 func TestOthersConfigurations(t *testing.T) {
 	others := map[string]string{
 		"87-podman-bridge.conflist":    podmans,
@@ -37,20 +37,21 @@ func TestOthersConfigurations(t *testing.T) {
 			t.Errorf("beside %s: the pod has %v, the network is %s, ready: %v", name, addrs, n.Config(), n.Ready())
 		}
 		n = w.network(t, conf, func(c *Config) { c.Mode = CNIOnly })
-		if list, err := n.plugins.confs.current(); list == nil && err == nil {
+		if list, err := n.plugins.confs.currentList(); list == nil && err == nil {
 			t.Errorf("mode cni ignores %s, too", name)
 		}
-		// The file of an add-on is used for any order of the file names.
+		// The configuration of an add-on is used, wherever its name is in the order of the files.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
-		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
+		if list, err := n.plugins.confs.currentList(); err != nil || list == nil ||
+			filepath.Base(n.plugins.confs.activeFile()) != "zz-addon.conflist" {
 			t.Errorf("beside %s, the add-on's configuration is not used: %v, %v", name, list, err)
 		}
 	}
 }
 
-// TestMissingPluginAlone checks a configuration whose plugins are not installed. A node without a cluster uses the built-in network
-// meanwhile and reports this. A node in a cluster waits for the plugins.
+// TestMissingPluginAlone checks a configuration whose plugins are not installed. A node in a cluster waits for the plugins. A node without
+// a cluster uses the built-in network until then, and reports this.
 func TestMissingPluginAlone(t *testing.T) {
 	w := newWorld(t)
 	conf := w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "site", "plugins": [{"type": "nowhere"}]}`)
@@ -68,15 +69,15 @@ func TestMissingPluginAlone(t *testing.T) {
 	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {
 		t.Errorf("the warning is %v", err)
 	}
-	// When the plugins are installed, the node uses the configuration.
+	// The node uses the configuration when its plugins are installed.
 	w.conf(t, "1.conflist", w.chained("1.0.0"))
 	if err := n.Ready(); err != nil || !n.IsStale("pod") || n.Problem() != nil {
 		t.Errorf("with the plugins: %v, stale %t, %v", err, n.IsStale("pod"), n.Problem())
 	}
 }
 
-// TestBrokenFileAlone checks a file that cannot be used. A node without a cluster skips it and reports this. Pods get the network of the
-// next file, or the built-in network. A node in a cluster waits for a valid file, as containerd does.
+// TestBrokenFileAlone checks a configuration file that cannot be used. A node without a cluster skips and reports it. Pods then get the
+// network of the next file, or the built-in network. A node in a cluster waits until the file is valid, as containerd does.
 func TestBrokenFileAlone(t *testing.T) {
 	alone := func(c *Config) { c.Standalone = true }
 	for name, put := range map[string]func(file string) error{
@@ -127,14 +128,14 @@ func TestBrokenFileAlone(t *testing.T) {
 			if err := n.Problem(); err != nil {
 				t.Errorf("without the broken file: %v", err)
 			}
-			// If the file in use becomes invalid, the next file does not replace it.
+			// If a file becomes invalid while it is in use, the next file does not replace it.
 			w.conf(t, "10-broken.conflist", w.chained("1.0.0"))
 			n = w.network(t, conf, alone)
 			check(t, n.Ready())
 			w.conf(t, "50-good.conflist", strings.ReplaceAll(w.chained("1.0.0"), "podnet", "other"))
 			check(t, os.Remove(broken))
 			check(t, put(broken))
-			list, err := n.plugins.confs.current()
+			list, err := n.plugins.confs.currentList()
 			if err == nil || list == nil || list.Name != "podnet" {
 				t.Errorf("after the active file became invalid: %v, %v", list, err)
 			}

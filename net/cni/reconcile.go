@@ -17,7 +17,7 @@ import (
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	n.operations.Lock()
 	defer n.operations.Unlock()
-	addresses, err := n.leases(ctx)
+	addresses, err := n.loadLeases(ctx)
 	if err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
 	}
@@ -45,18 +45,18 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 		}
 	}
 	n.adoptWires(addresses, live)
-	errs = append(errs, n.plugins.reconcile(ctx, alive))
-	err = n.restore(addresses)
-	n.poke() // makes Run check whether pods have to move to another network
+	errs = append(errs, n.plugins.removeStale(ctx, alive))
+	err = n.repairBuiltIn(addresses)
+	n.wakeRun() // makes Run check whether pods have to move to another network
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
 	}
 	return nil
 }
 
-// restore repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of the
-// built-in network. The caller holds the lock operations.
-func (n *Network) restore(addresses *ipam.Allocator) error {
+// repairBuiltIn repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of
+// the built-in network. The caller holds the write lock of all operations.
+func (n *Network) repairBuiltIn(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {
 			return n.restoreBuiltIn()
@@ -71,14 +71,14 @@ func (n *Network) restore(addresses *ipam.Allocator) error {
 	case installed && list == nil:
 		return n.restoreBuiltIn()
 	case installed:
-		return n.remove()
+		return n.removeObjects()
 	}
 	return n.ports.Clean() // needed if another program has removed only the bridge
 }
 
 func (n *Network) restoreBuiltIn() error {
-	_, err := n.ensure()
-	_, blocked := n.admit()
+	_, err := n.ensureBridge()
+	_, blocked := n.allowForwarding()
 	return errors.Join(err, blocked)
 }
 
@@ -92,7 +92,7 @@ func (n *Network) adoptWires(addresses *ipam.Allocator, live []string) {
 			continue
 		}
 		if path, pod := n.cfg.Sandbox(id); path != "" {
-			n.tracker.addWire(wire{id: id, path: path, pod: pod})
+			n.tracker.addWire(vethPair{id: id, path: path, pod: pod})
 		}
 	}
 }

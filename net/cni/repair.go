@@ -29,18 +29,18 @@ const maxNamed = 3
 
 // A repairPass checks parts of the built-in network and repairs damaged ones.
 type repairPass struct {
-	n     *Network
-	now   time.Time
-	retry bool      // failed repairs are retried at once, without their pause
-	wake  time.Time // the earliest time at which a postponed item is due; zero if no item is postponed
-	again partSet   // the parts that contain postponed items
-	fixed []item
+	n              *Network
+	now            time.Time
+	retry          bool      // failed repairs are retried at once, without their pause
+	nextTime       time.Time // the earliest time at which a postponed item is due; zero if no item is postponed
+	postponedParts partSet   // the parts that contain postponed items
+	fixed          []item
 }
 
-// repair checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error is the
-// reason why the network does not work now. If the parameter retry is true, failed repairs are retried at once, without their pause. repair
-// does nothing while the built-in network is not installed.
-func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
+// repairParts checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error
+// is the reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
+// network is not installed, nothing is checked.
+func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.repairMu.Lock()
 	defer k.repairMu.Unlock()
@@ -54,11 +54,12 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 		}
 	}
 	p := &repairPass{n: n, now: time.Now(), retry: retry}
-	k.contest.forget(p.now)
+	k.contest.removeUndamaged(p.now)
 	for _, part := range []struct {
 		is     partSet
 		repair func(partSet) error
-	}{{partTable, p.table}, {partBridge | partRoutes, p.bridge}, {partPorts, p.ports}, {partFirewall, p.firewall}} {
+	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts, p.repairPorts}, {partFirewall,
+		p.repairFirewalls}} {
 		if what&part.is != 0 {
 			k.errs[part.is] = part.repair(what)
 			p.retryUnchecked(part.is)
@@ -72,7 +73,7 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 	for _, part := range slices.Sorted(maps.Keys(k.errs)) {
 		err = errors.Join(err, k.errs[part])
 	}
-	return p.wake, p.again, err
+	return p.nextTime, p.postponedParts, err
 }
 
 // failedParts returns the parts whose last repair failed.
@@ -90,41 +91,41 @@ func (k *tracker) failedParts() (parts partSet) {
 // isHeld reports whether the repair of an item must wait. If it must wait, isHeld schedules a later check of the part.
 func (p *repairPass) isHeld(i item, part partSet) bool {
 	until, held := p.n.tracker.contest.isHeld(i, p.now)
-	if held && p.retry && p.n.tracker.contest.failures(i) > 0 {
+	if held && p.retry && p.n.tracker.contest.failedRepairs(i) > 0 {
 		return false
 	}
 	if held {
-		p.schedule(until, part)
+		p.postponePart(until, part)
 	}
 	return held
 }
 
-func (p *repairPass) schedule(at time.Time, part partSet) {
-	p.again |= part
-	if p.wake.IsZero() || at.Before(p.wake) {
-		p.wake = at
+func (p *repairPass) postponePart(at time.Time, part partSet) {
+	p.postponedParts |= part
+	if p.nextTime.IsZero() || at.Before(p.nextTime) {
+		p.nextTime = at
 	}
 }
 
 // retryUnchecked schedules another check of a part whose check has failed. This is needed because the kernel does not repeat its notice.
 func (p *repairPass) retryUnchecked(part partSet) {
 	k := p.n.tracker
-	if k.errs[part] == nil || p.again&part != 0 {
+	if k.errs[part] == nil || p.postponedParts&part != 0 {
 		delete(k.failed, part)
 		return
 	}
 	k.failed[part]++
-	p.schedule(p.now.Add(pause(k.failed[part])), part)
+	p.postponePart(p.now.Add(pauseLength(k.failed[part])), part)
 }
 
-// note records that an item was repaired, or that the repair has failed with an error.
-func (p *repairPass) note(i item, part partSet, err error) {
+// recordRepair records that an item was repaired, or that the repair has failed with an error.
+func (p *repairPass) recordRepair(i item, part partSet, err error) {
 	k := p.n.tracker
-	tell := k.contest.repaired(i, err != nil, p.now)
+	tell := k.contest.recordRepair(i, err != nil, p.now)
 	switch {
 	case err != nil:
 		if until, held := k.contest.isHeld(i, p.now); held {
-			p.schedule(until, part)
+			p.postponePart(until, part)
 		}
 		p.n.cfg.Log.Warn("cannot repair the pod network", "what", i.String(), "error", err)
 		if tell {
@@ -137,7 +138,7 @@ func (p *repairPass) note(i item, part partSet, err error) {
 			"it is repaired at growing intervals of up to %s", i, longestPause))
 	}
 	p.fixed = append(p.fixed, i)
-	k.count(i, p.now)
+	k.countRepair(i, p.now)
 	if p.n.cfg.OnRepair != nil {
 		p.n.cfg.OnRepair(i.kind)
 	}
@@ -166,9 +167,9 @@ func (n *Network) recordEvent(reason, message string) {
 	}
 }
 
-// table checks and repairs the nftables table and route_localnet. It runs before the other checks, because the table contains a rule that
-// drops packets from pods to the node's loopback addresses.
-func (p *repairPass) table(partSet) error {
+// repairTable checks and repairs the nftables table and route_localnet. It runs before the other checks, because the table contains a rule
+// that drops packets from pods to the node's loopback addresses.
+func (p *repairPass) repairTable(partSet) error {
 	n := p.n
 	n.operations.RLock()
 	defer n.operations.RUnlock()
@@ -184,7 +185,7 @@ func (p *repairPass) table(partSet) error {
 		err = cmp.Or(n.tracker.errs[partTable], fmt.Errorf("the %s of the pod network is damaged", i))
 	} else {
 		err = n.ports.Repair()
-		p.note(i, partTable, err)
+		p.recordRepair(i, partTable, err)
 	}
 	if err != nil {
 		err = errors.Join(err, n.ports.DisableLocalnet())
@@ -192,13 +193,13 @@ func (p *repairPass) table(partSet) error {
 	return err
 }
 
-// bridge checks and repairs the bridge, its addresses, routes and sysctls.
-func (p *repairPass) bridge(what partSet) error {
+// repairBridge checks and repairs the bridge, its addresses, routes and sysctls.
+func (p *repairPass) repairBridge(what partSet) error {
 	n := p.n
 	n.operations.RLock()
 	defer n.operations.RUnlock()
 	n.mu.Lock()
-	c, _, _ := n.bridge()
+	c, _, _ := n.bridgeConfig()
 	n.mu.Unlock()
 	c.Routes = what&partRoutes != 0
 	faults, err := bridge.FindDamage(n.cfg.Host, c)
@@ -218,13 +219,13 @@ func (p *repairPass) bridge(what partSet) error {
 	}
 	_, err = n.ensureWith(c.Routes)
 	for _, f := range faults {
-		p.note(item{f.Kind, f.Name}, what&(partBridge|partRoutes), err)
+		p.recordRepair(item{f.Kind, f.Name}, what&(partBridge|partRoutes), err)
 	}
 	return err
 }
 
-// ports checks and repairs the ports of all sandboxes.
-func (p *repairPass) ports(partSet) error {
+// repairPorts checks and repairs the ports of all sandboxes.
+func (p *repairPass) repairPorts(partSet) error {
 	n := p.n
 	if n.cfg.Hold {
 		return nil
@@ -234,23 +235,23 @@ func (p *repairPass) ports(partSet) error {
 	out, err := bridge.MissingPorts(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.operations.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // the method bridge has already reported the failed or postponed repair
-			p.schedule(p.now.Add(firstPause), partPorts)
+		if bridge.NotFound(err) { // the repair of the bridge has already reported the failed or postponed repair
+			p.postponePart(p.now.Add(firstPause), partPorts)
 			return nil
 		}
 		return err
 	}
 	for _, end := range out {
-		i := item{itemPort, ends[end].title()}
+		i := item{itemPort, ends[end].describe()}
 		if p.isHeld(i, partPorts) {
 			continue
 		}
-		done, err := n.replug(ends[end])
+		done, err := n.reconnect(ends[end])
 		if !done {
 			continue
 		}
-		p.note(i, partPorts, err)
-		if err != nil && (errors.Is(err, errNamespaceGone) || n.tracker.contest.failures(i) >= lostAfter) {
+		p.recordRepair(i, partPorts, err)
+		if err != nil && (errors.Is(err, errNamespaceGone) || n.tracker.contest.failedRepairs(i) >= lostAfter) {
 			n.markLost(ends[end], err)
 		}
 	}
@@ -260,17 +261,17 @@ func (p *repairPass) ports(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn down, it does nothing
-// and returns false.
-func (n *Network) replug(w wire) (done bool, err error) {
-	n.busy.Lock(w.id)
-	defer n.busy.Unlock(w.id)
+// reconnect connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn down, it does
+// nothing and returns false.
+func (n *Network) reconnect(w vethPair) (done bool, err error) {
+	n.sandboxLocks.Lock(w.id)
+	defer n.sandboxLocks.Unlock(w.id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
 	if !n.tracker.hasSandbox(w.id) {
 		return false, nil
 	}
-	addresses, err := n.leases(context.Background())
+	addresses, err := n.loadLeases(context.Background())
 	if err != nil {
 		return true, err
 	}
@@ -279,7 +280,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	port, err := n.port(br, w.id, addrs)
+	port, err := n.portOf(br, w.id, addrs)
 	if err != nil {
 		return true, err
 	}
@@ -291,7 +292,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	f.Close()
 	err = bridge.ReattachPort(n.cfg.Host, pod, port)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = attach(n.cfg.Host, pod, port)
+		err = attachPort(n.cfg.Host, pod, port)
 	}
 	return true, err
 }
@@ -308,8 +309,8 @@ func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	return slices.SortedFunc(slices.Values(addrs), func(a, b netip.Addr) int { return rank(a) - rank(b) })
 }
 
-// port returns the bridge port of a sandbox.
-func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.Port, error) {
+// portOf returns the bridge port of a sandbox.
+func (n *Network) portOf(br netlink.Link, id string, addrs []netip.Addr) (bridge.Port, error) {
 	if len(addrs) == 0 {
 		return bridge.Port{}, errors.New("it has no leased address")
 	}
@@ -330,35 +331,35 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 }
 
 // markLost marks a sandbox as stale, so that the plan replaces it.
-func (n *Network) markLost(w wire, why error) {
+func (n *Network) markLost(w vethPair, why error) {
 	n.tracker.markLost(w.id)
 	n.recordEvent("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be recreated, so its pod gets a new sandbox: %v",
-		item{itemPort, w.title()}, why))
+		item{itemPort, w.describe()}, why))
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
 	}
 }
 
-// firewall adds missing rules for pods to firewalls that drop forwarded packets.
-func (p *repairPass) firewall(partSet) error {
+// repairFirewalls checks the firewalls of the node that drop forwarded packets, and adds missing rules that accept the packets of pods.
+func (p *repairPass) repairFirewalls(partSet) error {
 	for _, chain := range p.n.tracker.admittedChains() {
 		if p.isHeld(item{itemFirewall, chain}, partFirewall) {
 			return nil
 		}
 	}
-	again, err := p.n.admit()
+	again, err := p.n.allowForwarding()
 	for _, chain := range again {
-		p.note(item{itemFirewall, chain}, partFirewall, nil)
+		p.recordRepair(item{itemFirewall, chain}, partFirewall, nil)
 	}
 	return err
 }
 
-// admit adds rules for pods to firewalls that drop forwarded packets. It returns the chains in which the rules had been added before,
-// because another program must have removed them.
-func (n *Network) admit() (again []string, err error) {
+// allowForwarding adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains whose rules
+// another program has removed, because they had been added before.
+func (n *Network) allowForwarding() (again []string, err error) {
 	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {
-		if n.tracker.admit(chain) {
+		if n.tracker.recordChain(chain) {
 			n.cfg.Log.Info("added rules for pods to a firewall that drops forwarded packets", "chain", chain)
 		} else {
 			again = append(again, chain)
@@ -370,7 +371,7 @@ func (n *Network) admit() (again []string, err error) {
 // sysctlsRight reports whether the sysctls whose changes the kernel does not report have the right values.
 func (n *Network) sysctlsRight() (bool, error) {
 	n.mu.Lock()
-	c, _, _ := n.bridge()
+	c, _, _ := n.bridgeConfig()
 	n.mu.Unlock()
 	differing, err := n.cfg.Host.DifferingSysctls(append(bridge.Sysctls(c), n.ports.Sysctl())...)
 	return len(differing) == 0, err

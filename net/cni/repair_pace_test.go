@@ -17,23 +17,23 @@ import (
 	"github.com/islet-edge/islet/net/notice"
 )
 
-// The duration soon is the maximum time until damage is repaired.
+// This duration is the maximum time between damage and its repair.
 const soon = 2 * time.Second
 
-// The constant mark is the name of a link and a table that are unrelated to pods.
+// This constant is the name of a link and of a table. Neither belongs to a pod.
 const mark = "mark"
 
-// A pacedNode is a keptNode in a synctest bubble. The bubble's clock does not advance while the kernel or this program works. The notices
-// come from a listener outside of the bubble.
+// A pacedNode is a keptNode in a synctest bubble. The clock of the bubble stands still while the kernel or this program works. A listener
+// outside of the bubble receives the notices of the kernel.
 type pacedNode struct {
 	*keptNode
 	link         netlink.Link
-	handleNotice <-chan notice.Notice // created outside of the bubble
+	handleNotice <-chan notice.Notice // the channel is created outside of the bubble
 	marks        int
 }
 
-// TestRepairPace checks that damage is repaired within 2 s after the notice of the kernel, without any other trigger. With the bubble's
-// clock, the result does not depend on the speed of the machine.
+// TestRepairPace checks that damage is repaired within two seconds after the kernel's notice. Nothing else triggers the repair. The test
+// uses the clock of the bubble, so the speed of the machine does not matter.
 func TestRepairPace(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -42,16 +42,16 @@ func TestRepairPace(t *testing.T) {
 				w.within(t, d)
 				w.quiet(t)
 			}
-			w.n.tracker.contest.items = nil // each case starts without a history
+			w.n.tracker.contest.items = nil // earlier cases must not affect this one
 		}
 	})
 }
 
-// pacedTest runs a test on a node with the pod web and without damage.
+// pacedTest runs a test on an intact node with the pod web.
 func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	w := &pacedNode{keptNode: &keptNode{world: newWorld(t)}, link: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: mark}}}
 	check(t, w.handle(t).LinkAdd(w.link))
-	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel reports no alias change of a link that is down
+	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel does not report an alias change of a link that is down
 	l, err := notice.Open(w.node)
 	check(t, err)
 	handleNotice, ended := make(chan notice.Notice, 1000), make(chan error, 1)
@@ -68,24 +68,24 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 		web := w.pod(t, w.n, "web", tcp(8080, 80))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go func() { _ = w.n.follow(ctx, make(chan error, 1)) }()
+		go func() { _ = w.n.repairOnNotice(ctx, make(chan error, 1)) }()
 		w.quiet(t)
 		test(t, w, web)
 	})
 }
 
-// TestHeldBack checks that a postponed repair runs when its pause ends, even if another part was checked meanwhile. Until then, pods
-// cannot reach 127.0.0.1 of the node.
+// TestHeldBack checks that a postponed repair runs at the end of its pause. A check of another part meanwhile does not prevent the repair.
+// Pods cannot reach 127.0.0.1 of the node during the pause.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
-			if d.kind == bridge.FaultSysctl { // each check compares the sysctls
+			if d.kind == bridge.FaultSysctl { // sysctls are compared in each check
 				continue
 			}
-			for _, i := range []item{{itemTable, tableName}, {itemPort, wire{id: web.id}.title()}, {bridge.FaultBridge, "islet0"},
+			for _, i := range []item{{itemTable, tableName}, {itemPort, vethPair{id: web.id}.describe()}, {bridge.FaultBridge, "islet0"},
 				{bridge.FaultAddress, "10.42.0.1/24"}, {bridge.FaultAddress, "fd00:10:42::1/64"}} {
 				for range 2 { // two repairs cause a pause of two seconds, which is longer than checkInterval
-					w.n.tracker.contest.repaired(i, true, time.Now())
+					w.n.tracker.contest.recordRepair(i, true, time.Now())
 				}
 			}
 			d.damage(t)
@@ -95,7 +95,7 @@ func TestHeldBack(t *testing.T) {
 			if d.kind == itemTable && w.localnet(t) != "0" {
 				t.Errorf("%s: route_localnet is set without its guard", d.what)
 			}
-			w.n.tracker.mark(partSysctls)
+			w.n.tracker.markDamaged(partSysctls)
 			w.within(t, d)
 			w.quiet(t)
 			w.n.tracker.contest.items = nil
@@ -106,12 +106,12 @@ func TestHeldBack(t *testing.T) {
 	})
 }
 
-// TestUnseen checks that a part whose check failed is checked again without another notice.
+// TestUnseen checks that a part is checked again after its check has failed. No further notice is needed.
 func TestUnseen(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, _ *pod) {
 		w.removeAddress(t, "10.42.0.1/24")
 		host := func(ns netns.NS) {
-			w.n.operations.Lock() // no check is running
+			w.n.operations.Lock() // waits until no check is running
 			defer w.n.operations.Unlock()
 			w.n.cfg.Host = ns
 		}
@@ -143,7 +143,7 @@ func (w *pacedNode) localnet(t *testing.T) (value string) {
 	return value
 }
 
-// The method within waits until an item of the kind of the damage is repaired.
+// This method waits for a repair of the kind of item that was damaged.
 func (w *pacedNode) within(t *testing.T, d damage) {
 	t.Helper()
 	began := time.Now()
@@ -162,8 +162,8 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 	}
 }
 
-// The method quiet waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the
-// next repair is longest.
+// This method waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the next
+// repair is longest.
 func (w *pacedNode) quiet(t *testing.T) {
 	t.Helper()
 	for range 3 { // a repair causes notices too
@@ -172,7 +172,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 		synctest.Wait()
 	}
 	w.settled(t)
-	w.n.tracker.mark(partSysctls)
+	w.n.tracker.markDamaged(partSysctls)
 	time.Sleep(2 * gatherTime)
 	synctest.Wait()
 	for len(w.repaired) > 0 {
@@ -180,7 +180,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 	}
 }
 
-// The method tell passes on the notices that the kernel has sent since its last call.
+// This method delivers the notices that the kernel has sent since the last call.
 func (w *pacedNode) tell(t *testing.T) {
 	t.Helper()
 	w.marks++

@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// freeRepairs is the number of repairs without a pause. After that, an item counts as contested.
+	// freeRepairs is the number of repairs of an item before pauses begin. After that, an item counts as contested.
 	freeRepairs = 5
 	// firstPause and longestPause are the minimum and maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
@@ -36,23 +36,23 @@ const (
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. If another program removes an item repeatedly, the repairs are delayed by growing pauses,
-// which prevents a busy loop:
+// repairSchedule decides when an item may be repaired. If another program removes an item repeatedly, the repairs are delayed by growing
+// pauses, which prevents a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'
 //
-// After a failed repair there is always a pause. A contest is not safe for concurrent use.
-type contest struct{ items map[item]*round }
+// After a failed repair there is always a pause. It is not safe for concurrent use.
+type repairSchedule struct{ items map[item]*itemRepairs }
 
-type round struct {
+type itemRepairs struct {
 	times, failed int
 	last, next    time.Time
 	reported      bool // an event has reported that the item is contested or cannot be repaired
 }
 
 // isHeld reports whether the repair of an item must wait, and returns the end of the wait.
-func (c *contest) isHeld(i item, now time.Time) (until time.Time, held bool) {
+func (c *repairSchedule) isHeld(i item, now time.Time) (until time.Time, held bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
 		return time.Time{}, false
@@ -60,14 +60,14 @@ func (c *contest) isHeld(i item, now time.Time) (until time.Time, held bool) {
 	return r.next, true
 }
 
-// repaired records a successful or failed repair. It returns true if an event about the item must be recorded.
-func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
+// recordRepair records a successful or failed repair. It returns true if an event about the item must be recorded.
+func (c *repairSchedule) recordRepair(i item, failed bool, now time.Time) (tell bool) {
 	if c.items == nil {
-		c.items = map[item]*round{}
+		c.items = map[item]*itemRepairs{}
 	}
 	r := c.items[i]
 	if r == nil || now.Sub(r.last) >= quietTime {
-		r = &round{}
+		r = &itemRepairs{}
 		c.items[i] = r
 	}
 	r.times, r.last = r.times+1, now
@@ -77,26 +77,26 @@ func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 		r.failed = 0
 	}
 	if pauses := max(r.times-freeRepairs, r.failed); pauses > 0 {
-		r.next = now.Add(pause(pauses))
+		r.next = now.Add(pauseLength(pauses))
 		tell = !r.reported
 		r.reported = true
 	}
 	return tell
 }
 
-// pause returns the length of the n-th pause, counted from 1.
-func pause(n int) time.Duration { return min(firstPause<<min(n-1, 20), longestPause) }
+// pauseLength returns the length of the n-th pause, counted from 1.
+func pauseLength(n int) time.Duration { return min(firstPause<<min(n-1, 20), longestPause) }
 
-// failures returns the number of consecutive failed repairs of an item.
-func (c *contest) failures(i item) int {
+// failedRepairs returns the number of consecutive failed repairs of an item.
+func (c *repairSchedule) failedRepairs(i item) int {
 	if r := c.items[i]; r != nil {
 		return r.failed
 	}
 	return 0
 }
 
-// forget removes items that have been undamaged for quietTime.
-func (c *contest) forget(now time.Time) {
+// removeUndamaged removes items that have been undamaged for quietTime.
+func (c *repairSchedule) removeUndamaged(now time.Time) {
 	for i, r := range c.items {
 		if now.Sub(r.last) >= quietTime {
 			delete(c.items, i)
@@ -105,7 +105,7 @@ func (c *contest) forget(now time.Time) {
 }
 
 // pausedItems returns the items that are contested or cannot be repaired. The value is the time until which the item counts as contested.
-func (c *contest) pausedItems() map[item]time.Time {
+func (c *repairSchedule) pausedItems() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {
 		if r.reported {

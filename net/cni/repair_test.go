@@ -23,11 +23,11 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// repairTime is the maximum time to wait for a repair on a busy machine. A repair takes a tenth of a second. TestRepairPace checks the
-// limit of 2 s.
+// repairTime is the maximum time to wait for a repair on a busy machine. On an idle machine a repair takes a tenth of a second.
+// TestRepairPace checks the limit of two seconds.
 const repairTime = patience
 
-// A keptNode is a node whose Network runs. It records the node's events.
+// A keptNode is a node with a running Network. It records the events of the node.
 type keptNode struct {
 	*world
 	n        *Network
@@ -53,7 +53,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	return w
 }
 
-// The method run repairs the network until the test ends or stop is called.
+// This method runs the network, which repairs itself, until stop is called or the test ends.
 func (w *keptNode) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -79,7 +79,7 @@ func (w *keptNode) reported(reason string) bool {
 	return false
 }
 
-// The method back waits until an item of the kind was repaired. It fails the test after repairTime.
+// This method waits until an item of the given kind is repaired. The test fails after repairTime.
 func (w *keptNode) back(t *testing.T, kind string) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -110,7 +110,7 @@ func (w *keptNode) link(t *testing.T, name string) netlink.Link {
 	return l
 }
 
-// The method flush removes all nftables tables, like nft flush ruleset.
+// This method removes all nftables tables, like nft flush ruleset.
 func (w *keptNode) flush(t *testing.T) {
 	t.Helper()
 	check(t, w.ruleset(func(c *nftables.Conn) { c.FlushRuleset() }))
@@ -156,7 +156,7 @@ type damage struct {
 	damage     func(t *testing.T)
 }
 
-// The method damages returns one damage of each kind for a node with the pod web.
+// This method returns a damage of each kind. The node has the pod web.
 func (w *keptNode) damages(web *pod) []damage {
 	islet4 := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
 	return []damage{
@@ -196,7 +196,8 @@ func (w *keptNode) damages(web *pod) []damage {
 	}
 }
 
-// TestRepair damages each item of the pod network twice. No caller requests the status of the runtime during the test.
+// TestRepair damages each item of the pod network twice. It checks that the network is repaired although no caller requests the runtime's
+// status.
 func TestRepair(t *testing.T) {
 	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
 	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")
@@ -221,7 +222,7 @@ func TestRepair(t *testing.T) {
 			}
 		})
 		w.n.tracker.repairMu.Lock()
-		w.n.tracker.contest.items = nil // each case starts without a history
+		w.n.tracker.contest.items = nil // earlier cases must not affect this one
 		w.n.tracker.repairMu.Unlock()
 	}
 	if r := w.n.Repairs(); r.Count < 36 || r.LastItem == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") ||
@@ -237,7 +238,7 @@ func (w *keptNode) removeAddress(t *testing.T, address string) {
 	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
 }
 
-// The method settled waits until the repair and its follow-up checks are complete.
+// This method waits until the repair and the checks after it are complete.
 func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -245,7 +246,7 @@ func (w *keptNode) settled(t *testing.T) {
 		w.n.tracker.repairMu.Lock()
 		table, local, err := w.n.ports.FindDamage()
 		w.n.mu.Lock()
-		c, _, _ := w.n.bridge()
+		c, _, _ := w.n.bridgeConfig()
 		w.n.mu.Unlock()
 		c.Routes = true
 		faults, _ := bridge.FindDamage(w.node, c)
@@ -266,8 +267,7 @@ func (w *keptNode) settled(t *testing.T) {
 	}
 }
 
-// TestRepairFirewall checks a firewall that drops forwarded packets. The test removes the rules for pods from it, as a reload of the
-// firewall does.
+// TestRepairFirewall checks a firewall that drops forwarded packets. The test removes the rules for pods, as a reload of the firewall does.
 func TestRepairFirewall(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web")
@@ -276,7 +276,7 @@ func TestRepairFirewall(t *testing.T) {
 	drop := nftables.ChainPolicyDrop
 	forward := &nftables.Chain{Name: "forward", Table: fw, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop}
 	check(t, w.ruleset(func(c *nftables.Conn) { c.AddTable(fw); c.AddChain(forward) }))
-	wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1") // TCP retransmits
+	wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1") // TCP sends lost packets again
 	for range 2 {
 		check(t, w.ruleset(func(c *nftables.Conn) { c.FlushChain(forward) }))
 		w.back(t, itemFirewall)
@@ -284,7 +284,7 @@ func TestRepairFirewall(t *testing.T) {
 	}
 }
 
-// TestRepairAfterRestart removes the bridge while no agent is running.
+// TestRepairAfterRestart checks that the next agent repairs a bridge that was removed while no agent was running.
 func TestRepairAfterRestart(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web", tcp(8080, 80))
@@ -303,7 +303,7 @@ func TestRepairAfterRestart(t *testing.T) {
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "web sees 192.0.2.2")
 }
 
-// TestLostSandbox checks that a pod is replaced if its network namespace and its bridge port no longer exist.
+// TestLostSandbox checks that a pod is replaced after its network namespace and its bridge port were removed.
 func TestLostSandbox(t *testing.T) {
 	changed := make(chan struct{}, 100)
 	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
@@ -331,7 +331,7 @@ func TestLostSandbox(t *testing.T) {
 	}
 }
 
-// TestNotRepaired checks that a failed repair is reported once and retried later.
+// TestNotRepaired checks that a repair that fails is reported once and retried later.
 func TestNotRepaired(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -339,7 +339,7 @@ func TestNotRepaired(t *testing.T) {
 	p := &repairPass{n: w.n, now: time.Now()}
 	w.n.tracker.repairMu.Lock()
 	for range 3 {
-		p.note(item{itemTable, "other"}, partTable, errors.New("no such device"))
+		p.recordRepair(item{itemTable, "other"}, partTable, errors.New("no such device"))
 	}
 	w.n.tracker.repairMu.Unlock()
 	w.mu.Lock()
@@ -349,19 +349,19 @@ func TestNotRepaired(t *testing.T) {
 		func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
 		t.Errorf("events %q", w.events)
 	}
-	if len(p.fixed) > 0 || p.again&partTable == 0 || !p.wake.After(p.now) {
+	if len(p.fixed) > 0 || p.postponedParts&partTable == 0 || !p.nextTime.After(p.now) {
 		t.Errorf("%+v", p)
 	}
 }
 
-// TestHold checks that a pod that has lost its bridge port is not repaired during a trial, so the trial fails.
+// TestHold checks a pod that loses its bridge port during the trial of a configuration. The pod is not repaired, so the trial fails.
 func TestHold(t *testing.T) {
 	w := newKeptNode(t, func(c *Config) { c.Hold = true })
 	web := w.pod(t, w.n, "web")
 	w.settled(t)
 	end := vethName(web.id)
 	check(t, w.handle(t).LinkDel(w.link(t, end)))
-	if _, _, err := w.n.repair(partPorts, true); err != nil {
+	if _, _, err := w.n.repairParts(partPorts, true); err != nil {
 		t.Error(err)
 	}
 	if link, err := w.handle(t).LinkByName(end); err == nil {
@@ -369,7 +369,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestContest checks that a program that removes an item after each repair is reported and does not cause a busy loop.
+// TestContest checks another program that removes an item after each repair. The program is reported and does not cause a busy loop.
 func TestContest(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -389,16 +389,16 @@ func TestContest(t *testing.T) {
 	}
 	w.settled(t)
 	w.flush(t)
-	_, _, _ = w.n.repair(partTable, false)
+	_, _, _ = w.n.repairParts(partTable, false)
 	if err := w.n.Ready(); err == nil || !strings.Contains(err.Error(), "nftables table islet") {
 		t.Errorf("with a damaged table the network is ready: %v", err)
 	}
 }
 
-// TestContestGrows checks each pause of the back-off, from the first to the longest.
+// TestContestGrows checks all pauses of the back-off, from the shortest to the longest.
 func TestContestGrows(t *testing.T) {
 	for _, failed := range []bool{false, true} {
-		c, i, now := contest{}, item{itemTable, "x"}, time.Unix(1e9, 0)
+		c, i, now := repairSchedule{}, item{itemTable, "x"}, time.Unix(1e9, 0)
 		reported, free := 0, freeRepairs
 		if failed {
 			free = 0
@@ -408,7 +408,7 @@ func TestContestGrows(t *testing.T) {
 			if _, held := c.isHeld(i, now); held {
 				t.Fatal("held although the repair is due")
 			}
-			if c.repaired(i, failed, now) {
+			if c.recordRepair(i, failed, now) {
 				reported++
 			}
 			until, held := c.isHeld(i, now)
@@ -420,14 +420,14 @@ func TestContestGrows(t *testing.T) {
 		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || reported != 1 {
 			t.Errorf("failed %t: %d events, pauses %v", failed, reported, pauses)
 		}
-		if c.forget(now.Add(quietTime)); len(c.items) != 0 {
+		if c.removeUndamaged(now.Add(quietTime)); len(c.items) != 0 {
 			t.Error("the repairs are never forgotten")
 		}
 	}
 }
 
-// TestLocalnetFollowsPorts checks that route_localnet is set while a host port is open at 127.0.0.1, and that the firewall rule for it
-// exists the whole time.
+// TestLocalnetFollowsPorts checks that route_localnet is set only while a host port is open at 127.0.0.1. The firewall rule that protects
+// the node's loopback addresses exists the whole time.
 func TestLocalnetFollowsPorts(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

@@ -33,8 +33,8 @@ func vethName(id string) string {
 	return "isl" + hex.EncodeToString(sum[:6])
 }
 
-// mappings returns the host ports of a sandbox.
-func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
+// hostPorts returns the host ports of a sandbox.
+func hostPorts(cfg *api.PodSandboxConfig) []portmap.Mapping {
 	var out []portmap.Mapping
 	for _, p := range cfg.GetPortMappings() {
 		if p.GetHostPort() <= 0 {

@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostPortSCTP sends a real SCTP packet to a host port. It uses raw sockets, because some kernels have no SCTP sockets. The kernel
-// translates the addresses of SCTP packets without them.
+// TestHostPortSCTP sends a real SCTP packet to a host port. It uses raw sockets, because some kernels translate the addresses of SCTP
+// packets but have no SCTP sockets.
 func TestHostPortSCTP(t *testing.T) {
 	families(t, func(t *testing.T, at int, cidr ...string) {
 		w := newWorld(t)
@@ -44,7 +44,7 @@ func TestHostPortSCTP(t *testing.T) {
 	})
 }
 
-// sctpInit returns the first packet of an association (RFC 9260).
+// sctpInit returns the packet that opens an association (RFC 9260).
 func sctpInit(from, to uint16) []byte {
 	b := make([]byte, 12+20)
 	binary.BigEndian.PutUint16(b, from)

@@ -16,21 +16,21 @@ const (
 
 // statusCache records when the last STATUS command for a list succeeded.
 type statusCache struct {
-	mu   sync.Mutex
-	list *libcni.NetworkConfigList
-	good time.Time
+	mu         sync.Mutex
+	list       *libcni.NetworkConfigList
+	validUntil time.Time
 }
 
 func (s *statusCache) get(list *libcni.NetworkConfigList, status func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.list == list && time.Since(s.good) < statusFresh {
+	if s.list == list && time.Since(s.validUntil) < statusFresh {
 		return nil
 	}
 	if err := status(); err != nil {
 		s.list = nil
 		return err
 	}
-	s.list, s.good = list, time.Now()
+	s.list, s.validUntil = list, time.Now()
 	return nil
 }

@@ -40,11 +40,11 @@ const (
 	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall
 )
 
-// A wire identifies the veth pair between a sandbox and the bridge.
-type wire struct{ id, path, pod string }
+// A vethPair identifies the veth pair between a sandbox and the bridge.
+type vethPair struct{ id, path, pod string }
 
-// title returns a description for events and logs.
-func (w wire) title() string {
+// describe returns a description for events and logs.
+func (w vethPair) describe() string {
 	if w.pod == "" {
 		return fmt.Sprintf("of sandbox %.13s (%s)", w.id, vethName(w.id))
 	}
@@ -53,23 +53,23 @@ func (w wire) title() string {
 
 // A tracker records which parts of the built-in network must be checked, and counts the repairs.
 //
-//	kernel --notice--> handleNotice --parts--> repairLoop --> repair
+//	kernel --notice--> handleNotice --parts--> repairLoop --> repairParts
 //	                                                Ready -----^
 type tracker struct {
 	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed
 	listens atomic.Bool   // listen receives notices
 	index   atomic.Int64  // the interface index of the bridge
 
-	mu        sync.Mutex
-	damaged   partSet
-	wires     map[string]wire // by the name of the veth end on the node
-	lost      map[string]bool // sandboxes that have to be replaced
-	admitted  map[string]bool // firewall chains with rules that let pods through
-	stats     Repairs
-	contested map[item]time.Time // by item: the end of the time in which the item counts as contested
+	mu            sync.Mutex
+	damaged       partSet
+	wires         map[string]vethPair // by the name of the veth end on the node
+	lostSandboxes map[string]bool     // sandboxes that have to be replaced
+	allowedChains map[string]bool     // firewall chains with rules that let pods through
+	stats         Repairs
+	contested     map[item]time.Time // by item: the end of the time in which the item counts as contested
 
 	repairMu sync.Mutex // serializes repair and guards the fields below; locked before Network.operations
-	contest  contest
+	contest  repairSchedule
 	errs     map[partSet]error // by part: the error of its last repair
 	failed   map[partSet]int   // by part: the number of consecutive failed checks
 }
@@ -77,7 +77,7 @@ type tracker struct {
 func newTracker() *tracker {
 	return &tracker{
 		signal: make(chan struct{}, 1),
-		wires:  map[string]wire{}, lost: map[string]bool{}, admitted: map[string]bool{},
+		wires:  map[string]vethPair{}, lostSandboxes: map[string]bool{}, allowedChains: map[string]bool{},
 		errs: map[partSet]error{}, failed: map[partSet]int{},
 	}
 }
@@ -105,17 +105,17 @@ func (n *Network) Repairs() Repairs {
 	return out
 }
 
-func (k *tracker) count(i item, now time.Time) {
+func (k *tracker) countRepair(i item, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stats.Count, k.stats.Last, k.stats.LastItem = k.stats.Count+1, now, i.String()
 }
 
-func (k *tracker) addWire(w wire) {
+func (k *tracker) addWire(w vethPair) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.wires[vethName(w.id)] = w
-	delete(k.lost, w.id)
+	delete(k.lostSandboxes, w.id)
 }
 
 func (k *tracker) removeWire(id string) {
@@ -124,11 +124,11 @@ func (k *tracker) removeWire(id string) {
 	delete(k.wires, vethName(id))
 }
 
-// forget removes the mark of markLost.
-func (k *tracker) forget(id string) {
+// unmarkLost removes the mark of markLost.
+func (k *tracker) unmarkLost(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.lost, id)
+	delete(k.lostSandboxes, id)
 }
 
 // markLost records that a sandbox has to be replaced. Its port is no longer repaired.
@@ -136,13 +136,13 @@ func (k *tracker) markLost(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.wires, vethName(id))
-	k.lost[id] = true
+	k.lostSandboxes[id] = true
 }
 
 func (k *tracker) isLost(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.lost[id]
+	return k.lostSandboxes[id]
 }
 
 func (k *tracker) hasSandbox(id string) bool {
@@ -152,39 +152,39 @@ func (k *tracker) hasSandbox(id string) bool {
 	return found
 }
 
-func (k *tracker) copyWires() map[string]wire {
+func (k *tracker) copyWires() map[string]vethPair {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.wires)
 }
 
-// admit records a firewall chain. It returns true if the chain was not recorded yet. The number of recorded chains is limited, because a
-// firewall may create chains with new names again and again.
-func (k *tracker) admit(chain string) bool {
+// recordChain records a firewall chain. It returns true if the chain was not recorded yet. The number of recorded chains is limited,
+// because a firewall may create chains with new names again and again.
+func (k *tracker) recordChain(chain string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.admitted[chain] {
+	if k.allowedChains[chain] {
 		return false
 	}
-	if len(k.admitted) >= maxChains {
-		clear(k.admitted)
+	if len(k.allowedChains) >= maxChains {
+		clear(k.allowedChains)
 	}
-	k.admitted[chain] = true
+	k.allowedChains[chain] = true
 	return true
 }
 
 func (k *tracker) admittedChains() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Sorted(maps.Keys(k.admitted))
+	return slices.Sorted(maps.Keys(k.allowedChains))
 }
 
-// mark adds parts that have to be checked.
-func (k *tracker) mark(d partSet) {
+// markDamaged adds parts that have to be checked.
+func (k *tracker) markDamaged(d partSet) {
 	k.mu.Lock()
 	k.damaged |= d
 	k.mu.Unlock()
-	k.poke()
+	k.wakeLoop()
 }
 
 func (k *tracker) takeParts() partSet {
@@ -201,7 +201,7 @@ func (k *tracker) pendingParts() partSet {
 	return k.damaged
 }
 
-func (k *tracker) poke() {
+func (k *tracker) wakeLoop() {
 	select {
 	case k.signal <- struct{}{}:
 	default:
@@ -209,7 +209,7 @@ func (k *tracker) poke() {
 }
 
 // handleNotice marks the parts that a notice affects. It does not block.
-func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts(m)) }
+func (n *Network) handleNotice(m notice.Notice) { n.tracker.markDamaged(n.affectedParts(m)) }
 
 // affectedParts returns the parts that a notice may affect. For all other notices it returns partSysctls. The kernel sends no notices about
 // these sysctls, so any other notice is used as an occasion to check them.
@@ -271,7 +271,7 @@ func (n *Network) repairLoop(ctx context.Context) {
 			}
 			continue
 		}
-		if err := n.listen(ctx); err != nil && ctx.Err() == nil {
+		if err := n.receiveNotices(ctx); err != nil && ctx.Err() == nil {
 			n.cfg.Log.Warn("cannot watch the pod network; damage is found by polling", "error", err)
 			select {
 			case <-time.After(reopenPause):
@@ -281,8 +281,8 @@ func (n *Network) repairLoop(ctx context.Context) {
 	}
 }
 
-// listen receives the kernel's notices and repairs the built-in network, while it is installed.
-func (n *Network) listen(ctx context.Context) error {
+// receiveNotices receives the kernel's notices and repairs the built-in network, while it is installed.
+func (n *Network) receiveNotices(ctx context.Context) error {
 	l, err := notice.Open(n.cfg.Host)
 	if err != nil {
 		return err
@@ -296,12 +296,12 @@ func (n *Network) listen(ctx context.Context) error {
 		<-ended
 	}()
 	n.tracker.listens.Store(true)
-	n.tracker.mark(allParts) // parts may have changed before the listener was open
-	return n.follow(ctx, ended)
+	n.tracker.markDamaged(allParts) // parts may have changed before the listener was open
+	return n.repairOnNotice(ctx, ended)
 }
 
-// follow calls repair soon after a notice. Further notices do not postpone the call.
-func (n *Network) follow(ctx context.Context, ended chan error) error {
+// repairOnNotice starts a repair soon after a notice. Further notices do not postpone the repair.
+func (n *Network) repairOnNotice(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()
 	again.Stop()
@@ -317,7 +317,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			ended <- nil // listen receives it
 			return err
 		case <-again.C:
-			n.tracker.mark(held)
+			n.tracker.markDamaged(held)
 			held = 0
 		case <-n.tracker.signal:
 			if p := n.currentPhase(); !p.installed || p.moved {
@@ -335,7 +335,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 		case <-due.C:
 			at = time.Time{}
 			began := time.Now()
-			wake, parts, _ := n.repair(n.tracker.takeParts(), false) // Ready returns the error
+			wake, parts, _ := n.repairParts(n.tracker.takeParts(), false) // Ready returns the error
 			last = time.Now()
 			took = last.Sub(began)
 			if parts != 0 && (held == 0 || wake.Before(until)) {

@@ -20,8 +20,8 @@ const (
 // A dirWatch watches a directory with inotify. While the directory does not exist, it watches the nearest existing parent. If inotify is
 // not available, it reports no events.
 type dirWatch struct {
-	dir string
-	at  string // the watched directory
+	dir        string
+	watchedDir string // the watched directory
 	*fsnotify.Watcher
 }
 
@@ -35,25 +35,25 @@ func watchDir(dir string) (*dirWatch, error) {
 		w.Watcher = nil
 		return w, err
 	}
-	return w, w.follow()
+	return w, w.moveWatch()
 }
 
-// follow moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts, which
-// causes no event. follow therefore repeats the move until the watched directory stays the same.
-func (w *dirWatch) follow() error {
+// moveWatch moves the watch to the directory or its nearest existing parent. The directory may be created just before the watch starts,
+// which causes no event. The move is therefore repeated until the watched directory stays the same.
+func (w *dirWatch) moveWatch() error {
 	for {
 		near := nearestExisting(w.dir)
-		if near == w.at {
+		if near == w.watchedDir {
 			return nil
 		}
-		if w.at != "" {
-			_ = w.Remove(w.at) // fails if the directory is gone, together with its watch
+		if w.watchedDir != "" {
+			_ = w.Remove(w.watchedDir) // fails if the directory is gone, together with its watch
 		}
-		w.at = ""
+		w.watchedDir = ""
 		if err := w.Add(near); err != nil && !os.IsNotExist(err) {
 			return err
 		} else if err == nil {
-			w.at = near
+			w.watchedDir = near
 		}
 	}
 }
@@ -74,10 +74,10 @@ func (w *dirWatch) isRelevant(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false
 	}
-	if e.Name == w.at && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
-		w.at = "" // the watched directory was removed, which ends the watch
+	if e.Name == w.watchedDir && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
+		w.watchedDir = "" // the watched directory was removed, which ends the watch
 	}
-	return w.at == w.dir || w.at == "" || e.Name == w.dir || strings.HasPrefix(w.dir, e.Name+"/")
+	return w.watchedDir == w.dir || w.watchedDir == "" || e.Name == w.dir || strings.HasPrefix(w.dir, e.Name+"/")
 }
 
 func (w *dirWatch) events() <-chan fsnotify.Event {
@@ -164,7 +164,7 @@ func (n *Network) followDir(ctx context.Context) error {
 			if _, err := n.checkDirectory(); err != nil {
 				why = err.Error()
 			}
-		case <-n.poked:
+		case <-n.checkMoved:
 		case <-cut.C:
 			force = true
 		}
@@ -184,5 +184,5 @@ func (w *dirWatch) refresh() error {
 	if w.Watcher == nil {
 		return nil
 	}
-	return w.follow()
+	return w.moveWatch()
 }

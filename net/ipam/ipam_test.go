@@ -47,7 +47,7 @@ func allocate(t *testing.T, a *Allocator, owner string) string {
 }
 
 func TestAllocateGoesRoundAndLeavesOutSpecialAddresses(t *testing.T) {
-	a := newAllocator(t, &ipamtest.Memory{}, "10.0.0.0/29") // .0 is the network, .1 the gateway, .7 the broadcast address
+	a := newAllocator(t, &ipamtest.Memory{}, "10.0.0.0/29") // .0 is the network address, .1 the gateway, .7 the broadcast address
 	for i, want := range []string{"[10.0.0.2]", "[10.0.0.3]", "[10.0.0.4]", "[10.0.0.5]", "[10.0.0.6]", "[10.0.0.2]", "[10.0.0.3]"} {
 		owner := fmt.Sprint("pod", i)
 		if got := allocate(t, a, owner); got != want {

@@ -47,19 +47,19 @@ func (r *addrRange) contains(addr netip.Addr) bool {
 
 // nextFree returns the next free address in cyclic order.
 func (r *addrRange) nextFree(taken map[netip.Addr]string) (netip.Addr, bool) {
-	addr := r.after(r.last)
+	addr := r.nextAddress(r.last)
 	for start := addr; ; {
 		if _, used := taken[addr]; !used {
 			r.last = addr
 			return addr, true
 		}
-		if addr = r.after(addr); addr == start {
+		if addr = r.nextAddress(addr); addr == start {
 			return netip.Addr{}, false
 		}
 	}
 }
 
-func (r *addrRange) after(addr netip.Addr) netip.Addr {
+func (r *addrRange) nextAddress(addr netip.Addr) netip.Addr {
 	if !addr.IsValid() || !addr.Less(r.end) {
 		return r.first
 	}

@@ -37,8 +37,8 @@ func (n NS) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Do calls the function f on a thread in the namespace and returns its error. Processes that the function starts also run in the namespace,
-// but goroutines do not.
+// Do calls a function on a thread in the namespace and returns its error. Processes that the function starts also run in the namespace, but
+// goroutines do not.
 func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
@@ -65,7 +65,7 @@ func (n NS) Do(f func() error) error {
 	return result
 }
 
-// onThread moves the current thread to the target namespace, calls the function f, and moves the thread back. If it cannot move the thread
+// onThread moves the current thread to the target namespace, calls a function, and moves the thread back. If it cannot move the thread
 // back, the thread stays locked to the goroutine and ends together with it. No other goroutine can then run on that thread.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
@@ -88,13 +88,13 @@ func onThread(target *os.File, f func() error) error {
 }
 
 // Netlink opens a route netlink handle in the namespace. The caller closes it.
-func (n NS) Netlink() (*netlink.Handle, error) { return n.handle(unix.NETLINK_ROUTE) }
+func (n NS) Netlink() (*netlink.Handle, error) { return n.openHandle(unix.NETLINK_ROUTE) }
 
 // Conntrack opens a netfilter netlink handle in the namespace, for the connection tracking table.
 // The caller closes it.
-func (n NS) Conntrack() (*netlink.Handle, error) { return n.handle(unix.NETLINK_NETFILTER) }
+func (n NS) Conntrack() (*netlink.Handle, error) { return n.openHandle(unix.NETLINK_NETFILTER) }
 
-func (n NS) handle(family int) (h *netlink.Handle, err error) {
+func (n NS) openHandle(family int) (h *netlink.Handle, err error) {
 	err = n.Do(func() error {
 		h, err = netlink.NewHandle(family)
 		return err

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// admitted is the comment that identifies the rules of AllowForwarding.
-const admitted = "islet pod network"
+// ruleComment is the comment that identifies the rules of AllowForwarding.
+const ruleComment = "islet pod network"
 
 // AllowForwarding makes firewalls accept packets of the pods on a bridge. It changes chains of the forward hook whose policy is drop: it
 // inserts two rules at the beginning of each chain, unless they exist. One rule accepts packets from the bridge. The other rule accepts
@@ -26,7 +26,7 @@ const admitted = "islet pod network"
 // have no effect in a chain that drops packets by a rule, as in firewalld. In this case the bridge must be in a trusted zone.
 // AllowForwarding does not change iptables-legacy, which is not a part of nftables.
 func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +52,10 @@ func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 			answers = matchRepliesIPTables()
 		}
 		for _, exprs := range [][]expr.Any{
-			slices.Concat(device(expr.MetaKeyOIFNAME, bridge), answers),
-			device(expr.MetaKeyIIFNAME, bridge),
+			slices.Concat(matchInterface(expr.MetaKeyOIFNAME, bridge), answers),
+			matchInterface(expr.MetaKeyIIFNAME, bridge),
 		} {
-			c.InsertRule(&nftables.Rule{Table: chain.Table, Chain: chain, UserData: comment(),
+			c.InsertRule(&nftables.Rule{Table: chain.Table, Chain: chain, UserData: encodeComment(),
 				Exprs: append(exprs, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept})})
 		}
 		changed = append(changed, chain.Table.Name+" "+chain.Name)
@@ -68,7 +68,7 @@ func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 
 // RemoveForwarding removes the rules that AllowForwarding added. It is called on a decommissioned node.
 func RemoveForwarding(ns netns.NS) error {
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func RemoveForwarding(ns netns.NS) error {
 	return nil
 }
 
-func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
+func encodeComment() []byte { return userdata.AppendString(nil, userdata.TypeComment, ruleComment) }
 
 // admitRules returns the rules that AllowForwarding has added to a chain.
 func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
@@ -105,7 +105,7 @@ func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, erro
 	if err != nil {
 		return nil, fmt.Errorf("list rules of %s: %w", chain.Name, err)
 	}
-	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, comment()) }), nil
+	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, encodeComment()) }), nil
 }
 
 // isForwardFilter reports whether a chain filters forwarded packets.
@@ -115,7 +115,7 @@ func isForwardFilter(c *nftables.Chain) bool {
 		(family == nftables.TableFamilyIPv4 || family == nftables.TableFamilyIPv6 || family == nftables.TableFamilyINet)
 }
 
-func device(key expr.MetaKey, name string) []expr.Any {
+func matchInterface(key expr.MetaKey, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
 	return []expr.Any{

@@ -30,44 +30,44 @@ const (
 // size of a netlink attribute.
 const elementsPerMessage = 256
 
-// family contains the values in which the tables for IPv4 and IPv6 differ.
-type family struct {
+// ipFamily contains the values in which the tables for IPv4 and IPv6 differ.
+type ipFamily struct {
 	nft          nftables.TableFamily
 	proto        uint32 // NFPROTO
 	address      nftables.SetDatatype
-	words        uint32 // 32-bit registers of an address
+	addressWords uint32 // 32-bit registers of an address
 	source, dest uint32 // offsets in the IP header
 	loopback     netip.Prefix
 	multicast    netip.Prefix
 }
 
 var (
-	ip4 = family{
-		nft: nftables.TableFamilyIPv4, proto: unix.NFPROTO_IPV4, address: nftables.TypeIPAddr, words: 1, source: 12, dest: 16,
+	ip4 = ipFamily{
+		nft: nftables.TableFamilyIPv4, proto: unix.NFPROTO_IPV4, address: nftables.TypeIPAddr, addressWords: 1, source: 12, dest: 16,
 		loopback: netip.MustParsePrefix("127.0.0.0/8"), multicast: netip.MustParsePrefix("224.0.0.0/4"),
 	}
-	ip6 = family{
-		nft: nftables.TableFamilyIPv6, proto: unix.NFPROTO_IPV6, address: nftables.TypeIP6Addr, words: 4, source: 8, dest: 24,
+	ip6 = ipFamily{
+		nft: nftables.TableFamilyIPv6, proto: unix.NFPROTO_IPV6, address: nftables.TypeIP6Addr, addressWords: 4, source: 8, dest: 24,
 		loopback: netip.MustParsePrefix("::1/128"), multicast: netip.MustParsePrefix("ff00::/8"),
 	}
 )
 
-func (f family) contains(a netip.Addr) bool { return a.Is4() == (f.words == 1) && a.IsValid() }
+func (f ipFamily) contains(a netip.Addr) bool { return a.Is4() == (f.addressWords == 1) && a.IsValid() }
 
 // builder adds the messages for the table of one IP family to a batch.
 type builder struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
-	family family
+	family ipFamily
 }
 
-// sets contains the sets and maps of a table. All variable data of a table are in its sets, so chains and rules never change.
-type sets struct{ masquerade, local, byAddress, byPort *nftables.Set }
+// tableSets contains the sets and maps of a table. All variable data of a table are in its sets, so chains and rules never change.
+type tableSets struct{ masquerade, local, byAddress, byPort *nftables.Set }
 
-func (b builder) sets() sets {
+func (b builder) newSets() tableSets {
 	address, proto, port := b.family.address, nftables.TypeInetProto, nftables.TypeInetService
 	value := nftables.MustConcatSetType(address, port)
-	s := sets{
+	s := tableSets{
 		masquerade: &nftables.Set{Name: "masquerade", KeyType: address, Interval: true},
 		local:      &nftables.Set{Name: "local", KeyType: address, Interval: true},
 		byAddress: &nftables.Set{
@@ -82,16 +82,16 @@ func (b builder) sets() sets {
 	return s
 }
 
-func (s sets) list() []*nftables.Set {
+func (s tableSets) list() []*nftables.Set {
 	return []*nftables.Set{s.masquerade, s.local, s.byAddress, s.byPort}
 }
 
-// rebuild deletes the table and creates it with new content.
-func (b builder) rebuild(t Table) error {
+// rebuildTable deletes the table and creates it with new content.
+func (b builder) rebuildTable(t Table) error {
 	b.conn.AddTable(b.table) // needed because DelTable fails if the table does not exist
 	b.conn.DelTable(b.table)
 	b.conn.AddTable(b.table)
-	s := b.sets()
+	s := b.newSets()
 	for _, set := range s.list() {
 		if err := b.conn.AddSet(set, nil); err != nil {
 			return err
@@ -102,27 +102,27 @@ func (b builder) rebuild(t Table) error {
 			return err
 		}
 	}
-	b.chains(s)
+	b.addChains(s)
 	return nil
 }
 
-// change adds and deletes elements of the sets of an existing table.
-func (b builder) change(from, to Table) error {
+// changeElements adds and deletes elements of the sets of an existing table.
+func (b builder) changeElements(from, to Table) error {
 	old, now := setElements(from), setElements(to)
-	for i, set := range b.sets().list() {
+	for i, set := range b.newSets().list() {
 		set.ID = 0 // IDs refer only to sets of the same batch
-		if err := b.inChunks(set, subtract(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
+		if err := b.inChunks(set, subtractElements(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
 			return err
 		}
-		if err := b.inChunks(set, subtract(now[i], old[i]), b.conn.SetAddElements); err != nil {
+		if err := b.inChunks(set, subtractElements(now[i], old[i]), b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// subtract returns the elements of list a that are not in list b.
-func subtract(a, b []nftables.SetElement) []nftables.SetElement {
+// subtractElements returns the elements of list a that are not in list b.
+func subtractElements(a, b []nftables.SetElement) []nftables.SetElement {
 	key := func(e nftables.SetElement) string {
 		return fmt.Sprintf("%x %x %t %s", e.Key, e.Val, e.IntervalEnd, e.Comment)
 	}
@@ -133,7 +133,7 @@ func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return inB[key(e)] })
 }
 
-// inChunks splits the elements into chunks of at most elementsPerMessage, and calls the function do for each chunk.
+// inChunks splits the elements into chunks of at most elementsPerMessage, and passes each chunk to the caller's function.
 func (b builder) inChunks(
 	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
 ) error {
@@ -151,34 +151,35 @@ func setElements(t Table) [4][]nftables.SetElement {
 	for i, p := range t.Local {
 		networks[i].Prefix = p
 	}
-	addressed, others := elements(t.Ports)
-	return [4][]nftables.SetElement{prefixes(t.Masquerade), prefixes(networks), addressed, others}
+	addressed, others := portElements(t.Ports)
+	return [4][]nftables.SetElement{prefixElements(t.Masquerade), prefixElements(networks), addressed, others}
 }
 
-func (b builder) chains(s sets) {
-	if b.family.words == 1 {
+func (b builder) addChains(s tableSets) {
+	if b.family.addressWords == 1 {
 		guard := b.addBaseChain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
-		b.rule(guard, slices.Concat(
-			matchNonLoopback(), b.comparePrefix(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
+		b.addRule(guard, slices.Concat(
+			matchNonLoopback(), b.comparePrefix(b.family.dest, b.family.loopback, expr.CmpOpEq), newVerdict(expr.VerdictDrop, ""))...)
 	}
 	ports := b.conn.AddChain(&nftables.Chain{Name: "hostports", Table: b.table})
-	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words),
-		lookup(s.byAddress, true), setMark(), b.dnat())...)
-	b.rule(ports, slices.Concat(b.portKey(keyRegister), lookup(s.byPort, true), setMark(), b.dnat())...)
+	b.addRule(ports, slices.Concat(b.loadAddress(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.addressWords),
+		matchSet(s.byAddress, true), setMark(), b.translateToPod())...)
+	b.addRule(ports, slices.Concat(b.portKey(keyRegister), matchSet(s.byPort, true), setMark(), b.translateToPod())...)
 	for _, chain := range []*nftables.Chain{
 		b.addBaseChain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		b.addBaseChain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 	} {
-		b.rule(chain, slices.Concat(matchLocalDestination(), verdict(expr.VerdictJump, ports.Name))...)
+		b.addRule(chain, slices.Concat(matchLocalDestination(), newVerdict(expr.VerdictJump, ports.Name))...)
 	}
 	post := b.addBaseChain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	b.rule(post, slices.Concat(matchMark(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
-	b.rule(post, slices.Concat(
+	b.addRule(post, slices.Concat(matchMark(), b.loadAddress(b.family.source, keyRegister), matchSet(s.local, false),
+		[]expr.Any{&expr.Masq{}})...)
+	b.addRule(post, slices.Concat(
 		matchMark(), b.comparePrefix(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
-	outside := lookup(s.local, false)
+	outside := matchSet(s.local, false)
 	outside[0].(*expr.Lookup).Invert = true
-	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false),
-		b.address(b.family.dest, keyRegister), outside,
+	b.addRule(post, slices.Concat(b.loadAddress(b.family.source, keyRegister), matchSet(s.masquerade, false),
+		b.loadAddress(b.family.dest, keyRegister), outside,
 		b.comparePrefix(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
 }
 
@@ -188,13 +189,13 @@ func (b builder) addBaseChain(
 	return b.conn.AddChain(&nftables.Chain{Name: name, Table: b.table, Type: kind, Hooknum: hook, Priority: priority})
 }
 
-func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
+func (b builder) addRule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements for a set of prefixes. Elements of a set must not overlap, so a prefix inside another prefix is omitted.
-// The comment of an element contains the prefix and its owner, for Load.
-func prefixes(sources []Source) []nftables.SetElement {
+// prefixElements returns the elements for a set of prefixes. Elements of a set must not overlap, so a prefix inside another prefix is
+// omitted. The comment of an element contains the prefix and its owner, for Load.
+func prefixElements(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
 		sorted[i].Prefix = s.Prefix.Masked()
@@ -225,9 +226,9 @@ func addressAfter(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// elements returns the elements for the two maps of host ports: ports on one address of the node, and ports on all addresses. If several
-// ports have the same key, only the first one gets an element.
-func elements(ports []Port) (addressed, others []nftables.SetElement) {
+// portElements returns the elements for the two maps of host ports: ports on one address of the node, and ports on all addresses. If
+// several ports have the same key, only the first one gets an element.
+func portElements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
 		key := slices.Concat(word8(p.Protocol), word16(p.HostPort))
@@ -250,9 +251,10 @@ func elements(ports []Port) (addressed, others []nftables.SetElement) {
 func word8(v uint8) []byte   { return []byte{v, 0, 0, 0} }
 func word16(v uint16) []byte { return []byte{byte(v >> 8), byte(v), 0, 0} }
 
-// address returns an expression that loads the source or destination address of a packet.
-func (b builder) address(offset, register uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * b.family.words}}
+// loadAddress returns an expression that loads the source or destination address of a packet.
+func (b builder) loadAddress(offset, register uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: 4 * b.family.addressWords}}
 }
 
 // portKey returns expressions that load the protocol and the destination port of a packet.
@@ -263,28 +265,27 @@ func (b builder) portKey(register uint32) []expr.Any {
 	}
 }
 
-func (b builder) dnat() []expr.Any {
+func (b builder) translateToPod() []expr.Any {
 	return []expr.Any{&expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: b.family.proto,
-		RegAddrMin: valueRegister, RegProtoMin: valueRegister + b.family.words, Specified: true,
+		RegAddrMin: valueRegister, RegProtoMin: valueRegister + b.family.addressWords, Specified: true,
 	}}
 }
 
 // comparePrefix returns expressions that compare an address of a packet with a prefix.
 func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
-	n := 4 * b.family.words
+	n := 4 * b.family.addressWords
 	mask := make([]byte, n)
 	for bit := range p.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
-	return append(b.address(offset, keyRegister),
+	return append(b.loadAddress(offset, keyRegister),
 		&expr.Bitwise{SourceRegister: keyRegister, DestRegister: keyRegister, Len: n, Mask: mask, Xor: make([]byte, n)},
 		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
 }
 
-// lookup returns an expression that matches if the key is in the set. If the parameter value is true, the expression also loads the value
-// of the element.
-func lookup(s *nftables.Set, value bool) []expr.Any {
+// matchSet returns an expression that matches if the key is in the set. For a map, the expression can also load the value of the element.
+func matchSet(s *nftables.Set, value bool) []expr.Any {
 	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
 	if value {
 		l.DestRegister, l.IsDestRegSet = valueRegister, true
@@ -328,6 +329,6 @@ func matchMark() []expr.Any {
 	}
 }
 
-func verdict(kind expr.VerdictKind, chain string) []expr.Any {
+func newVerdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }

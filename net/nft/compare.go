@@ -18,19 +18,19 @@ type Print string
 // PrintOf returns the fingerprint of the tables. It contains the kernel's numbers of the rules. A rule that was removed and added again has
 // another number.
 func PrintOf(ns netns.NS, name string) (Print, error) {
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return "", err
 	}
 	defer done()
 	var b strings.Builder
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		table, err := c.ListTableOfFamily(name, f.nft)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			if f.words > 1 {
+			if f.addressWords > 1 {
 				continue // a kernel without IPv6
 			}
 			return "", fmt.Errorf("read nftables table %s: %w", name, err)
@@ -73,10 +73,10 @@ func printChains(c *nftables.Conn, table *nftables.Table, b *strings.Builder) er
 
 // EqualElements reports whether two tables have the same elements.
 func EqualElements(a, b Table) bool {
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		one, other := setElements(a.forFamily(f)), setElements(b.forFamily(f))
 		for i := range one {
-			if len(subtract(one[i], other[i]))+len(subtract(other[i], one[i])) > 0 {
+			if len(subtractElements(one[i], other[i]))+len(subtractElements(other[i], one[i])) > 0 {
 				return false
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Update loads the tables with the given name from the kernel, calls the function change, and writes the difference. It locks the file of
-// the namespace, so that no other process updates the tables at the same time.
+// Update loads the tables with the given name from the kernel, lets the caller's function change them, and writes the difference. It locks
+// the file of the namespace, so that no other process updates the tables at the same time.
 func Update(ns netns.NS, name string, change func(*Table)) error {
 	lock, err := ns.Open()
 	if err != nil {
@@ -40,15 +40,15 @@ func Update(ns netns.NS, name string, change func(*Table)) error {
 // Load reads the tables that Replace has written. It treats a missing table as empty.
 func Load(ns netns.NS, name string) (Table, error) {
 	t := Table{Name: name}
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return t, err
 	}
 	defer done()
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		table := &nftables.Table{Name: name, Family: f.nft}
-		if found, err := exists(c, table); err != nil || !found {
-			if err != nil && f.words == 1 {
+		if found, err := tableExists(c, table); err != nil || !found {
+			if err != nil && f.addressWords == 1 {
 				return t, fmt.Errorf("read nftables table %s: %w", name, err)
 			}
 			continue // a kernel without IPv6 has no table
@@ -60,7 +60,7 @@ func Load(ns netns.NS, name string) (Table, error) {
 	return t, nil
 }
 
-func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
+func (t *Table) load(c *nftables.Conn, table *nftables.Table, f ipFamily) error {
 	elements := map[string][]nftables.SetElement{}
 	for _, set := range []string{"masquerade", "local", "by_address", "by_port"} {
 		found, err := c.GetSetElements(&nftables.Set{Table: table, Name: set})
@@ -79,7 +79,7 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 			t.Local = append(t.Local, p)
 		}
 	}
-	n := int(4 * f.words)
+	n := int(4 * f.addressWords)
 	for _, e := range append(elements["by_address"], elements["by_port"]...) {
 		p := Port{Owner: e.Comment}
 		key := e.Key
@@ -100,7 +100,7 @@ func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
 
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 
-// parseComment parses the comment of an element that the function prefixes has made.
+// parseComment parses the comment of an element in a set of prefixes.
 func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	text, owner, ok := strings.Cut(e.Comment, " ")
 	p, err := netip.ParsePrefix(text)
@@ -115,7 +115,7 @@ func (t *Table) dropUnusedNetworks() {
 	})
 }
 
-// RemoveOwners removes the entries of each owner for which the function match returns true.
+// RemoveOwners removes the entries of each matching owner.
 func (t *Table) RemoveOwners(match func(owner string) bool) {
 	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return match(s.Owner) })
 	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return match(p.Owner) })

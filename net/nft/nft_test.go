@@ -80,7 +80,7 @@ func TestChangeEqualsReplace(t *testing.T) {
 			t.Errorf("step %d: exists: %t, %v", i, there, err)
 		}
 	}
-	// Another program removes the table. The next call of Change creates it again.
+	// After another program has removed the table, the next change creates it again.
 	if err := Replace(ns, three); err != nil {
 		t.Fatal(err)
 	}

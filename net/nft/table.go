@@ -40,12 +40,12 @@ func (p Port) anyAddress() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspe
 
 // inFamily reports whether the table of a family contains the port. The pod's address must be of that family. If a HostIP is set, it must
 // be of that family, too.
-func (p Port) inFamily(f family) bool {
+func (p Port) inFamily(f ipFamily) bool {
 	return f.contains(p.To.Addr()) && (p.anyAddress() || f.contains(p.HostIP))
 }
 
-// conn opens a netlink connection to nf_tables in the namespace, for one batch of messages.
-func conn(ns netns.NS) (*nftables.Conn, func(), error) {
+// openConn opens a netlink connection to nf_tables in the namespace, for one batch of messages.
+func openConn(ns netns.NS) (*nftables.Conn, func(), error) {
 	f, err := ns.Open()
 	if err != nil {
 		return nil, nil, err
@@ -68,12 +68,12 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 // Replace replaces the tables with the given content, in one transaction. If there is no content for an IP family, it removes the table of
 // that family.
 func Replace(ns netns.NS, t Table) error {
-	err := write(ns, t.Name, func(b builder) error {
+	err := sendBatch(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
 		if !part.isEmpty() {
-			return b.rebuild(part)
+			return b.rebuildTable(part)
 		}
-		if found, _ := exists(b.conn, b.table); found {
+		if found, _ := tableExists(b.conn, b.table); found {
 			b.conn.DelTable(b.table)
 		}
 		return nil
@@ -84,16 +84,16 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// UpdateTables changes the content of existing tables. The parameter from must be their current content. UpdateTables writes only the
-// difference, in one transaction, which is a hundred times faster than Replace. If the write fails, it calls Replace.
+// UpdateTables changes the content of existing tables. The caller must pass their current content. UpdateTables writes only the difference,
+// in one transaction, which is a hundred times faster than Replace. If the write fails, it calls Replace.
 func UpdateTables(ns netns.NS, from, to Table) error {
 	var differs bool
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		differs = differs || from.forFamily(f).isEmpty() != to.forFamily(f).isEmpty()
 	}
 	if !differs {
-		err := write(ns, to.Name, func(b builder) error {
-			return b.change(from.forFamily(b.family), to.forFamily(b.family))
+		err := sendBatch(ns, to.Name, func(b builder) error {
+			return b.changeElements(from.forFamily(b.family), to.forFamily(b.family))
 		})
 		if err == nil {
 			return nil
@@ -104,23 +104,23 @@ func UpdateTables(ns netns.NS, from, to Table) error {
 
 // SwapPorts removes some ports from existing tables and adds others, in one transaction. It does not check the rest of the tables.
 func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
-	return write(ns, name, func(b builder) error {
+	return sendBatch(ns, name, func(b builder) error {
 		from, to := Table{Ports: removed}.forFamily(b.family), Table{Ports: added}.forFamily(b.family)
 		if from.isEmpty() && to.isEmpty() {
 			return nil
 		}
-		return b.change(from, to)
+		return b.changeElements(from, to)
 	})
 }
 
-// write sends one batch of messages. The function f adds the messages for an IP family to the batch.
-func write(ns netns.NS, name string, f func(builder) error) error {
-	c, done, err := conn(ns)
+// sendBatch sends one batch of messages. The caller's function adds the messages for an IP family to the batch.
+func sendBatch(ns netns.NS, name string, f func(builder) error) error {
+	c, done, err := openConn(ns)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for _, fam := range []family{ip4, ip6} {
+	for _, fam := range []ipFamily{ip4, ip6} {
 		if err := f(builder{conn: c, table: &nftables.Table{Name: name, Family: fam.nft}, family: fam}); err != nil {
 			return err
 		}
@@ -133,23 +133,23 @@ func Remove(ns netns.NS, name string) error { return Replace(ns, Table{Name: nam
 
 // Exists reports whether the kernel has the tables. A family without content needs no table. Exists does not check the content.
 func Exists(ns netns.NS, t Table) (bool, error) {
-	c, done, err := conn(ns)
+	c, done, err := openConn(ns)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	for _, f := range []family{ip4, ip6} {
+	for _, f := range []ipFamily{ip4, ip6} {
 		if t.forFamily(f).isEmpty() {
 			continue
 		}
-		if found, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !found || err != nil {
+		if found, err := tableExists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !found || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-func exists(c *nftables.Conn, t *nftables.Table) (bool, error) {
+func tableExists(c *nftables.Conn, t *nftables.Table) (bool, error) {
 	_, err := c.ListTableOfFamily(t.Name, t.Family)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -158,7 +158,7 @@ func exists(c *nftables.Conn, t *nftables.Table) (bool, error) {
 }
 
 // forFamily returns the part of the content that belongs to an IP family.
-func (t Table) forFamily(f family) Table {
+func (t Table) forFamily(f ipFamily) Table {
 	foreign := func(p netip.Prefix) bool { return !f.contains(p.Addr()) }
 	return Table{
 		Name:       t.Name,

@@ -37,12 +37,12 @@ type Notice struct {
 	Name   string
 }
 
-// size is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables ruleset
-// in chunks of one memory page.
-const size = 8 << 10
+// bufferSize is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables
+// ruleset in chunks of one memory page.
+const bufferSize = 8 << 10
 
-// groups are the multicast groups of route netlink.
-const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+// routeGroups are the multicast groups of route netlink.
+const routeGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
 	1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
 
 // A Listener receives the notices of one namespace. Open creates it.
@@ -53,7 +53,7 @@ type Listener struct{ route, ruleset *os.File }
 func Open(ns netns.NS) (l *Listener, err error) {
 	l = &Listener{}
 	err = ns.Do(func() error {
-		if l.route, err = subscribe("rtnetlink", unix.NETLINK_ROUTE, groups); err != nil {
+		if l.route, err = subscribe("rtnetlink", unix.NETLINK_ROUTE, routeGroups); err != nil {
 			return err
 		}
 		l.ruleset, err = subscribe("nfnetlink", unix.NETLINK_NETFILTER, 1<<(unix.NFNLGRP_NFTABLES-1))
@@ -90,8 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run calls the function tell for each notice until ctx ends, and then closes the listener. The function must be safe for concurrent use
-// and must not block.
+// Run passes each notice to the caller's function until ctx ends, and then closes the listener. The function must be safe for concurrent
+// use and must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -108,7 +108,7 @@ func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice
 	if err != nil {
 		return err
 	}
-	b := make([]byte, size)
+	b := make([]byte, bufferSize)
 	for {
 		var n int
 		var failed error
@@ -127,7 +127,7 @@ func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice
 		case failed != nil:
 			return fmt.Errorf("read from %s: %w", from.Name(), failed)
 		}
-		messages(b[:n], func(kind uint16, data []byte) {
+		eachMessage(b[:n], func(kind uint16, data []byte) {
 			if n, ok := parse(kind, data); ok {
 				tell(n)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// TestNotices makes changes of each kind. It waits for the notice of each change.
+// TestNotices makes a change of each kind. It waits for the notice of each change.
 func TestNotices(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	l, err := Open(ns)
@@ -36,7 +36,7 @@ func TestNotices(t *testing.T) {
 		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
 		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
-		// A namespace inherits settings of its creator, so forwarding may already be enabled.
+		// A namespace inherits settings of its creator, so forwarding may be enabled. It is disabled first.
 		{func() error {
 			return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
 		}, func(n Notice) bool { return n.Kind == Sysctl }},
@@ -54,12 +54,12 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// FuzzParse parses messages that the kernel does not send.
+// FuzzParse parses arbitrary messages, including messages that the kernel does not send.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, parse := range []func(uint16, []byte) (Notice, bool){parseRoute, parseRuleset} {
-			messages(b, func(kind uint16, data []byte) { parse(kind, data) })
+			eachMessage(b, func(kind uint16, data []byte) { parse(kind, data) })
 			for kind := range uint16(0x60) {
 				parse(kind, b)
 				parse(kind|0xa00, b)

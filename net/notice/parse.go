@@ -23,7 +23,7 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 			return Notice{}, false
 		}
 		n := Notice{Kind: Route, Gone: kind == unix.RTM_DELROUTE}
-		attributes(data[unix.SizeofRtMsg:], func(what uint16, value []byte) {
+		eachAttribute(data[unix.SizeofRtMsg:], func(what uint16, value []byte) {
 			if what == unix.RTA_OIF && len(value) == 4 {
 				n.Index = int(nl.NativeEndian().Uint32(value))
 			}
@@ -41,7 +41,7 @@ func parseLink(gone bool, data []byte) (Notice, bool) {
 	}
 	flags := nl.NativeEndian().Uint32(data[8:])
 	n := Notice{Kind: Link, Gone: gone, Index: int(nl.NativeEndian().Uint32(data[4:])), Up: flags&uint32(net.FlagUp) != 0}
-	attributes(data[unix.SizeofIfInfomsg:], func(what uint16, value []byte) {
+	eachAttribute(data[unix.SizeofIfInfomsg:], func(what uint16, value []byte) {
 		switch {
 		case what == unix.IFLA_IFNAME:
 			n.Name = readString(value)
@@ -71,7 +71,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	default:
 		return Notice{}, false
 	}
-	attributes(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
+	eachAttribute(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
 		if what == unix.NFTA_TABLE_NAME { // attribute 1 is the table's name in all of these messages
 			n.Name = readString(value)
 		}
@@ -79,8 +79,8 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	return n, true
 }
 
-// attributes calls the function f for each attribute of a message. It stops at a truncated attribute.
-func attributes(b []byte, f func(kind uint16, value []byte)) {
+// eachAttribute passes each attribute of a message to the caller's function. It stops at a truncated attribute.
+func eachAttribute(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(nl.NativeEndian().Uint16(b))
 		if size < unix.SizeofRtAttr || size > len(b) {
@@ -96,8 +96,8 @@ func readString(b []byte) string {
 	return string(b)
 }
 
-// messages calls the function f for each netlink message in a buffer.
-func messages(b []byte, f func(kind uint16, data []byte)) {
+// eachMessage passes each netlink message in a buffer to the caller's function.
+func eachMessage(b []byte, f func(kind uint16, data []byte)) {
 	order := nl.NativeEndian()
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(order.Uint32(b))

@@ -38,14 +38,14 @@ func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	defer h.Close()
 	for family := range families {
 		_, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, udp)
-		if err != nil && !unsupported(err) && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if err != nil && !isUnsupported(err) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return fmt.Errorf("forget UDP flows: %w", err)
 		}
 	}
 	return nil
 }
 
-func unsupported(err error) bool {
+func isUnsupported(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) ||
 		errors.Is(err, fs.ErrNotExist)
 }

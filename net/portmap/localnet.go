@@ -21,14 +21,14 @@ func NeedsLocalnet(ports []nft.Port) bool {
 // node's 127.0.0.1. The rule of the chain guard drops such packets. The caller must therefore set route_localnet only after this rule is in
 // the kernel, and clear it before removing the rule. A missing interface is not an error.
 func SetLocalnet(ns netns.NS, through string, on bool) error {
-	err := ns.Set(localnet(through, on))
+	err := ns.Set(localnetSysctl(through, on))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-func localnet(through string, on bool) netns.Sysctl {
+func localnetSysctl(through string, on bool) netns.Sysctl {
 	value := "0"
 	if on {
 		value = "1"
@@ -50,5 +50,5 @@ func (t *Table) needsLocalnet() bool {
 func (t *Table) Sysctl() netns.Sysctl {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return localnet(t.through, t.needsLocalnet())
+	return localnetSysctl(t.podInterface, t.needsLocalnet())
 }

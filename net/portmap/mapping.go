@@ -25,7 +25,7 @@ func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, erro
 		if m.HostPort == 0 {
 			continue
 		}
-		protocol, err := m.protocol()
+		protocol, err := m.protocolNumber()
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, erro
 	return ports, nil
 }
 
-func (m Mapping) protocol() (uint8, error) {
+func (m Mapping) protocolNumber() (uint8, error) {
 	switch strings.ToLower(m.Protocol) {
 	case "", "tcp":
 		return unix.IPPROTO_TCP, nil
@@ -73,7 +73,7 @@ func (m Mapping) protocol() (uint8, error) {
 func Conflict(ports, others []nft.Port) error {
 	for _, p := range ports {
 		for _, o := range others {
-			if overlap(p, o) {
+			if doOverlap(p, o) {
 				return fmt.Errorf("host port %d is in use by %s", p.HostPort, o.Owner)
 			}
 		}
@@ -81,8 +81,8 @@ func Conflict(ports, others []nft.Port) error {
 	return nil
 }
 
-// overlap reports whether two ports match the same packets.
-func overlap(a, b nft.Port) bool {
+// doOverlap reports whether two ports match the same packets.
+func doOverlap(a, b nft.Port) bool {
 	if a.Protocol != b.Protocol || a.HostPort != b.HostPort || a.To.Addr().Is4() != b.To.Addr().Is4() {
 		return false
 	}

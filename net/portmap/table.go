@@ -26,10 +26,10 @@ type record struct {
 // Table manages an nftables table, which contains the host ports of all pods and the masquerading of their networks. Its methods are safe
 // for concurrent use.
 type Table struct {
-	ns      netns.NS
-	name    string
-	through string
-	dir     string
+	ns           netns.NS
+	name         string
+	podInterface string
+	dir          string
 
 	mu       sync.Mutex
 	networks []netip.Prefix
@@ -38,22 +38,21 @@ type Table struct {
 	synced   map[string][]nft.Port // for each owner that changed since the last Sync: its ports in the kernel
 	rewrite  bool                  // the next Sync must write the complete table
 
-	flush   sync.Mutex
-	flushed uint64    // number of the last change that is in the kernel
-	print   nft.Print // the fingerprint after the last complete write
+	flushMu     sync.Mutex
+	flushed     uint64    // number of the last change that is in the kernel
+	fingerprint nft.Print // the fingerprint after the last complete write
 }
 
-// New returns a table. The parameter dir is the directory of its files. The parameter through is the node's interface to the pods. The
-// table sets route_localnet of this interface while a port needs it. New reads and writes nothing.
+// New returns a table, with the node's interface to the pods and the directory of the table's files. The table sets route_localnet of this
+// interface while a port needs it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
-		ns: ns, name: name, through: through, dir: dir,
+		ns: ns, name: name, podInterface: through, dir: dir,
 		ports: map[string][]nft.Port{}, synced: map[string][]nft.Port{}, rewrite: true,
 	}
 }
 
-// Load reads the files of the owners for which the function live returns true, and removes all other files. The caller must call Sync
-// afterwards.
+// Load reads the files of the owners that still exist, and removes all other files. The caller must call Sync afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +81,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 }
 
 func (t *Table) read(owner string) ([]nft.Port, error) {
-	data, err := os.ReadFile(t.file(owner))
+	data, err := os.ReadFile(t.filePath(owner))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func (t *Table) read(owner string) ([]nft.Port, error) {
 	return Ports(owner, r.Mappings, r.Addresses)
 }
 
-func (t *Table) file(owner string) string { return filepath.Join(t.dir, owner+".json") }
+func (t *Table) filePath(owner string) string { return filepath.Join(t.dir, owner+".json") }
 
 // SetNetworks sets the pod networks of the node. The caller must call Sync afterwards.
 func (t *Table) SetNetworks(networks []netip.Prefix) {
@@ -131,7 +130,7 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	}
 	t.mu.Lock()
 	same := slices.Equal(t.ports[owner], ports)
-	if err := t.conflict(owner, ports); err != nil {
+	if err := t.checkConflicts(owner, ports); err != nil {
 		t.mu.Unlock()
 		return err
 	}
@@ -152,7 +151,7 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	return ForgetFlows(t.ns, ports)
 }
 
-func (t *Table) conflict(owner string, ports []nft.Port) error {
+func (t *Table) checkConflicts(owner string, ports []nft.Port) error {
 	for other, theirs := range t.ports {
 		if other == owner {
 			continue
@@ -166,7 +165,7 @@ func (t *Table) conflict(owner string, ports []nft.Port) error {
 
 // Remove closes the ports of an owner. An owner without ports is not an error.
 func (t *Table) Remove(owner string) error {
-	if err := os.Remove(t.file(owner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(t.filePath(owner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove host ports of %s: %w", owner, err)
 	}
 	t.mu.Lock()
@@ -187,10 +186,10 @@ func (t *Table) write(owner string, r record) error {
 		err = os.MkdirAll(t.dir, 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(t.file(owner)+".tmp", data, 0o600)
+		err = os.WriteFile(t.filePath(owner)+".tmp", data, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(t.file(owner)+".tmp", t.file(owner))
+		err = os.Rename(t.filePath(owner)+".tmp", t.filePath(owner))
 	}
 	if err != nil {
 		return fmt.Errorf("store host ports of %s: %w", owner, err)
@@ -204,31 +203,31 @@ func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
 	t.mu.Unlock()
-	t.flush.Lock()
-	defer t.flush.Unlock()
+	t.flushMu.Lock()
+	defer t.flushMu.Unlock()
 	if t.flushed >= want {
 		return nil
 	}
 	return t.sync()
 }
 
-// sync writes the changes that are not in the kernel yet. The caller holds the mutex flush.
+// sync writes the changes that are not in the kernel yet. The caller holds the mutex for writes to the kernel.
 func (t *Table) sync() error {
 	t.mu.Lock()
 	local := t.needsLocalnet()
 	t.mu.Unlock()
 	if !local {
-		if err := SetLocalnet(t.ns, t.through, false); err != nil {
+		if err := SetLocalnet(t.ns, t.podInterface, false); err != nil {
 			return err
 		}
 	}
-	number, removed, added, partial := t.difference()
+	number, removed, added, partial := t.compareSynced()
 	if !partial || nft.SwapPorts(t.ns, t.name, removed, added) != nil {
 		var content nft.Table
 		content, number = t.takeContent()
 		err := nft.Replace(t.ns, content)
 		if err == nil {
-			t.print, err = nft.PrintOf(t.ns, t.name)
+			t.fingerprint, err = nft.PrintOf(t.ns, t.name)
 		}
 		if err != nil {
 			t.mu.Lock()
@@ -242,14 +241,14 @@ func (t *Table) sync() error {
 	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
 	if local { // if another change has been made since, the Sync of that change sets route_localnet
-		return SetLocalnet(t.ns, t.through, true)
+		return SetLocalnet(t.ns, t.podInterface, true)
 	}
 	return nil
 }
 
-// difference returns the changes since the last Sync: the ports to remove from the kernel, and the ports to add. The last result is false
-// if the complete table must be written instead.
-func (t *Table) difference() (number uint64, removed, added []nft.Port, partial bool) {
+// compareSynced returns the changes since the last Sync: the ports to remove from the kernel, and the ports to add. The last result is
+// false if the complete table must be written instead.
+func (t *Table) compareSynced() (number uint64, removed, added []nft.Port, partial bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	partial = !t.rewrite
@@ -276,11 +275,11 @@ func (t *Table) takeContent() (nft.Table, uint64) {
 	defer t.mu.Unlock()
 	t.rewrite = false
 	clear(t.synced)
-	return t.content(), t.changed
+	return t.wantedTable(), t.changed
 }
 
-// content returns the content that the table must have. The caller holds mu.
-func (t *Table) content() nft.Table {
+// wantedTable returns the content that the table must have. The caller holds mu.
+func (t *Table) wantedTable() nft.Table {
 	content := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
 	for _, n := range t.networks {
 		content.Masquerade = append(content.Masquerade, nft.Source{Prefix: n})
@@ -294,15 +293,15 @@ func (t *Table) content() nft.Table {
 // FindDamage reports whether another program has changed the table: a chain, a rule or the elements of a set. The second result reports
 // whether another program has changed route_localnet of the interface. FindDamage changes nothing.
 func (t *Table) FindDamage() (table, localnet bool, err error) {
-	t.flush.Lock()
-	defer t.flush.Unlock()
-	return t.damage()
+	t.flushMu.Lock()
+	defer t.flushMu.Unlock()
+	return t.findDamage()
 }
 
-func (t *Table) damage() (table, local bool, err error) {
+func (t *Table) findDamage() (table, local bool, err error) {
 	t.mu.Lock()
-	content, changing := t.content(), t.changed != t.flushed
-	want := localnet(t.through, t.needsLocalnet())
+	content, changing := t.wantedTable(), t.changed != t.flushed
+	want := localnetSysctl(t.podInterface, t.needsLocalnet())
 	t.mu.Unlock()
 	if changing { // no fault: a pending Sync writes the missing parts, and another check follows
 		return false, false, nil
@@ -311,7 +310,7 @@ func (t *Table) damage() (table, local bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	if current != t.print {
+	if current != t.fingerprint {
 		return true, false, nil
 	}
 	stored, err := nft.Load(t.ns, t.name)
@@ -331,9 +330,9 @@ func (t *Table) Repair() error {
 	if err := t.Sync(); err != nil {
 		return err
 	}
-	t.flush.Lock()
-	defer t.flush.Unlock()
-	table, local, err := t.damage()
+	t.flushMu.Lock()
+	defer t.flushMu.Unlock()
+	table, local, err := t.findDamage()
 	if err != nil || !table && !local {
 		return err
 	}
@@ -357,12 +356,12 @@ func (t *Table) Repair() error {
 // DisableLocalnet clears route_localnet of the interface while the table is damaged, because the rule of the chain guard may be missing.
 // The next Sync writes the complete table and sets route_localnet again.
 func (t *Table) DisableLocalnet() error {
-	t.flush.Lock()
-	defer t.flush.Unlock()
+	t.flushMu.Lock()
+	defer t.flushMu.Unlock()
 	t.mu.Lock()
 	t.rewrite = true
 	t.mu.Unlock()
-	return SetLocalnet(t.ns, t.through, false)
+	return SetLocalnet(t.ns, t.podInterface, false)
 }
 
 // Clean removes the tables and all host ports. It is called when the node is decommissioned or uses another pod network.

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// TestTableIsWhatIsWanted adds and removes pods concurrently and flushes the firewall several times. It checks that the kernel finally
-// has exactly the open ports.
+// TestTableIsWhatIsWanted adds and removes pods concurrently and flushes the firewall several times. In the end the kernel must have
+// exactly the rules of the open ports.
 func TestTableIsWhatIsWanted(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	table := New(ns, "islet", "islet0", t.TempDir())

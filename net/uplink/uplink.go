@@ -39,7 +39,7 @@ type Uplink struct {
 	links   map[int]link  // by index; used only by Run
 }
 
-type link struct{ pods, running bool }
+type link struct{ leadsToPods, running bool }
 
 // New returns an Uplink. Run starts it.
 func New(cfg Config) *Uplink {
@@ -72,7 +72,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
-		u.signal() // changes during the pause may have been missed
+		u.signalChange() // changes during the pause may have been missed
 	}
 }
 
@@ -91,7 +91,7 @@ func (u *Uplink) listen(ctx context.Context) error {
 	for {
 		all, err := read(messages, b)
 		if errors.Is(err, unix.ENOBUFS) { // messages were lost
-			u.signal()
+			u.signalChange()
 			continue
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func (u *Uplink) listen(ctx context.Context) error {
 		}
 		for _, m := range all {
 			if u.isRelevant(m) {
-				u.signal()
+				u.signalChange()
 			}
 		}
 	}
@@ -158,8 +158,8 @@ func (u *Uplink) loadLinks() error {
 func (u *Uplink) linkOf(l netlink.Link) link {
 	a := l.Attrs()
 	return link{
-		pods:    a.Name == u.cfg.Bridge || l.Type() == "veth" && a.MasterIndex != 0,
-		running: a.RawFlags&unix.IFF_RUNNING != 0,
+		leadsToPods: a.Name == u.cfg.Bridge || l.Type() == "veth" && a.MasterIndex != 0,
+		running:     a.RawFlags&unix.IFF_RUNNING != 0,
 	}
 }
 
@@ -190,7 +190,7 @@ func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
 		now.running = false
 		delete(u.links, index)
 	}
-	return !now.pods && now.running != before.running
+	return !now.leadsToPods && now.running != before.running
 }
 
 // routeChanged reports whether a message is about a route that may belong to the machine's connection. It returns false for routes to pods.
@@ -208,13 +208,13 @@ func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	}
 	for _, a := range attrs {
 		if a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4 {
-			return !u.links[int(nl.NativeEndian().Uint32(a.Value))].pods
+			return !u.links[int(nl.NativeEndian().Uint32(a.Value))].leadsToPods
 		}
 	}
 	return true
 }
 
-func (u *Uplink) signal() {
+func (u *Uplink) signalChange() {
 	select {
 	case u.changed <- struct{}{}:
 	default:

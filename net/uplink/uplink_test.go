@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// A world is a network namespace with the interface eth0 and the bridge of the pods. It is the machine under test.
+// A world is a network namespace that represents the machine under test. It has the interface eth0 and the bridge of the pods.
 type world struct {
 	*testing.T
 	*netlink.Handle
 	host     netns.NS
 	u        *Uplink
 	messages *os.File
-	names    map[string]int // indices of interfaces, including removed ones
+	names    map[string]int // index of each interface, including removed ones
 }
 
 func newWorld(t *testing.T) *world {
@@ -37,14 +37,15 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(h.Close)
 	w := &world{T: t, Handle: h, host: host, names: map[string]int{}}
-	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true})) // the kernel adds its addresses at any time
+	// The kernel would otherwise add IPv6 addresses during the test.
+	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true}))
 	w.u = New(Config{Host: host, Bridge: "pods0", Log: slog.New(slog.DiscardHandler)})
 	w.wire("eth0")
 	w.add(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pods0"}})
 	return w
 }
 
-// The method wire creates a veth pair. The other end has a name that is derived from name.
+// This method creates a veth pair. The name of the other end is "far" and the given name.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})
@@ -89,7 +90,7 @@ func parse(t *testing.T, s string) *netlink.Addr {
 	return a
 }
 
-// The method news waits for the next relevant message. It returns the index of the message's interface.
+// This method waits for the next relevant message. It returns the index of the interface that the message is about.
 func (w *world) news() (int, error) {
 	for b := make([]byte, bufferSize); ; {
 		all, err := read(w.messages, b)
@@ -158,7 +159,8 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// TestPods checks that changes of pod interfaces are not relevant. The first relevant message after them is about another interface.
+// TestPods checks that a change of a pod's interface is not relevant. The first relevant message after such changes is about another
+// interface.
 func TestPods(t *testing.T) {
 	w := listening(t)
 	type first struct {
@@ -219,7 +221,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunAgain checks that Run listens again after an error.
+// TestRunAgain checks that Run tries again after it could not listen in the network namespace.
 func TestRunAgain(t *testing.T) {
 	w := newWorld(t)
 	path, warned := filepath.Join(t.TempDir(), "net"), make(chan struct{}, 100)

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// scanner is the tool that finds the advisories for the packages of a program.
-const scanner = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
+// scannerModule is the tool that finds the advisories for the packages of a program.
+const scannerModule = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
 const reviewedFile = "reviewed.txt"
 
@@ -67,7 +67,7 @@ func (c checker) check(ctx context.Context, maxAge time.Duration, programs []str
 	var errs []error
 	used := map[string]bool{}
 	for _, program := range programs {
-		found, err := scan(ctx, dir, program, head.Modules)
+		found, err := runScanner(ctx, dir, program, head.Modules)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func readReviewed(file string) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine calls the function do for each line of a file, except empty lines and comments.
+// eachLine passes each line of a file to the caller's function, except empty lines and comments.
 func eachLine(file string, do func(line string) error) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -145,10 +145,10 @@ type message struct {
 	} `json:"finding"`
 }
 
-// scan runs govulncheck with the advisories in a directory. It returns the advisories that concern packages of the program. It returns an
-// error if the program contains a module that the snapshot does not cover.
-func scan(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
-	cmd := exec.CommandContext(ctx, "go", "run", scanner, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
+// runScanner runs govulncheck with the advisories in a directory. It returns the advisories that concern packages of the program. It
+// returns an error if the program contains a module that the snapshot does not cover.
+func runScanner(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", scannerModule, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	out, err := cmd.Output()

@@ -38,12 +38,12 @@ type advisory struct {
 }
 
 const (
-	goFile   = "go.jsonl"
-	standard = "stdlib" // the name of the standard library in the database
+	goFile          = "go.jsonl"
+	standardLibrary = "stdlib" // the name of the standard library in the database
 )
 
-// takeSnapshot writes go.jsonl. The parameter dir is the directory with the OSV files of the module golang.org/x/vulndb, and the parameter
-// version is the version of this module.
+// takeSnapshot writes go.jsonl from a directory with the OSV files of the module golang.org/x/vulndb. The snapshot contains the version of
+// this module.
 func (c checker) takeSnapshot(ctx context.Context, version, dir string) error {
 	taken, err := dayOf(version)
 	if err != nil {
@@ -109,7 +109,7 @@ func moduleGraph(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list -m all: %w", err)
 	}
-	modules := []string{standard}
+	modules := []string{standardLibrary}
 	for line := range strings.Lines(string(out)) {
 		if path, _, ok := strings.Cut(strings.TrimSpace(line), " "); ok { // the main module has no version
 			modules = append(modules, path)

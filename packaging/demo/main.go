@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-var page = template.Must(template.New("page").Parse(`<!doctype html>
+var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
 <title>islet: {{.Pod}}</title>
 <style>body{font:1.1em/1.6 system-ui;margin:4em auto;max-width:36em;color:#123}td{padding:.1em 1.5em .1em 0}b{color:#07c}</style>
 <h1>Hello from a pod on islet</h1>
@@ -42,14 +42,14 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "web":
-		return web(ctx, ":8080")
+		return serveWeb(ctx, ":8080")
 	case "log":
 		return logLines(ctx, 5*time.Second)
 	}
 	return fmt.Errorf("%q is neither web nor log", args[0])
 }
 
-func web(ctx context.Context, listen string) error {
+func serveWeb(ctx context.Context, listen string) error {
 	since := time.Now().UTC().Format(time.RFC3339)
 	s := &http.Server{Addr: listen, ReadHeaderTimeout: 10 * time.Second}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func web(ctx context.Context, listen string) error {
 			address = a.String()
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err := page.Execute(w, map[string]string{
+		err := pageTemplate.Execute(w, map[string]string{
 			"Pod": os.Getenv("POD_NAME"), "Node": os.Getenv("NODE_NAME"), "Address": address, "Since": since,
 		})
 		fmt.Println(r.RemoteAddr, r.Method, r.URL.Path, err)

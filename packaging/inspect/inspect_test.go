@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The function program builds the program under test with symbols.
+// This function builds the program under test with symbols.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")
@@ -121,7 +121,7 @@ func TestInspect(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(bare, "licence.go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := collect(map[string]*fileText{}, "example.com/bare v1.0.0", bare); err == nil {
+		if err := collectLicences(map[string]*fileText{}, "example.com/bare v1.0.0", bare); err == nil {
 			t.Error("a module without a licence was skipped")
 		}
 	})

@@ -30,8 +30,8 @@ type fileText struct {
 }
 
 // writeNotices writes the licences of all modules in the programs, and of Go's standard library. It writes each text once, with the names
-// of the files that contain the text. It reads the same versions of the modules that are in the programs. It returns an error if a module
-// has no licence.
+// of the files that contain the text. It uses the versions of the modules from which the programs were built. It returns an error if a
+// module has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -46,13 +46,13 @@ func writeNotices(out io.Writer, programs []string) error {
 			modules[m.Path+" "+m.Version] = m
 		}
 	}
-	dirs, err := directories(modules)
+	dirs, err := findSources(modules)
 	if err != nil {
 		return err
 	}
 	texts := map[string]*fileText{}
 	for _, name := range slices.Sorted(maps.Keys(dirs)) {
-		if err := collect(texts, name, dirs[name]); err != nil {
+		if err := collectLicences(texts, name, dirs[name]); err != nil {
 			return err
 		}
 	}
@@ -65,9 +65,9 @@ func writeNotices(out io.Writer, programs []string) error {
 	return nil
 }
 
-// directories returns the source directories of the modules and of Go. The key is the name and the version. It downloads missing modules,
+// findSources returns the source directories of the modules and of Go. The key is the name and the version. It downloads missing modules,
 // and compares their checksums with the checksums in the programs.
-func directories(modules map[string]*debug.Module) (map[string]string, error) {
+func findSources(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
@@ -102,9 +102,9 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	return dirs, nil
 }
 
-// collect adds the licence texts of a module. The top directory of the module must contain a licence. Licence files in subdirectories apply
-// to third-party code in the module. In Go's own source, only the top directory is searched.
-func collect(texts map[string]*fileText, name, dir string) error {
+// collectLicences adds the licence texts of a module. The top directory of the module must contain a licence. Licence files in
+// subdirectories apply to third-party code in the module. In Go's own source, only the top directory is searched.
+func collectLicences(texts map[string]*fileText, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {

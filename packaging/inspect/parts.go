@@ -24,7 +24,7 @@ func readParts(file string) ([]spdxPackage, error) {
 			return nil, fmt.Errorf("%s: %q is not a name, version, licence and SHA-256", file, line)
 		}
 		p := spdxPackage{
-			ID: "SPDXRef-oci-" + identifier(f[0]), Name: f[0], Version: f[1], Download: noAssertion,
+			ID: "SPDXRef-oci-" + spdxID(f[0]), Name: f[0], Version: f[1], Download: noAssertion,
 			LicenseConcluded: f[2], LicenseDeclared: f[2],
 		}
 		if f[3] != "-" {

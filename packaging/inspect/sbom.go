@@ -73,9 +73,9 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 		}
 		created = time.Unix(n, 0)
 	}
-	platform := setting(info, "GOOS") + "-" + setting(info, "GOARCH")
+	platform := buildSetting(info, "GOOS") + "-" + buildSetting(info, "GOARCH")
 	info.Main.Version = version
-	main := describe(&info.Main)
+	main := describeModule(&info.Main)
 	d := document{
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: "islet-" + main.Version + "-" + platform,
 		Namespace:     "https://" + info.Main.Path + "/sbom/" + main.Version + "/" + platform,
@@ -89,7 +89,7 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		p := describe(m)
+		p := describeModule(m)
 		d.Packages = append(d.Packages, p)
 		d.Relationships = append(d.Relationships, relationship{main.ID, "DEPENDS_ON", p.ID})
 	}
@@ -106,11 +106,12 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 	return enc.Encode(d)
 }
 
-// describe returns the SPDX package for a Go module. Its checksum is Go's h1 sum: the SHA-256 of the checksums of the module's files. See
+// describeModule returns the SPDX package for a Go module. Its checksum is Go's h1 sum: the SHA-256 of the checksums of the module's
+// files. See
 // https://go.dev/ref/mod#go-sum-files.
-func describe(m *debug.Module) spdxPackage {
+func describeModule(m *debug.Module) spdxPackage {
 	p := spdxPackage{
-		ID: "SPDXRef-" + identifier(m.Path), Name: m.Path, Version: m.Version, Download: noAssertion,
+		ID: "SPDXRef-" + spdxID(m.Path), Name: m.Path, Version: m.Version, Download: noAssertion,
 		LicenseConcluded: noAssertion, LicenseDeclared: noAssertion,
 		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.Path + "@" + m.Version}},
 	}
@@ -122,8 +123,8 @@ func describe(m *debug.Module) spdxPackage {
 	return p
 }
 
-// identifier converts a module's path to an SPDX identifier, which has only letters, digits, dots and dashes.
-func identifier(path string) string {
+// spdxID converts a module's path to an SPDX identifier, which has only letters, digits, dots and dashes.
+func spdxID(path string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.':
@@ -133,7 +134,7 @@ func identifier(path string) string {
 	}, path)
 }
 
-func setting(info *debug.BuildInfo, key string) string {
+func buildSetting(info *debug.BuildInfo, key string) string {
 	for _, s := range info.Settings {
 		if s.Key == key {
 			return s.Value

@@ -43,7 +43,7 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 		return errors.New("set -o to the archive, and name at least one program")
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		b, err := pack(files)
+		b, err := packLayer(files)
 		return io.NopCloser(bytes.NewReader(b)), err
 	})
 	if err != nil {
@@ -73,9 +73,9 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	return os.Rename(partial, out)
 }
 
-// pack returns an image layer. It contains every given file as an executable in the root directory, and the directories that programs
+// packLayer returns an image layer. It contains every given file as an executable in the root directory, and the directories that programs
 // expect, such as /tmp.
-func pack(files []string) ([]byte, error) {
+func packLayer(files []string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, d := range []struct {

@@ -25,7 +25,7 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
 	}
-	b := build{when: time.Unix(epoch, 0).UTC()}
+	b := buildArgs{buildTime: time.Unix(epoch, 0).UTC()}
 	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	set.StringVar(&b.version, "version", "", "version of islet")
 	set.StringVar(&b.arch, "arch", "", "architecture, as GOARCH")
@@ -38,7 +38,7 @@ func run(args []string) error {
 	case b.from == "" || b.to == "":
 		return errors.New(usage)
 	case args[0] == "make" && b.version != "":
-		return b.packages()
+		return b.buildPackages()
 	}
 	return errors.New(usage)
 }

@@ -18,17 +18,17 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
 )
 
-// A build contains the arguments of the command line.
-type build struct {
+// A buildArgs contains the arguments of the command line.
+type buildArgs struct {
 	version, arch, from, to string
-	when                    time.Time
+	buildTime               time.Time
 }
 
-// A pack describes one package, for both kinds (deb and rpm).
-type pack struct {
+// A packageSpec describes one package, for both kinds (deb and rpm).
+type packageSpec struct {
 	name, summary, text string
 	depends             []string // names of the required packages, which must have the same version
-	takes               string   // the package that this package replaces, with its version
+	replaces            string   // the package that this package replaces, with its version
 	licenses            string   // the licence of the content as an SPDX expression; empty for islet's own licence
 }
 
@@ -40,8 +40,8 @@ const (
 	cniPlugins = "1.9.1"  // version of the plugins that islet-cni replaces
 )
 
-func packs() []pack {
-	return []pack{
+func packageSpecs() []packageSpec {
+	return []packageSpec{
 		{
 			name: "islet",
 			licenses: "Apache-2.0 AND GPL-2.0-or-later AND (GPL-3.0-or-later WITH GCC-exception-3.1) AND " +
@@ -54,14 +54,14 @@ func packs() []pack {
 		},
 		{
 			name: "islet-cni", summary: "names of CNI plugins for islet's own pod network", depends: []string{"islet"},
-			takes: "kubernetes-cni " + cniPlugins,
+			replaces: "kubernetes-cni " + cniPlugins,
 			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\n" +
 				"networks that delegate to them. islet's program does the work. Other plugins\n" +
 				"of kubernetes-cni, such as macvlan, tuning and bandwidth, are not in it.",
 		},
 		{
 			name: "islet-kubelet", summary: "islet in the kubelet's place, for kubeadm", depends: []string{"islet"},
-			takes: "kubelet " + kubernetes,
+			replaces: "kubelet " + kubernetes,
 			text: "The kubelet's name, unit and settings as kubeadm expects them, so that\n" +
 				"kubeadm init, join, upgrade and reset work with islet. It serves the CRI\n" +
 				"socket before there is a configuration.",
@@ -69,8 +69,8 @@ func packs() []pack {
 	}
 }
 
-// packages builds each package as deb and rpm.
-func (b build) packages() error {
+// buildPackages builds each package twice, as deb and as rpm.
+func (b buildArgs) buildPackages() error {
 	stage, err := os.MkdirTemp("", "islet-packages")
 	if err != nil {
 		return err
@@ -81,8 +81,8 @@ func (b build) packages() error {
 		if err != nil {
 			return err
 		}
-		for _, p := range packs() {
-			info, err := b.info(kind, p, table, stage)
+		for _, p := range packageSpecs() {
+			info, err := b.packageInfo(kind, p, table, stage)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
@@ -94,12 +94,12 @@ func (b build) packages() error {
 	return nil
 }
 
-// info returns the description of one package in the form that nfpm needs.
-func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Info, error) {
+// packageInfo returns the description of one package in the form that nfpm needs.
+func (b buildArgs) packageInfo(kind string, p packageSpec, table []Entry, stage string) (*nfpm.Info, error) {
 	info := &nfpm.Info{
 		Name: p.name, Arch: b.archOf(kind), Platform: "linux", Version: b.version, Release: release, Section: "admin", Priority: "optional",
 		Maintainer: maintainer, Vendor: "islet", Homepage: homepage, License: "Apache-2.0",
-		Description: p.summary + "\n" + p.text, MTime: b.when, DisableGlobbing: true,
+		Description: p.summary + "\n" + p.text, MTime: b.buildTime, DisableGlobbing: true,
 	}
 	info.RPM.BuildHost, info.RPM.Compression = "islet", "gzip:9"
 	info.Deb.Compression = "gzip:9"
@@ -111,7 +111,8 @@ func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Inf
 		}
 		info.Changelog = filepath.Join(stage, kind, p.name+".changes")
 		changes := fmt.Sprintf("- semver: %q\n  date: %s\n  packager: %s\n  changes:\n"+
-			"  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.when.Format(time.RFC3339), maintainer, b.version)
+			"  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.buildTime.Format(time.RFC3339),
+			maintainer, b.version)
 		err := os.MkdirAll(filepath.Dir(info.Changelog), 0o755)
 		if err = errors.Join(err, os.WriteFile(info.Changelog, []byte(changes), 0o644)); err != nil {
 			return nil, err
@@ -125,21 +126,21 @@ func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Inf
 		}
 		info.Depends = append(info.Depends, d)
 	}
-	if name, version, ok := strings.Cut(p.takes, " "); ok {
+	if name, version, ok := strings.Cut(p.replaces, " "); ok {
 		info.Conflicts, info.Provides = []string{name}, []string{name + " = " + version}
 		if kind == "deb" {
 			info.Provides, info.Replaces = []string{name + " (= " + version + ")"}, []string{name}
 		}
 	}
 	var err error
-	if info.Contents, err = b.contents(kind, p, table, filepath.Join(stage, kind, p.name)); err != nil {
+	if info.Contents, err = b.listContents(kind, p, table, filepath.Join(stage, kind, p.name)); err != nil {
 		return nil, err
 	}
-	return info, b.scripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), table, info)
+	return info, b.addScripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), table, info)
 }
 
 // archOf returns the architecture's name in packages of a kind.
-func (b build) archOf(kind string) string {
+func (b buildArgs) archOf(kind string) string {
 	names := map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"},
 		"riscv64": {"riscv64", "riscv64"}}
 	if kind == "rpm" {
@@ -157,12 +158,12 @@ func linkTarget(kind string, e Entry) (string, error) {
 	return filepath.Rel(path.Dir(e.Path), e.Source)
 }
 
-// contents returns the list of files in a package. It writes generated files to the directory that the parameter stage names.
-func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
+// listContents returns the list of files in a package. Generated files are written to the stage directory.
+func (b buildArgs) listContents(kind string, p packageSpec, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
 	add := func(typ, source, dest string, mode fs.FileMode) {
 		out = append(out, &files.Content{Source: source, Destination: dest, Type: typ,
-			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
+			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.buildTime}})
 	}
 	made := func(typ, dest string, mode fs.FileMode, data []byte) error {
 		file := filepath.Join(stage, dest)
@@ -191,14 +192,14 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 			add(doc, source, e.Path, e.Mode)
 		case "config":
 			if kind == "deb" {
-				add(files.TypeFile, source, placed+e.Path, e.Mode)
+				add(files.TypeFile, source, settingsDir+e.Path, e.Mode)
 				continue
 			}
 			add(files.TypeConfigNoReplace, source, e.Path, e.Mode)
 		case "man":
 			data, err := os.ReadFile(source)
 			if err == nil {
-				err = made(doc, e.Path+".gz", e.Mode, packed(data))
+				err = made(doc, e.Path+".gz", e.Mode, compressData(data))
 			}
 			if err != nil {
 				return nil, err
@@ -244,10 +245,10 @@ func namesProgram(e Entry) bool {
 }
 
 // debFiles writes the files that only a deb has.
-func (b build) debFiles(name string, made func(path string, data []byte) error) error {
+func (b buildArgs) debFiles(name string, made func(path string, data []byte) error) error {
 	changes := fmt.Sprintf("%s (%s-%s) stable; urgency=medium\n\n  * Release %s: see the release notes.\n\n -- %s  %s\n",
-		name, b.version, release, b.version, maintainer, b.when.Format(time.RFC1123Z))
-	if err := made("/usr/share/doc/"+name+"/changelog.Debian.gz", packed([]byte(changes))); err != nil {
+		name, b.version, release, b.version, maintainer, b.buildTime.Format(time.RFC1123Z))
+	if err := made("/usr/share/doc/"+name+"/changelog.Debian.gz", compressData([]byte(changes))); err != nil {
 		return err
 	}
 	if text, err := scriptFiles.ReadFile(path.Join("lintian", name)); err == nil {
@@ -281,8 +282,8 @@ func copyrightText(name string) string {
 	return copyright
 }
 
-// packed compresses data with gzip. The header contains no time and no name, so the result is reproducible.
-func packed(data []byte) []byte {
+// compressData compresses data with gzip. The header contains no time and no name, so the result is reproducible.
+func compressData(data []byte) []byte {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
 	w.Write(data)                                           // writes to memory do not fail
@@ -291,7 +292,7 @@ func packed(data []byte) []byte {
 }
 
 // write writes the package file of the given kind.
-func (b build) write(kind string, info *nfpm.Info) error {
+func (b buildArgs) write(kind string, info *nfpm.Info) error {
 	packager, err := nfpm.Get(kind)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The function archive creates a minimal archive with all files that make dist-one creates, and with the real table.
+// This function creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,8 +47,8 @@ func archive(t *testing.T) string {
 func made(t *testing.T, from, arch string) string {
 	t.Helper()
 	to := t.TempDir()
-	b := build{version: "0.1.0", arch: arch, from: from, to: to, when: time.Unix(1_700_000_000, 0).UTC()}
-	if err := b.packages(); err != nil {
+	b := buildArgs{version: "0.1.0", arch: arch, from: from, to: to, buildTime: time.Unix(1_700_000_000, 0).UTC()}
+	if err := b.buildPackages(); err != nil {
 		t.Fatal(err)
 	}
 	return to
@@ -63,7 +63,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestSameBytes checks that packages that are built twice are identical for each architecture. They have the names that apt and dnf
+// TestSameBytes checks for each architecture that two builds of the packages are identical. The packages have the names that apt and dnf
 // expect.
 func TestSameBytes(t *testing.T) {
 	from := archive(t)
@@ -87,9 +87,9 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestContents unpacks each deb package. It must contain exactly the files of the table and the documentation, and only root can write
-// them. The settings are not conffiles, because dpkg would prompt for existing files and fail without an answer. The scripts install the
-// settings.
+// TestContents checks the files in each deb package. A package must contain exactly the files of the table and the documentation. Only
+// root can write them. The settings are not conffiles, because dpkg would prompt for existing files and fail without an answer. The
+// scripts install the settings.
 func TestContents(t *testing.T) {
 	from := archive(t)
 	to := made(t, from, "amd64")
@@ -97,7 +97,7 @@ func TestContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range packs() {
+	for _, p := range packageSpecs() {
 		deb, root := filepath.Join(to, p.name+"_0.1.0-1_amd64.deb"), t.TempDir()
 		command(t, "dpkg-deb", "-x", deb, root)
 		control := t.TempDir()
@@ -116,7 +116,7 @@ func TestContents(t *testing.T) {
 					if !bytes.Contains(after, []byte("\n"+e.Path+" ")) {
 						t.Errorf("%s: no script installs %s", p.name, e.Path)
 					}
-					e.Path = placed + e.Path
+					e.Path = settingsDir + e.Path
 				}
 				want[e.Path] = e
 			}
@@ -160,7 +160,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestDocuments unpacks the deb package with the documents. Each relative link in the documents must refer to one of its files.
+// TestDocuments unpacks the deb package with the documents. Each relative link in the documents must refer to a file of the package.
 func TestDocuments(t *testing.T) {
 	root := t.TempDir()
 	command(t, "dpkg-deb", "-x", filepath.Join(made(t, archive(t), "amd64"), "islet_0.1.0-1_amd64.deb"), root)
@@ -187,7 +187,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestRelations checks that packages of cluster tools that depend on the kubelet or the CNI plugins are satisfied.
+// TestRelations checks that the packages satisfy the dependencies of cluster tools on the kubelet and on the CNI plugins.
 func TestRelations(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.37.2)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
@@ -201,7 +201,7 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestTableRefuses checks that an invalid line of the table is an error and is not skipped.
+// TestTableRefuses checks that an invalid line of the table is an error. It must not be skipped.
 func TestTableRefuses(t *testing.T) {
 	for _, line := range []string{"islet file 0644 a", "islet file 0999 a /b", "islet file 0644 a {where}/b", "islet man 0644 man/*.9 /usr/share/man/"} {
 		dir := t.TempDir()
@@ -222,13 +222,13 @@ func TestScripts(t *testing.T) {
 		command(t, "dpkg-deb", "-e", filepath.Join(to, name+"_0.1.0-1_amd64.deb"), dir)
 		for _, script := range []string{"postinst", "prerm", "postrm"} {
 			command(t, "sh", "-n", filepath.Join(dir, script))
-			// With the arguments that dpkg uses after a failure or for another purpose, the scripts do nothing.
+			// The scripts do nothing if dpkg calls them after a failure or for another purpose.
 			command(t, "sh", filepath.Join(dir, script), "abort-upgrade", "0.0.9")
 		}
 	}
 }
 
-// dist returns a real archive. make test builds it first, so no check is skipped.
+// This function returns a real archive. make test builds the archive first, so no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
@@ -326,8 +326,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// unpackedHere makes rpmlint unpack packages in its own directory. nfpm writes files with absolute names, and cpio, which rpmlint uses,
-// would put them into the directories of this machine.
+// unpackedHere makes rpmlint unpack packages in its own directory. nfpm writes files with absolute names. rpmlint uses cpio, which would
+// write such files into the directories of this machine.
 func unpackedHere(t *testing.T) {
 	t.Helper()
 	cpio, err := exec.LookPath("cpio")
@@ -342,9 +342,9 @@ func unpackedHere(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestLint checks packages with lintian and rpmlint. The exceptions and their reasons are in lintian/ and rpmlint.toml. It checks the
-// scripts of the packages with shellcheck. It also checks packages of other architectures if their archives are beside the one that
-// ISLET_DIST_DIR names.
+// TestLint checks packages with lintian and rpmlint, and the scripts of the packages with shellcheck. The exceptions and their reasons are
+// in lintian/ and rpmlint.toml. Packages of another architecture are checked if their archive is in the same directory as the archive in
+// ISLET_DIST_DIR.
 func TestLint(t *testing.T) {
 	unpackedHere(t)
 	name, _ := strings.CutSuffix(dist(t), runtime.GOARCH)

@@ -15,10 +15,10 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// moments contains the beginning of each maintainer script. This shell code recognizes an installation, an upgrade or a removal. It differs
-// between the two kinds of packages, because dpkg and rpm call the scripts with different arguments:
+// scriptBeginnings contains the beginning of each maintainer script. This shell code recognizes an installation, an upgrade or a removal.
+// It differs between the two kinds of packages, because dpkg and rpm call the scripts with different arguments:
 // https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
-var moments = map[string]map[string]string{
+var scriptBeginnings = map[string]map[string]string{
 	"deb": {
 		"before": `[ "$1" = install ] || exit 0`,
 		"after": `case "$1" in configure) if [ -n "${2:-}" ] && [ ! -e /run/NAME.new ]; then moment=upgrade; else moment=install; fi; ` +
@@ -33,13 +33,13 @@ var moments = map[string]map[string]string{
 	},
 }
 
-// A deb contains the settings in this directory, and a script copies them to /etc. They are not conffiles, because dpkg asks the user if a
-// conffile already exists with another content, and fails if nobody answers.
-const placed = "/usr/share/islet"
+// A deb contains the settings in this directory, and a script copies them to /etc. They are not conffiles: if a
+// conffile exists with another content, dpkg asks the user which one to keep, and fails without an answer.
+const settingsDir = "/usr/share/islet"
 
-// settings returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the shipped
-// content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
-func (b build) settings(name, kind string, table []Entry) (string, error) {
+// settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the
+// shipped content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
+func (b buildArgs) settingsVariable(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
 		if kind != "deb" || e.Part != name || e.Type != "config" {
@@ -54,9 +54,9 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in the code of moments and in the settings.
-func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
-	settings, err := b.settings(name, kind, table)
+// addScripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in their beginning and in the settings.
+func (b buildArgs) addScripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
+	settings, err := b.settingsVariable(name, kind, table)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 	for when, field := range map[string]*string{"before": &info.Scripts.PreInstall, "after": &info.Scripts.PostInstall,
 		"before-remove": &info.Scripts.PreRemove, "after-remove": &info.Scripts.PostRemove} {
 		body, err := scriptFiles.ReadFile(path.Join("scripts", name+"."+when))
-		if err != nil || moments[kind][when] == "" {
-			continue // this package, or this kind of package, has no script for this moment
+		if err != nil || scriptBeginnings[kind][when] == "" {
+			continue // this package, or this kind of package, has no such script
 		}
 		*field = filepath.Join(dir, when)
-		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
+		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(scriptBeginnings[kind][when], "NAME", name) + "\n\n"
 		if when != "before" { // before the installation, no file of the package exists
 			text += settings + string(common) + "\n"
 		}

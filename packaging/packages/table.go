@@ -20,8 +20,8 @@ type Entry struct {
 	Path   string // installation path
 }
 
-// places returns the values of the placeholders for a kind of package. Only the directory for zsh differs between the kinds.
-func places(kind string) map[string]string {
+// placeholderValues returns the values of the placeholders for a kind of package. Only the directory for zsh differs between the kinds.
+func placeholderValues(kind string) map[string]string {
 	zsh := "/usr/share/zsh/vendor-completions"
 	if kind == "rpm" {
 		zsh = "/usr/share/zsh/site-functions"
@@ -33,13 +33,14 @@ func places(kind string) map[string]string {
 	}
 }
 
-// readTable reads the table of files (packaging/files) for a kind of package. The parameter dir is the directory of an unpacked archive.
+// readTable reads the table of files (packaging/files) from the directory of an unpacked archive. It returns the entries for a kind of
+// package.
 func readTable(dir, kind string) ([]Entry, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "files"))
 	if err != nil {
 		return nil, err
 	}
-	where := places(kind)
+	where := placeholderValues(kind)
 	var out []Entry
 	for n, line := range strings.Split(string(text), "\n") {
 		f := strings.Fields(line)

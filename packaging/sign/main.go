@@ -33,7 +33,7 @@ func run(args []string) error {
 	case len(args) == 2 && args[0] == "key":
 		return makeKey(args[1])
 	case len(args) >= 5 && args[0] == "release":
-		return sign(args[1], args[2], args[3], args[4:])
+		return signRelease(args[1], args[2], args[3], args[4:])
 	}
 	return errors.New("usage: sign key FILE, or sign release VERSION ARCH ARCHIVE KEYFILE...")
 }
@@ -68,7 +68,7 @@ func readKey(file string) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-func sign(version, arch, archive string, files []string) error {
+func signRelease(version, arch, archive string, files []string) error {
 	var keys []ed25519.PrivateKey
 	for _, file := range files {
 		k, err := readKey(file)

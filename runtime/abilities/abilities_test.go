@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The function program writes a shell script that acts as an OCI runtime. It returns the path of the script.
+// This function writes a shell script that acts as an OCI runtime, and returns its path.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "oci")
@@ -23,7 +23,7 @@ func write(t *testing.T, path, script string) {
 	}
 }
 
-// TestAnswers checks the abilities for different outputs of the program, including no output and too much output.
+// TestAnswers checks the abilities that are read from the output of the program. The program may print nothing, or too much.
 func TestAnswers(t *testing.T) {
 	features := func(json string) string {
 		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"
@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAskedOnce checks that a program is run again only if its file has changed.
+// TestAskedOnce checks that a program runs only once while its file stays the same. It runs again after the file has changed.
 func TestAskedOnce(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	script := func(options string) string {
@@ -83,7 +83,7 @@ func TestAskedOnce(t *testing.T) {
 	if k.Get(path).ReadOnlyTrees {
 		t.Error("the abilities of the old program are returned")
 	}
-	write(t, path, script(`"rro"`)) // the same size as before
+	write(t, path, script(`"rro"`)) // the new file has the same size
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAskedOnce(t *testing.T) {
 	}
 }
 
-// TestLate checks that a program that exceeded the timeout is run again after retryDelay.
+// TestLate checks a program that has exceeded the timeout. It runs again after retryDelay.
 func TestLate(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	path := program(t, "[ -e "+ready+" ] || exec sleep 1000; echo '{\"mountOptions\":[\"rro\"]}'")

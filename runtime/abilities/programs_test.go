@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestShippedFor checks that the shipped OCI runtime must be an executable file at a path relative
-// to the program.
+// TestShippedFor checks that the shipped OCI runtime is found at its path relative to the program, if the file is executable.
 func TestShippedFor(t *testing.T) {
 	root := t.TempDir()
 	program, oci := filepath.Join(root, "bin", "islet"), filepath.Join(root, "lib", "islet", "crun")

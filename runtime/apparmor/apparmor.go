@@ -26,8 +26,8 @@ var errDisabled = errors.New("AppArmor is not enabled on the host")
 // before the next attempt, because the check is cheap.
 var errNoParser = errors.New("apparmor_parser is not installed: install the package apparmor")
 
-// pause is the minimum time between a failed run of the parser and the next run.
-const pause = time.Minute
+// minPause is the minimum time between a failed run of the parser and the next run.
+const minPause = time.Minute
 
 // A Host selects and loads the AppArmor profiles of containers. Its methods are safe for concurrent
 // use.
@@ -55,7 +55,7 @@ type attempt struct {
 // New returns a Host. It does not access the system.
 func New(log *slog.Logger) *Host {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Host{root: "/", load: func(name string) error { return load(ctx, name) }, stop: stop, log: log}
+	return &Host{root: "/", load: func(name string) error { return loadProfile(ctx, name) }, stop: stop, log: log}
 }
 
 // Close kills a running parser and waits until it has ended.
@@ -71,13 +71,13 @@ func (h *Host) Enabled() error {
 	if err != nil || !strings.HasPrefix(string(b), "Y") {
 		return errDisabled
 	}
-	if _, err := os.Stat(h.profiles()); err != nil {
+	if _, err := os.Stat(h.profilesPath()); err != nil {
 		return fmt.Errorf("the list of AppArmor profiles cannot be read: mount securityfs: %w", err)
 	}
 	return nil
 }
 
-func (h *Host) profiles() string {
+func (h *Host) profilesPath() string {
 	return filepath.Join(h.root, "sys/kernel/security/apparmor/profiles")
 }
 
@@ -97,7 +97,7 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 		return "", fmt.Errorf("AppArmor profile cannot be enforced: %w", err)
 	}
 	if p.GetProfileType() == api.SecurityProfile_Localhost {
-		return h.localhost(strings.TrimPrefix(p.GetLocalhostRef(), "localhost/"))
+		return h.findProfile(strings.TrimPrefix(p.GetLocalhostRef(), "localhost/"))
 	}
 	if sec.GetPrivileged() {
 		return "", nil
@@ -111,10 +111,10 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	return DefaultProfile, nil
 }
 
-// localhost returns the name of a profile of the node. It returns an error if the profile is not
+// findProfile returns the name of a profile of the node. It returns an error if the profile is not
 // loaded. The profile may have any mode.
-func (h *Host) localhost(name string) (string, error) {
-	switch mode, err := h.mode(name); {
+func (h *Host) findProfile(name string) (string, error) {
+	switch mode, err := h.readMode(name); {
 	case err != nil:
 		return "", fmt.Errorf("look for AppArmor profile %q: %w", name, err)
 	case mode == "":
@@ -123,13 +123,13 @@ func (h *Host) localhost(name string) (string, error) {
 	return name, nil
 }
 
-// mode returns the mode of a profile, or "" if the profile is not loaded. The kernel's list has
+// readMode returns the mode of a profile, or "" if the profile is not loaded. The kernel's list has
 // lines of the form "name (mode)". A name may contain spaces.
-func (h *Host) mode(name string) (string, error) {
+func (h *Host) readMode(name string) (string, error) {
 	if name == "" {
 		return "", errors.New("the profile has no name")
 	}
-	f, err := os.Open(h.profiles())
+	f, err := os.Open(h.profilesPath())
 	if err != nil {
 		return "", err
 	}
@@ -143,5 +143,5 @@ func (h *Host) mode(name string) (string, error) {
 	return "", lines.Err()
 }
 
-// enforced reports whether a profile in this mode restricts processes.
-func enforced(mode string) bool { return mode == "enforce" || mode == "kill" }
+// isEnforced reports whether a profile in this mode restricts processes.
+func isEnforced(mode string) bool { return mode == "enforce" || mode == "kill" }

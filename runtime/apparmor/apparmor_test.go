@@ -11,7 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host returns a Host whose kernel files have the given content. A successful load adds the default profile to the kernel's list.
+// host returns a Host that reads files of a temporary directory instead of the kernel's files. When load succeeds, the default profile is
+// added to the list of profiles.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
@@ -38,13 +39,13 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 	return h
 }
 
-// setProfiles sets the content of the kernel's list of profiles.
+// setProfiles replaces the list of profiles that the Host reads.
 func setProfiles(h *Host, profiles string) error {
-	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(h.profilesPath()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // a rename, so a reader never sees a part of the list
-	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
+	whole := h.profilesPath() + ".new" // renamed, so that a reader never sees a part of the list
+	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profilesPath()))
 }
 
 func TestProfile(t *testing.T) {

@@ -18,9 +18,8 @@ type settings struct {
 	manager             string // name of this process's profile
 }
 
-// inspect reads the settings. The parameter dir is the directory of AppArmor's files. The parameter label is the file
-// that contains the profile of this process.
-func inspect(dir, label string) settings {
+// inspectHost reads the settings from the directory of AppArmor's files, and from the file that contains the profile of this process.
+func inspectHost(dir, label string) settings {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
@@ -55,9 +54,9 @@ var denyRules = []string{
 	"/sys/kernel/security/** rwklx",
 }
 
-// profile returns the text of the default profile. It does not use text/template, because the
+// profileText returns the text of the default profile. It does not use text/template, because the
 // linker then keeps all exported methods, which would add 7 MB to the binary.
-func profile(name string, s settings) string {
+func profileText(name string, s settings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	if s.abi {
@@ -89,20 +88,19 @@ func profile(name string, s settings) string {
 // parserTimeout is the timeout of apparmor_parser.
 const parserTimeout = 30 * time.Second
 
-// load loads the default profile into the kernel with apparmor_parser.
-func load(ctx context.Context, name string) error {
+// loadProfile loads the default profile into the kernel with apparmor_parser.
+func loadProfile(ctx context.Context, name string) error {
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
 		return errNoParser
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, parserTimeout, fmt.Errorf("it did not finish within %s", parserTimeout))
 	defer stop()
-	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
+	return runParser(ctx, parser, profileText(name, inspectHost("/etc/apparmor.d", "/proc/self/attr/current")))
 }
 
-// parse loads a profile with the given parser. When ctx ends, parse kills the parser and its child
-// processes.
-func parse(ctx context.Context, parser, profile string) error {
+// runParser loads a profile with the given parser. When ctx ends, the parser and its child processes are killed.
+func runParser(ctx context.Context, parser, profile string) error {
 	cmd := exec.CommandContext(ctx, parser, "-Kr")
 	cmd.Stdin = strings.NewReader(profile)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

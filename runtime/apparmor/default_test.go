@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDefault checks that the profile contains its own name and the profile of the agent, that it
-// includes AppArmor's files only if they exist, and that apparmor_parser accepts it, if installed.
+// TestDefault checks the text of the default profile. It contains its own name and the name of the agent's profile. It includes only files
+// of AppArmor that exist. If apparmor_parser is installed, it must accept the text.
 func TestDefault(t *testing.T) {
 	dir := t.TempDir()
 	label := filepath.Join(dir, "current")
-	if got := inspect(dir, label); got != (settings{manager: "unconfined"}) {
+	if got := inspectHost(dir, label); got != (settings{manager: "unconfined"}) {
 		t.Errorf("a host without files: %+v", got)
 	}
 	for _, name := range []string{"abi/3.0", "tunables/global", "abstractions/base"} {
@@ -33,16 +33,16 @@ func TestDefault(t *testing.T) {
 	if err := os.WriteFile(label, []byte("islet-agent (enforce)\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	full := inspect(dir, label)
+	full := inspectHost(dir, label)
 	if full != (settings{true, true, true, "islet-agent"}) {
 		t.Errorf("a host with all files: %+v", full)
 	}
-	bare := profile("p", settings{manager: "unconfined"})
+	bare := profileText("p", settings{manager: "unconfined"})
 	if strings.Contains(bare, "#include") || strings.Contains(bare, "abi <") || !strings.Contains(bare, "@{PROC}=/proc/\nprofile p ") {
 		t.Errorf("without files:\n%s", bare)
 	}
 	for _, want := range []string{"abi <abi/3.0>,\n", "#include <tunables/global>\n", "#include <abstractions/base>\n", "signal (receive) peer=islet-agent,\n", "deny mount,\n", "deny @{PROC}/kcore rwklx,\n"} {
-		if !strings.Contains(profile("p", full), want) {
+		if !strings.Contains(profileText("p", full), want) {
 			t.Errorf("no %q", want)
 		}
 	}
@@ -52,14 +52,14 @@ func TestDefault(t *testing.T) {
 		return
 	}
 	cmd := exec.Command(parser, "--skip-kernel-load", "--skip-cache")
-	cmd.Stdin = strings.NewReader(profile("p", inspect("/etc/apparmor.d", label)))
+	cmd.Stdin = strings.NewReader(profileText("p", inspectHost("/etc/apparmor.d", label)))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestParse checks that a parser that hangs is killed with its child processes, and that the error
-// contains the output of a failed parser.
+// TestParse checks two failures of the parser. If it hangs, it is killed with its child processes. If it fails, the error contains its
+// output.
 func TestParse(t *testing.T) {
 	dir := t.TempDir()
 	script := func(text string) string {
@@ -69,10 +69,10 @@ func TestParse(t *testing.T) {
 		}
 		return file
 	}
-	if err := parse(t.Context(), script("[ $1 = -Kr ] && [ \"$(cat)\" = text ]"), "text"); err != nil {
+	if err := runParser(t.Context(), script("[ $1 = -Kr ] && [ \"$(cat)\" = text ]"), "text"); err != nil {
 		t.Errorf("a parser that works: %v", err)
 	}
-	if err := parse(t.Context(), script("echo line 1 is wrong; exit 3"), ""); err == nil ||
+	if err := runParser(t.Context(), script("echo line 1 is wrong; exit 3"), ""); err == nil ||
 		!strings.Contains(err.Error(), "exit status 3: line 1 is wrong") {
 		t.Errorf("a parser that fails: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(held, os.O_RDWR, 0) // os.Open below would block without a writer
+	f, err := os.OpenFile(held, os.O_RDWR, 0) // without a writer, os.Open below would block
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestParse(t *testing.T) {
 	in.SetReadDeadline(time.Now().Add(time.Minute))
 	ctx, stop := context.WithCancelCause(t.Context())
 	end := make(chan error, 1)
-	go func() { end <- parse(ctx, script("(echo runs >&3; sleep 600) 3>"+held+" & wait"), "") }()
+	go func() { end <- runParser(ctx, script("(echo runs >&3; sleep 600) 3>"+held+" & wait"), "") }()
 	if _, err := io.ReadFull(in, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}

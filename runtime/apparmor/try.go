@@ -21,11 +21,11 @@ const unreadableMode = "unreadable"
 // confined. The wait is limited by parserTimeout. loadDefault reads the kernel's list of profiles
 // in each call, because a tool such as aa-teardown may remove all profiles at any time.
 func (h *Host) loadDefault(needed bool) error {
-	mode, err := h.mode(DefaultProfile)
+	mode, err := h.readMode(DefaultProfile)
 	if err != nil {
 		mode = unreadableMode
 	}
-	t, wait, err := h.decide(mode, needed)
+	t, wait, err := h.decideLoad(mode, needed)
 	if wait {
 		<-t.done
 		return t.err
@@ -33,19 +33,19 @@ func (h *Host) loadDefault(needed bool) error {
 	return err
 }
 
-// decide starts an attempt if the mode of the default profile requires it; see loadDefault. If wait
+// decideLoad starts an attempt if the mode of the default profile requires it; see loadDefault. If wait
 // is true, the caller must wait for the attempt t. Otherwise err is the result of loadDefault.
-func (h *Host) decide(mode string, needed bool) (t *attempt, wait bool, err error) {
+func (h *Host) decideLoad(mode string, needed bool) (t *attempt, wait bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch due := !now.Before(h.nextAttempt); {
-	case enforced(mode):
+	case isEnforced(mode):
 		if h.loaded.IsZero() && due {
 			h.startAttempt()
 		}
 		return nil, false, nil
-	case mode != "" && now.Before(h.loaded.Add(pause)): // this process has just loaded it
+	case mode != "" && now.Before(h.loaded.Add(minPause)): // this process has just loaded it
 		return nil, false, nil
 	case h.lastErr == nil, needed && due:
 		return h.startAttempt(), true, nil
@@ -70,7 +70,7 @@ func (h *Host) run(t *attempt) {
 	t.err = err
 	stillEnforced := false // whether the profile of an earlier process is enforced
 	if err != nil {
-		if mode, e := h.mode(DefaultProfile); e == nil && enforced(mode) {
+		if mode, e := h.readMode(DefaultProfile); e == nil && isEnforced(mode) {
 			t.err, stillEnforced = nil, true
 		}
 	}
@@ -81,7 +81,7 @@ func (h *Host) run(t *attempt) {
 	case err == nil:
 		h.loaded = time.Now()
 	case !errors.Is(err, errNoParser):
-		h.nextAttempt = time.Now().Add(pause)
+		h.nextAttempt = time.Now().Add(minPause)
 	}
 	h.mu.Unlock()
 	close(t.done)

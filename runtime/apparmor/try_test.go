@@ -28,7 +28,7 @@ type result struct {
 	err     error
 }
 
-// start calls Profile for one container per argument. An argument is true if the container requires the default profile.
+// start calls Profile for several containers, one for each argument. An argument is whether the container requires the default profile.
 func (b *parserBench) start(needed ...bool) (who []chan result) {
 	for _, needed := range needed {
 		got := make(chan result, 1)
@@ -46,13 +46,13 @@ func (b *parserBench) start(needed ...bool) (who []chan result) {
 	return who
 }
 
-// The method end stops the running parser with err, which may be nil.
+// This method makes the running parser return err, which may be nil.
 func (b *parserBench) end(err error) {
 	b.ends <- err
 	synctest.Wait()
 }
 
-// expect checks that the callers have returned the result, and how many times the parser was run.
+// expect checks the result of every caller, and how many times the parser has run.
 func (b *parserBench) expect(moment string, who []chan result, want string, err error, tries int) {
 	b.Helper()
 	for i, w := range who {
@@ -81,8 +81,8 @@ func (b *parserBench) expectWaiting(moment string, who []chan result) {
 
 const required, optional = true, false // whether a container requests the default profile
 
-// TestParserInstalled checks that apparmor_parser is run for the next container after it was missing. A container that requires the
-// default profile waits for this attempt.
+// TestParserInstalled checks an apparmor_parser that is installed later. The parser runs for the next container. A container that requires
+// the default profile waits for the result.
 func TestParserInstalled(t *testing.T) {
 	for _, who := range []bool{required, optional} {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestParserInstalled(t *testing.T) {
 	}
 }
 
-// TestParserFails checks that a failing parser is run at most once a minute. Containers that require the profile wait for an attempt.
-// Other containers wait only for the first attempt.
+// TestParserFails checks that a parser that fails runs at most once a minute. A container that requires the profile waits until the parser
+// has run. Other containers wait only for the first run.
 func TestParserFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, "x (enforce)\n")
@@ -118,7 +118,7 @@ func TestParserFails(t *testing.T) {
 		b.expect("the first attempt", need, "", broken, 1)
 
 		b.expect("just failed", b.start(required), "", broken, 1)
-		time.Sleep(pause - 1)
+		time.Sleep(minPause - 1)
 		b.expect("almost a minute later", b.start(required), "", broken, 1)
 		b.expect("almost a minute later, nothing requested", b.start(optional), "", nil, 1)
 		time.Sleep(1)
@@ -128,7 +128,7 @@ func TestParserFails(t *testing.T) {
 		b.end(broken)
 		b.expect("the second attempt", append(need, b.start(required)...), "", broken, 2)
 
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("two minutes later, nothing requested", b.start(optional, optional), "", nil, 3)
 		need = b.start(required)
 		b.expectWaiting("a container that requests it, meanwhile", need)
@@ -137,8 +137,8 @@ func TestParserFails(t *testing.T) {
 	})
 }
 
-// TestProfileGone checks that a profile that was removed or set to complain mode is loaded again before a container starts. If it stays
-// in complain mode, it is loaded at most once a minute.
+// TestProfileGone checks a profile that was removed or set to complain mode. It is loaded again before the next container starts. If it
+// stays in complain mode, it is loaded at most once a minute.
 func TestProfileGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, "x (enforce)\n")
@@ -158,7 +158,7 @@ func TestProfileGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.expect("it complains just after", b.start(optional, required), DefaultProfile, nil, 2)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		all = b.start(optional)
 		b.expectWaiting("it complains a minute later", all)
 		b.end(nil)
@@ -173,18 +173,18 @@ func TestProfileGone(t *testing.T) {
 	})
 }
 
-// TestProfileOfBefore checks that the profile that an earlier process has loaded is replaced in the background. It is still used if it
-// cannot be replaced.
+// TestProfileOfBefore checks a profile that an earlier process has loaded. It is replaced in the background. If this fails, the old profile
+// is still used.
 func TestProfileOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, DefaultProfile+" (enforce)\n")
 		b.expect("at once", b.start(optional, required), DefaultProfile, nil, 1)
 		b.end(errors.New("broken"))
 		b.expect("it stays", b.start(optional, required), DefaultProfile, nil, 1)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("a minute later", b.start(optional, required), DefaultProfile, nil, 2)
 		b.end(nil)
-		time.Sleep(pause)
+		time.Sleep(minPause)
 		b.expect("replaced", b.start(optional, required), DefaultProfile, nil, 2)
 	})
 }

@@ -30,8 +30,8 @@ type Limits struct {
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list to Limits. The parameter pids is the name of the resource for process IDs. If
-// compressible is true, only Milli is set.
+// LimitsOf converts a resource list to Limits. The caller passes the name of the resource for process IDs. For compressible resources, only
+// Milli is set.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()
 	if compressible {
@@ -53,22 +53,22 @@ type EnforcedCgroup struct {
 // Reasons of the events that Start sends.
 const (
 	failedEnforcement = "FailedNodeAllocatableEnforcement"
-	enforced          = "NodeAllocatableEnforced"
+	enforcedEvent     = "NodeAllocatableEnforced"
 )
 
 // Start sets the limits of the cgroups in Config.System. If kubepods exists, it also updates the
 // limits of kubepods and the QoS classes. It does not create kubepods.
 func (p *Pods) Start() error {
 	for _, h := range p.c.System {
-		if err := p.enforce(h); err != nil {
+		if err := p.setSystemLimits(h); err != nil {
 			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
 			p.sendEvent(true, failedEnforcement, err.Error())
 			return err
 		}
 		which, _, _ := strings.Cut(h.For, " ")
-		p.sendEvent(false, enforced, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+		p.sendEvent(false, enforcedEvent, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
 	}
-	m, err := manager.New(qosName(p.root, v1.PodQOSGuaranteed).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+	m, err := manager.New(qosName(p.root, v1.PodQOSGuaranteed).cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil || !anyExists(m.GetPaths()) {
 		return err
 	}
@@ -107,7 +107,7 @@ func (p *Pods) limitKubepods() {
 	}
 	err := p.set(n, r)
 	if err == nil {
-		p.sendEvent(false, enforced, "Updated Node Allocatable limit across pods")
+		p.sendEvent(false, enforcedEvent, "Updated Node Allocatable limit across pods")
 		return
 	}
 	p.limitFailedAt = time.Now()
@@ -127,8 +127,8 @@ func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 // set changes the limits of an existing cgroup. It returns an error if the memory limit is below
 // the usage. With cgroup v1 the kernel rejects such a limit. With cgroup v2 the kernel would kill
 // processes, so set checks the usage first.
-func (p *Pods) set(n name, r *cgroups.Resources) error {
-	m, err := manager.New(n.config(p.systemd, r))
+func (p *Pods) set(n cgroupName, r *cgroups.Resources) error {
+	m, err := manager.New(n.cgroupConfig(p.systemd, r))
 	if err != nil {
 		return err
 	}
@@ -144,10 +144,10 @@ func (p *Pods) set(n name, r *cgroups.Resources) error {
 	return m.Set(r)
 }
 
-// enforce sets the limits of a system cgroup. It is an error if the cgroup does not exist.
-func (p *Pods) enforce(h EnforcedCgroup) error {
+// setSystemLimits sets the limits of a system cgroup. It is an error if the cgroup does not exist.
+func (p *Pods) setSystemLimits(h EnforcedCgroup) error {
 	n := p.parsePath(h.Cgroup)
-	m, err := manager.New(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+	m, err := manager.New(n.cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (p *Pods) enforce(h EnforcedCgroup) error {
 	}
 	r := &cgroups.Resources{SkipDevices: true, Memory: h.Limits.Memory, PidsLimit: pidsLimit(h.Limits.PIDs)}
 	if h.Limits.Milli > 0 {
-		r.CpuShares = shares(h.Limits.Milli)
+		r.CpuShares = cpuShares(h.Limits.Milli)
 		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
 	}
 	if p.c.Memory.QoS && h.Limits.Memory > 0 {
@@ -166,7 +166,7 @@ func (p *Pods) enforce(h EnforcedCgroup) error {
 }
 
 // parsePath parses the path of a cgroup in the notation of the cgroup driver.
-func (p *Pods) parsePath(path string) name {
+func (p *Pods) parsePath(path string) cgroupName {
 	if !p.systemd {
 		return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	}
@@ -174,7 +174,7 @@ func (p *Pods) parsePath(path string) name {
 	if unit == "-" || unit == "/" {
 		return nil
 	}
-	n := name(strings.Split(unit, "-"))
+	n := cgroupName(strings.Split(unit, "-"))
 	for i := range n {
 		n[i] = strings.ReplaceAll(n[i], "_", "-")
 	}
@@ -183,7 +183,7 @@ func (p *Pods) parsePath(path string) name {
 
 // checkComplete returns an error if a cgroup or one of its controllers is missing. The error has
 // the text of a kubelet.
-func checkComplete(n name, paths map[string]string) error {
+func checkComplete(n cgroupName, paths map[string]string) error {
 	var missing []string
 	if dir, unified := paths[""]; unified && len(paths) == 1 {
 		b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))

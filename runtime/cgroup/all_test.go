@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cgroup"))
 }
 
-// A hierarchy is the root cgroup of one test, with the events that were recorded.
+// A hierarchy is the root cgroup of a test. It records the events.
 type hierarchy struct {
 	t      *testing.T
 	root   string
@@ -61,8 +61,8 @@ func (h *hierarchy) pods(c Config) *Pods {
 	return p
 }
 
-// TestAll checks that the first pod creates the cgroup kubepods with its limits, and that Start applies the limits of a new
-// configuration.
+// TestAll checks that the first pod creates the cgroup kubepods with its limits. When the agent restarts with a new configuration, Start
+// applies the new limits.
 func TestAll(t *testing.T) {
 	h := newHierarchy(t)
 	at := "/" + h.root + "/kubepods"
@@ -88,8 +88,8 @@ func TestAll(t *testing.T) {
 	expect(t, at, "pids.max", "99")
 }
 
-// TestAllUseMore checks a new memory limit that is lower than the usage of the pods. The pods are not killed, an event is recorded, and
-// the limit is set later.
+// TestAllUseMore checks a new memory limit below the usage of the pods. No pod is killed. An event is recorded, and the limit is set when
+// the usage is low enough.
 func TestAllUseMore(t *testing.T) {
 	h := newHierarchy(t)
 	p := h.pods(Config{})
@@ -129,7 +129,7 @@ func TestAllUseMore(t *testing.T) {
 	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
 }
 
-// TestOthers checks that Start sets the limits of system cgroups, and fails if one does not exist.
+// TestOthers checks that Start sets the limits of system cgroups. A missing cgroup is an error.
 func TestOthers(t *testing.T) {
 	h := newHierarchy(t)
 	held := EnforcedCgroup{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
@@ -139,10 +139,10 @@ func TestOthers(t *testing.T) {
 		!strings.Contains(err.Error(), "could not read controllers") {
 		t.Fatalf("a missing cgroup: %v", err)
 	}
-	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // creates the root
+	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // creates the root cgroup
 		t.Fatal(err)
 	}
-	for _, d := range []string{"cpuset", "systemd"} { // controllers that pods do not need
+	for _, d := range []string{"cpuset", "systemd"} { // pods do not need these controllers
 		if dir := filepath.Join("/sys/fs/cgroup", d); exists(dir) {
 			os.Mkdir(filepath.Join(dir, h.root), 0o755)
 		}
@@ -166,7 +166,7 @@ func TestOthers(t *testing.T) {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestReserved checks that Percent lowers the memory limits of the lower QoS classes.
+// TestReserved checks that Memory.Percent reserves memory for a QoS class by lower limits of the classes below it.
 func TestReserved(t *testing.T) {
 	h := newHierarchy(t)
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
@@ -219,7 +219,7 @@ func TestTiered(t *testing.T) {
 			t.Errorf("%s has %v on cgroup v1", pod.UID, got)
 		}
 	}
-	got := k.classes(1 << 30)
+	got := k.classLimits(1 << 30)
 	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; len(got) != 2 ||
 		fmt.Sprint(all) != "map[memory.low:209715200 memory.min:314572800]" || fmt.Sprint(b) != "map[memory.low:209715200]" {
 		t.Errorf("classes keep %v, %v", all, b)
@@ -228,7 +228,7 @@ func TestTiered(t *testing.T) {
 		t.Errorf("protected: %s", told)
 	}
 	k.Tiered = false
-	if got := k.classes(1 << 30); len(got) > 0 {
+	if got := k.classLimits(1 << 30); len(got) > 0 {
 		t.Errorf("without the policy %v", got)
 	}
 }
@@ -243,7 +243,7 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestParse checks that cgroup paths are parsed in the notation of the cgroup driver.
+// TestParse checks that a cgroup path is parsed in the notation of the configured cgroup driver.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
 		if got := strings.Join((&Pods{systemd: true}).parsePath(in), "/"); got != want {

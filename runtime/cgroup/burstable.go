@@ -8,10 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// leaf returns the last element of the path of cgroup n.
-func (p *Pods) leaf(n name) string {
+// leafName returns the last element of the path of cgroup n.
+func (p *Pods) leafName(n cgroupName) string {
 	if p.systemd {
-		return n.slice()
+		return n.sliceName()
 	}
 	return n[len(n)-1]
 }
@@ -19,16 +19,16 @@ func (p *Pods) leaf(n name) string {
 // addRequest stores the CPU request of a pod and updates the shares of the Burstable class, which
 // are the sum of the requests, as with a kubelet.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
-func (p *Pods) addRequest(n name, milli int64) error {
-	p.burstable[p.leaf(n)] = milli
+func (p *Pods) addRequest(n cgroupName, milli int64) error {
+	p.burstable[p.leafName(n)] = milli
 	return p.setBurstable()
 }
 
-func (p *Pods) removeRequest(n name) error {
-	if _, ok := p.burstable[p.leaf(n)]; !ok {
+func (p *Pods) removeRequest(n cgroupName) error {
+	if _, ok := p.burstable[p.leafName(n)]; !ok {
 		return nil
 	}
-	delete(p.burstable, p.leaf(n))
+	delete(p.burstable, p.leafName(n))
 	return p.setBurstable()
 }
 
@@ -37,14 +37,14 @@ func (p *Pods) setBurstable() error {
 	for _, m := range p.burstable {
 		sum += m
 	}
-	_, err := p.setLimits(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
+	_, err := p.setLimits(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: cpuShares(sum)}, nil)
 	return err
 }
 
-// restoreBurstable restores the field burstable from the cgroups that an earlier process of the agent created, because
-// Prepare may not be called for running pods. It derives the requests from the CPU shares. With cgroup v2 the result is
-// approximate, because there are fewer weights than shares. The parameter classDirs contains the directory of the
-// Burstable class for each controller. A cgroup that cannot be read is skipped: it is being removed.
+// restoreBurstable restores the CPU requests of Burstable pods from the cgroups that an earlier process of the agent created, because
+// Prepare may not be called for running pods. It derives the requests from the CPU shares. With cgroup v2 the result is approximate,
+// because there are fewer weights than shares. The caller passes the directory of the Burstable class for each controller. A cgroup that
+// cannot be read is skipped: it is being removed.
 func (p *Pods) restoreBurstable(classDirs map[string]string) {
 	dir, file := classDirs["cpu"], "cpu.shares"
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -52,14 +52,14 @@ func (p *Pods) restoreBurstable(classDirs map[string]string) {
 	}
 	for _, pod := range p.podsIn(v1.PodQOSBurstable, dir) {
 		var err error
-		n := parseLimit(&err, readLine(&err, filepath.Join(dir, p.leaf(pod)), file))
+		n := parseLimit(&err, readLine(&err, filepath.Join(dir, p.leafName(pod)), file))
 		if cgroups.IsCgroup2UnifiedMode() {
 			n = sharesOf(n)
 		}
 		if err == nil && n > minShares {
-			p.burstable[p.leaf(pod)] = (n*1000 + 1023) / 1024
+			p.burstable[p.leafName(pod)] = (n*1000 + 1023) / 1024
 		} else if err == nil && n > 0 {
-			p.burstable[p.leaf(pod)] = 0
+			p.burstable[p.leafName(pod)] = 0
 		}
 	}
 }

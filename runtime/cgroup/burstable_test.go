@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestBurstableAfterRestart checks the CPU shares of the Burstable class after a restart of the agent. They still include the running
-// pods when other pods start and end.
+// TestBurstableAfterRestart checks the CPU shares of the Burstable class when pods start and end after a restart of the agent. The shares
+// must include the pods from before the restart.
 func TestBurstableAfterRestart(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -37,7 +37,8 @@ func TestBurstableAfterRestart(t *testing.T) {
 		}
 	}
 	asks := func(uid, cpu string) *v1.Pod { return pod(uid, v1.ResourceRequirements{Requests: list("cpu", cpu)}) }
-	// The function has checks the CPU shares of the class: exactly with cgroup v1, and as a range with cgroup v2.
+	// The next function checks the CPU shares of the class. They are exact with cgroup v1. With cgroup v2 they are a range, because a
+	// weight is less precise.
 	has := func(shares string, least, most uint64) {
 		t.Helper()
 		convert := cgroups.ConvertCPUSharesToCgroupV2Value
@@ -58,18 +59,18 @@ func TestBurstableAfterRestart(t *testing.T) {
 	has("3328", 3200, 3328)
 	must(second.Release(t.Context(), "2"))
 	has("2816", 2700, 2816)
-	must(second.Prepare(t.Context(), asks("1", "2"))) // a repeated Prepare does not count twice
+	must(second.Prepare(t.Context(), asks("1", "2"))) // a repeated Prepare must not count the pod twice
 	has("2816", 2700, 2816)
 	for _, uid := range []string{"1", "4"} {
 		must(second.Release(t.Context(), types.UID(uid)))
 	}
 	third := start()
-	must(third.Release(t.Context(), "3")) // before any Prepare of this agent
+	must(third.Release(t.Context(), "3")) // the pod ends before the first Prepare of this agent
 	must(third.Prepare(t.Context(), asks("5", "1")))
 	has("1024", 1024, 1024)
 }
 
-// TestSharesOf checks that sharesOf returns CPU shares with the given weight.
+// TestSharesOf checks that the result of sharesOf has the weight that was passed to it.
 func TestSharesOf(t *testing.T) {
 	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, maxShares} {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(shares)

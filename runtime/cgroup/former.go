@@ -28,28 +28,28 @@ func (p *Pods) resetMemory() {
 		pods[memoryHigh] = "max"
 	}
 	for c, above := range p.base {
-		p.correct(qosName(p.root, c), above[""], classes)
+		p.correctFiles(qosName(p.root, c), above[""], classes)
 		for _, n := range p.podsIn(c, above[""]) {
-			p.correct(n, filepath.Join(above[""], p.leaf(n)), pods)
+			p.correctFiles(n, filepath.Join(above[""], p.leafName(n)), pods)
 		}
 	}
 }
 
-// correct writes those files of a cgroup whose values differ from the wanted ones. It logs an error unless the cgroup is
+// correctFiles writes those files of a cgroup whose values differ from the wanted ones. It logs an error unless the cgroup is
 // gone. After an error, the pods continue to run with the former values.
-func (p *Pods) correct(n name, dir string, want map[string]string) {
-	different := changed(dir, want)
+func (p *Pods) correctFiles(n cgroupName, dir string, want map[string]string) {
+	different := changedValues(dir, want)
 	if different == nil {
 		return
 	}
 	if err := p.write(n, &cgroups.Resources{SkipDevices: true, Unified: different}); err != nil && cgroups.PathExists(dir) {
-		p.c.Log.Warn("the memory protection of a former configuration could not be removed", "cgroup", n.cgroupfs(), "error", err)
+		p.c.Log.Warn("the memory protection of a former configuration could not be removed", "cgroup", n.cgroupfsPath(), "error", err)
 	}
 }
 
-// changed returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist counts
+// changedValues returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist counts
 // as having the kernel's default.
-func changed(dir string, want map[string]string) (out map[string]string) {
+func changedValues(dir string, want map[string]string) (out map[string]string) {
 	for file, value := range want {
 		var err error
 		now := readLine(&err, dir, file)
@@ -72,12 +72,12 @@ func changed(dir string, want map[string]string) (out map[string]string) {
 
 // podsIn returns the names of the pods' cgroups in the directory of a QoS class. With systemd, underscores replace the
 // dashes of their UIDs.
-func (p *Pods) podsIn(c v1.PodQOSClass, dir string) (out []name) {
+func (p *Pods) podsIn(c v1.PodQOSClass, dir string) (out []cgroupName) {
 	if dir == "" {
 		return nil
 	}
 	entries, _ := os.ReadDir(dir)
-	prefix := strings.TrimSuffix(p.leaf(podName(p.root, c, "")), ".slice")
+	prefix := strings.TrimSuffix(p.leafName(podName(p.root, c, "")), ".slice")
 	for _, e := range entries {
 		if uid, ok := strings.CutPrefix(e.Name(), prefix); ok && e.IsDir() {
 			out = append(out, podName(p.root, c, types.UID(strings.TrimSuffix(uid, ".slice"))))

@@ -46,7 +46,7 @@ func (f *tree) values(cgroup string) string {
 	return strings.Join(out, " ")
 }
 
-// The method pods returns a Pods whose cgroups are in the tree.
+// This method returns a Pods whose cgroups are in the tree.
 func (f *tree) pods(driver string, k Memory) *Pods {
 	f.t.Helper()
 	k.Unified = true
@@ -54,17 +54,17 @@ func (f *tree) pods(driver string, k Memory) *Pods {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	path := func(n name) string {
+	path := func(n cgroupName) string {
 		if driver == Systemd {
-			return n.slices()
+			return n.slicePath()
 		}
-		return n.cgroupfs()
+		return n.cgroupfsPath()
 	}
 	p.base = map[v1.PodQOSClass]map[string]string{}
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		p.base[c] = map[string]string{"": filepath.Join(f.dir, path(qosName(nil, c)))}
 	}
-	p.write = func(n name, r *cgroups.Resources) error {
+	p.write = func(n cgroupName, r *cgroups.Resources) error {
 		f.writes++
 		for file, value := range r.Unified {
 			if err := os.WriteFile(f.file(path(n), file), []byte(value+"\n"), 0); err != nil {
@@ -76,8 +76,8 @@ func (f *tree) pods(driver string, k Memory) *Pods {
 	return p
 }
 
-// TestFormerMemory checks that the agent removes memory protection and throttling of an earlier configuration at its start. It removes
-// them from kubepods, the QoS classes and the pods, and writes nothing else.
+// TestFormerMemory checks that the agent removes the memory protection and throttling of an earlier configuration when it starts. It
+// removes them from kubepods, the QoS classes and the pods. Nothing else is written.
 func TestFormerMemory(t *testing.T) {
 	active := func() []*v1.Pod {
 		return []*v1.Pod{
@@ -142,31 +142,31 @@ func TestFormerMemory(t *testing.T) {
 	}
 }
 
-// TestChanged checks that only different values are written. A cgroup that does not exist yet counts as a cgroup with the defaults of the
-// kernel.
+// TestChanged checks that a value is written only if it differs from the current value. A cgroup that does not exist yet has the kernel's
+// defaults.
 func TestChanged(t *testing.T) {
 	f := &tree{t: t, dir: t.TempDir()}
 	f.put("a", "0", "4096", "max")
 	for cgroup, want := range map[string]map[string]string{"a": {memoryLow: "0", memoryHigh: "8192"}, "new": {memoryHigh: "8192"}} {
-		got := changed(filepath.Join(f.dir, cgroup), map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "8192"})
+		got := changedValues(filepath.Join(f.dir, cgroup), map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "8192"})
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: %v, not %v", cgroup, got, want)
 		}
 	}
-	if got := changed(filepath.Join(f.dir, "a"), map[string]string{memoryMin: "0", memoryLow: "4096", memoryHigh: "max"}); got != nil {
+	if got := changedValues(filepath.Join(f.dir, "a"), map[string]string{memoryMin: "0", memoryLow: "4096", memoryHigh: "max"}); got != nil {
 		t.Errorf("equal values: %v", got)
 	}
 }
 
-// TestThrottleWithLimit checks that protection and throttling are lowered together with the memory limit, after the limits of the
-// containers.
+// TestThrottleWithLimit checks a decrease of the memory limit. The memory protection and throttling decrease together with the limit, after
+// the limits of the containers.
 func TestThrottleWithLimit(t *testing.T) {
 	want := &cgroups.Resources{Memory: 100, Unified: map[string]string{memoryHigh: "90"}}
-	if dropDecreases(want, bounds{memory: 200}); want.Unified != nil {
+	if dropDecreases(want, currentBounds{memory: 200}); want.Unified != nil {
 		t.Errorf("before the containers' limits: %v", want.Unified)
 	}
 	want = &cgroups.Resources{Memory: 300, Unified: map[string]string{memoryHigh: "290"}}
-	if dropDecreases(want, bounds{memory: 200}); want.Unified[memoryHigh] != "290" {
+	if dropDecreases(want, currentBounds{memory: 200}); want.Unified[memoryHigh] != "290" {
 		t.Errorf("with a higher limit: %v", want.Unified)
 	}
 }

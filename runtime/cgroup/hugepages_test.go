@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHugePages checks that the limit is the request of the pod, or the sum of the requests of its containers. Without requests the limit
-// is zero. A page size that the kernel does not account has no limit.
+// TestHugePages checks the limit of huge pages. It is the request of the pod, or the sum of the requests of the containers. Without
+// requests it is zero. If the kernel does not account a page size, no limit is set for it.
 func TestHugePages(t *testing.T) {
 	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
 	both := pod("a", r, r)

@@ -20,10 +20,9 @@ const killRounds = 200
 
 var errAlive = errors.New("processes are still running after SIGKILL")
 
-// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to
-// the root of the hierarchy. The result found is true if there were any processes. If the cgroup does not exist, the
-// error is fs.ErrNotExist, and the processes may run in another cgroup. After another error, some processes may still be
-// running.
+// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to the root of the
+// hierarchy. The result is true if there were any processes. If the cgroup does not exist, the error is fs.ErrNotExist, and the processes
+// may run in another cgroup. After another error, some processes may still be running.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -32,7 +31,7 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return false, err
 	}
-	return kill(ctx, dir)
+	return killCgroup(ctx, dir)
 }
 
 // KillEverywhere does the same as Kill, but with cgroup v1 it kills the processes of the cgroup in all hierarchies, not
@@ -41,9 +40,9 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return false, fmt.Errorf("%q is the root cgroup", path)
 	}
-	dirs := []string{filepath.Join(hierarchies, path)} // cgroup v2
+	dirs := []string{filepath.Join(hierarchyRoot, path)} // cgroup v2
 	if !cgroups.IsCgroup2UnifiedMode() {
-		if dirs, err = filepath.Glob(filepath.Join(hierarchies, "*")); err != nil {
+		if dirs, err = filepath.Glob(filepath.Join(hierarchyRoot, "*")); err != nil {
 			return false, err
 		}
 		for i := range dirs {
@@ -58,14 +57,14 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 			return false, err
 		}
 	}
-	return kill(ctx, there...)
+	return killCgroup(ctx, there...)
 }
 
 // KillNamed searches all hierarchies for cgroups with one of the names and kills all processes in
 // them. Use it if the parent cgroup of a container is unknown.
 func KillNamed(ctx context.Context, names ...string) error {
 	var dirs []string
-	err := filepath.WalkDir(hierarchies, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(hierarchyRoot, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir(): // cgroups may be removed during the search
 			return nil
@@ -78,7 +77,7 @@ func KillNamed(ctx context.Context, names ...string) error {
 	if err != nil {
 		return err
 	}
-	_, err = kill(ctx, dirs...)
+	_, err = killCgroup(ctx, dirs...)
 	return err
 }
 
@@ -89,16 +88,16 @@ func dirOf(path string) (string, error) {
 		return "", fmt.Errorf("%q is the root cgroup", path)
 	}
 	if cgroups.IsCgroup2UnifiedMode() {
-		return filepath.Join(hierarchies, path), nil
+		return filepath.Join(hierarchyRoot, path), nil
 	}
-	return filepath.Join(hierarchies, "memory", path), nil
+	return filepath.Join(hierarchyRoot, "memory", path), nil
 }
 
-const hierarchies = "/sys/fs/cgroup"
+const hierarchyRoot = "/sys/fs/cgroup"
 
-// kill kills all processes in a cgroup and its descendants. The parameter dirs contains the directories of the cgroup:
-// one, or with cgroup v1 one for each controller.
-func kill(ctx context.Context, dirs ...string) (found bool, err error) {
+// killCgroup kills all processes in a cgroup and its descendants. With cgroup v1, the cgroup has a directory for each controller. The
+// result is true if there were any processes.
+func killCgroup(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false
 		for i := 0; i < len(dirs) && !left; i++ { // usually the first directory lists all processes

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKill checks that all processes in a cgroup and its descendants are killed, including processes that fork. Other processes are not
-// killed.
+// TestKill checks that Kill ends all processes of a cgroup and its descendants, even if they fork meanwhile. A process in another cgroup is
+// not killed.
 func TestKill(t *testing.T) {
 	h := newHierarchy(t)
 	at, deep, beside := "/"+h.root+"/one", "/"+h.root+"/one/deep", "/"+h.root+"/two"

@@ -21,8 +21,8 @@ const (
 	usualPeriod = 100000 // microseconds
 )
 
-// shares converts millicores to CPU shares.
-func shares(milli int64) uint64 {
+// cpuShares converts millicores to CPU shares.
+func cpuShares(milli int64) uint64 {
 	if milli <= 0 {
 		return minShares
 	}
@@ -37,12 +37,12 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 		r.PidsLimit = pidsLimit(pids)
 	}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
-		r.CpuShares = shares(milli(demand.Requests(pod)))
+		r.CpuShares = cpuShares(cpuMillis(demand.Requests(pod)))
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && period >= 0 {
 		period = cmp.Or(period, usualPeriod)
 		r.CpuPeriod = uint64(period)
-		r.CpuQuota = max(milli(demand.Limits(pod))*period/1000, minQuota)
+		r.CpuQuota = max(cpuMillis(demand.Limits(pod))*period/1000, minQuota)
 	}
 	if demand.IsLimited(pod, v1.ResourceMemory) {
 		limits := demand.Limits(pod)
@@ -51,10 +51,9 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages returns the huge page limits of a pod. Like a kubelet, it uses the pod's requests as limits. The limit is
-// zero for sizes that the pod does not request, because other pods or the host may have reserved those pages. Only sizes
-// that the hugetlb controller supports are returned. The parameter dir is the directory of the parent cgroup, or ""
-// without that controller.
+// hugePages returns the huge page limits of a pod. Like a kubelet, it uses the pod's requests as limits. The limit is zero for sizes that
+// the pod does not request, because other pods or the host may have reserved those pages. Only sizes that the hugetlb controller supports
+// are returned. The supported sizes are read from the directory of the parent cgroup, which is "" without that controller.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	requests := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
@@ -66,8 +65,8 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 	return out
 }
 
-// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. The parameter dir is the
-// directory of a cgroup. If it is empty, pageSizes returns no size.
+// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. It reads them from the directory of a cgroup. If
+// the directory is "", pageSizes returns no size.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
@@ -84,8 +83,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// countedHugePages returns the limits in pages whose size the hugetlb controller supports. The parameter dir is the
-// directory of a cgroup, or "" without that controller.
+// countedHugePages returns the limits of those page sizes that the hugetlb controller supports. The supported sizes are read from the
+// directory of a cgroup, which is "" without that controller.
 func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)
@@ -96,7 +95,7 @@ func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.Huge
 	return out
 }
 
-func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
+func cpuMillis(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
 
 // IsUnified reports whether the host uses cgroup v2.
 func IsUnified() bool { return cgroups.IsCgroup2UnifiedMode() }

@@ -64,7 +64,7 @@ func (k Memory) forPod(pod *v1.Pod) map[string]string {
 // memoryRequests contains the sums of the memory requests of each QoS class.
 type memoryRequests struct{ guaranteed, burstable int64 }
 
-func (k Memory) requested() (out memoryRequests) {
+func (k Memory) sumRequests() (out memoryRequests) {
 	for _, pod := range k.Active() {
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
@@ -81,9 +81,8 @@ func (k Memory) requested() (out memoryRequests) {
 	return out
 }
 
-// classes returns the memory limits and protections of the QoS classes. The parameter all is the memory limit of
-// kubepods.
-func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
+// classLimits returns the memory limits and protections of the QoS classes, which depend on the memory limit of kubepods.
+func (k Memory) classLimits(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	out := map[v1.PodQOSClass]*cgroups.Resources{}
 	class := func(c v1.PodQOSClass) *cgroups.Resources {
 		if out[c] == nil {
@@ -93,7 +92,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	}
 	var n memoryRequests
 	if k.Active != nil && (k.Percent > 0 || k.isTiered()) {
-		n = k.requested()
+		n = k.sumRequests()
 	}
 	if k.Percent > 0 && all > 0 {
 		burstable := all - n.guaranteed*k.Percent/100
@@ -119,9 +118,9 @@ func (p *Pods) updateClasses() {
 	if p.c.Memory.Percent == 0 && !p.c.Memory.isTiered() {
 		return
 	}
-	for c, r := range p.c.Memory.classes(p.c.Kubepods.Memory) {
+	for c, r := range p.c.Memory.classLimits(p.c.Kubepods.Memory) {
 		n := qosName(p.root, c)
-		if r.Unified = changed(p.base[c][""], r.Unified); r.Unified == nil && r.Memory == 0 {
+		if r.Unified = changedValues(p.base[c][""], r.Unified); r.Unified == nil && r.Memory == 0 {
 			continue
 		}
 		err := p.write(n, r)
@@ -132,7 +131,7 @@ func (p *Pods) updateClasses() {
 			}
 		}
 		if err != nil {
-			p.c.Log.Warn("the memory protection of a QoS class could not be set", "cgroup", n.cgroupfs(), "error", err)
+			p.c.Log.Warn("the memory protection of a QoS class could not be set", "cgroup", n.cgroupfsPath(), "error", err)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A name is the path of a cgroup relative to the root of the hierarchy, in the kubelet's notation,
+// A cgroupName is the path of a cgroup relative to the root of the hierarchy, in the kubelet's notation,
 // such as {"kubepods", "burstable", "pod<uid>"}.
-type name []string
+type cgroupName []string
 
-func qosName(root name, c v1.PodQOSClass) name {
+func qosName(root cgroupName, c v1.PodQOSClass) cgroupName {
 	n := append(root[:len(root):len(root)], "kubepods")
 	if c != v1.PodQOSGuaranteed {
 		n = append(n, strings.ToLower(string(c)))
@@ -21,16 +21,16 @@ func qosName(root name, c v1.PodQOSClass) name {
 	return n
 }
 
-func podName(root name, c v1.PodQOSClass, uid types.UID) name {
+func podName(root cgroupName, c v1.PodQOSClass, uid types.UID) cgroupName {
 	return append(qosName(root, c), "pod"+string(uid))
 }
 
-// cgroupfs returns the path relative to the root of the hierarchy.
-func (n name) cgroupfs() string { return "/" + path.Join(n...) }
+// cgroupfsPath returns the path relative to the root of the hierarchy.
+func (n cgroupName) cgroupfsPath() string { return "/" + path.Join(n...) }
 
-// slice returns the name of the systemd slice. Dashes separate the components. A dash in a
+// sliceName returns the name of the systemd slice. Dashes separate the components. A dash in a
 // component becomes an underscore.
-func (n name) slice() string {
+func (n cgroupName) sliceName() string {
 	if len(n) == 0 {
 		return "-.slice"
 	}
@@ -41,19 +41,19 @@ func (n name) slice() string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// slices returns the path of the slice relative to the root of the hierarchy.
-func (n name) slices() string {
+// slicePath returns the path of the slice relative to the root of the hierarchy.
+func (n cgroupName) slicePath() string {
 	out := "/"
 	for i := range n {
-		out = path.Join(out, n[:i+1].slice())
+		out = path.Join(out, n[:i+1].sliceName())
 	}
 	return out
 }
 
-// config returns the configuration of the cgroup for the cgroup library.
-func (n name) config(systemd bool, r *cgroups.Resources) *cgroups.Cgroup {
+// cgroupConfig returns the configuration of the cgroup for the cgroup library.
+func (n cgroupName) cgroupConfig(systemd bool, r *cgroups.Resources) *cgroups.Cgroup {
 	if systemd {
-		return &cgroups.Cgroup{Name: n.slice(), Parent: n[:len(n)-1].slice(), Resources: r, Systemd: true}
+		return &cgroups.Cgroup{Name: n.sliceName(), Parent: n[:len(n)-1].sliceName(), Resources: r, Systemd: true}
 	}
-	return &cgroups.Cgroup{Path: n.cgroupfs(), Resources: r}
+	return &cgroups.Cgroup{Path: n.cgroupfsPath(), Resources: r}
 }

@@ -25,9 +25,8 @@ type pidLimits struct {
 	pod      int64 // for each pod, so that a fork bomb does not affect other pods
 }
 
-// findPIDLimits derives the limits from the kernel's limits in the directory dir. The parameter wanted is the configured
-// limit of a pod. If it is not positive, the limit of a pod is half of the limit of kubepods.
-// https://kubernetes.io/docs/concepts/policy/pid-limiting/
+// findPIDLimits derives the limits from the kernel's limits in a directory. The limit of a pod is the configured one, or half of the limit
+// of kubepods if the configured one is not positive. https://kubernetes.io/docs/concepts/policy/pid-limiting/
 func findPIDLimits(dir string, wanted int64) pidLimits {
 	host := min(readLimit(dir, "pid_max"), readLimit(dir, "threads-max"))
 	var l pidLimits

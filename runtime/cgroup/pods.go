@@ -53,10 +53,10 @@ type Config struct {
 // Pods creates and removes the cgroups of pods. Its methods are safe for concurrent use.
 type Pods struct {
 	c       Config
-	root    name
+	root    cgroupName
 	systemd bool
 	// write changes the limits of an existing cgroup. It is set, except in tests.
-	write func(name, *cgroups.Resources) error
+	write func(cgroupName, *cgroups.Resources) error
 
 	mu sync.Mutex
 	// pids is set when base is set.
@@ -92,7 +92,7 @@ func New(c Config) (*Pods, error) {
 	return p, nil
 }
 
-func rootName(root string) (n name) {
+func rootName(root string) (n cgroupName) {
 	for part := range strings.SplitSeq(root, "/") {
 		if part != "" {
 			n = append(n, strings.TrimSuffix(part, ".slice"))
@@ -105,16 +105,16 @@ func rootName(root string) (n name) {
 func Path(driver, root string) string {
 	n := qosName(rootName(root), v1.PodQOSGuaranteed)
 	if driver == Systemd {
-		return n.slices()
+		return n.slicePath()
 	}
-	return n.cgroupfs()
+	return n.cgroupfsPath()
 }
 
 // A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits,
 // because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
-	limits bounds
+	limits currentBounds
 }
 
 // Name returns the name of the feature.
@@ -124,8 +124,8 @@ func (p *Pods) Name() string { return "cgroup" }
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limits := podLimits(pod, 0, p.period(pod))
-	want := bounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
+	limits := podLimits(pod, 0, p.quotaPeriod(pod))
+	want := currentBounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
 	if last := p.prepared[pod.UID]; last.limits == want && last.Manager != nil && anyExists(last.GetPaths()) {
 		return nil
 	}
@@ -136,8 +136,8 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.period(pod)) // a second time, because createBase sets p.pids
-	limits.Unified = changed(filepath.Join(p.base[c][""], p.leaf(n)), p.c.Memory.forPod(pod))
+	limits = podLimits(pod, p.pids.pod, p.quotaPeriod(pod)) // a second time, because createBase sets p.pids
+	limits.Unified = changedValues(filepath.Join(p.base[c][""], p.leafName(n)), p.c.Memory.forPod(pod))
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
 		above = p.base[c][""]
@@ -146,10 +146,10 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 		controllers = append(controllers, "hugetlb")
 	}
 	paths := p.limitedDirs(c, n, controllers)
-	if err := p.adopt(n, limits, paths); err != nil {
+	if err := p.adoptLimits(n, limits, paths); err != nil {
 		return err
 	}
-	defer p.observe("create", time.Now())
+	defer p.observeDuration("create", time.Now())
 	m, err := p.setLimits(n, limits, paths)
 	if err != nil {
 		return err
@@ -159,18 +159,18 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
-	return p.addRequest(n, milli(demand.Requests(pod)))
+	return p.addRequest(n, cpuMillis(demand.Requests(pod)))
 }
 
-// period returns the period of the pod's CPU quota. A negative value means no quota.
-func (p *Pods) period(pod *v1.Pod) int64 {
+// quotaPeriod returns the period of the pod's CPU quota. A negative value means no quota.
+func (p *Pods) quotaPeriod(pod *v1.Pod) int64 {
 	if p.c.Exclusive != nil && p.c.Exclusive(pod) {
 		return -1
 	}
 	return p.c.CPUPeriod
 }
 
-func (p *Pods) observe(operation string, begin time.Time) {
+func (p *Pods) observeDuration(operation string, begin time.Time) {
 	if p.c.Observe != nil {
 		p.c.Observe(operation, time.Since(begin))
 	}
@@ -182,9 +182,9 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 		out.Linux = &api.LinuxPodSandboxConfig{}
 	}
 	n := podName(p.root, demand.Class(pod), pod.UID)
-	out.Linux.CgroupParent = n.cgroupfs()
+	out.Linux.CgroupParent = n.cgroupfsPath()
 	if p.systemd {
-		out.Linux.CgroupParent = n.slices()
+		out.Linux.CgroupParent = n.slicePath()
 	}
 	return nil
 }
@@ -197,19 +197,19 @@ func (p *Pods) Ended(ctx context.Context, pod *v1.Pod) error { return p.Release(
 func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		n := podName(p.root, c, uid)
-		paths, err := p.dirs(c, n)
+		paths, err := p.findDirs(c, n)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
 		if removed := !p.systemd && removeEmpty(paths); removed || !anyExists(paths) {
 			continue
 		}
-		m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
+		m, err := manager.NewWithPaths(n.cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
-		defer p.observe("destroy", time.Now())
-		if _, err := kill(ctx, slices.Collect(maps.Values(m.GetPaths()))...); err != nil {
+		defer p.observeDuration("destroy", time.Now())
+		if _, err := killCgroup(ctx, slices.Collect(maps.Values(m.GetPaths()))...); err != nil {
 			return fmt.Errorf("kill the remaining processes of pod %s: %w", uid, err)
 		}
 		if err := m.Destroy(); err != nil {
@@ -226,13 +226,13 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
-// dirs returns the directories of a pod's cgroup by controller. The directories may not exist.
-func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
+// findDirs returns the directories of a pod's cgroup by controller. The directories may not exist.
+func (p *Pods) findDirs(c v1.PodQOSClass, n cgroupName) (map[string]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	above := p.classDirs[c]
 	if above == nil {
-		m, err := manager.New(n[:len(n)-1].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		m, err := manager.New(n[:len(n)-1].cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 		if err != nil {
 			return nil, err
 		}
@@ -241,7 +241,7 @@ func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	}
 	paths := map[string]string{}
 	for controller, dir := range above {
-		paths[controller] = filepath.Join(dir, p.leaf(n))
+		paths[controller] = filepath.Join(dir, p.leafName(n))
 	}
 	return paths, nil
 }
@@ -280,12 +280,12 @@ func (p *Pods) createBase() error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 		if c == v1.PodQOSGuaranteed { // kubepods; Guaranteed pods have no class cgroup
-			r.CpuShares = shares(cmp.Or(p.c.Kubepods.Milli, int64(runtime.NumCPU())*1000))
+			r.CpuShares = cpuShares(cmp.Or(p.c.Kubepods.Milli, int64(runtime.NumCPU())*1000))
 		}
 		n := qosName(p.root, c)
-		m, err := manager.New(n.config(p.systemd, r))
+		m, err := manager.New(n.cgroupConfig(p.systemd, r))
 		if err != nil {
-			return fmt.Errorf("create cgroup %s: %w", n.cgroupfs(), err)
+			return fmt.Errorf("create cgroup %s: %w", n.cgroupfsPath(), err)
 		}
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
@@ -309,7 +309,7 @@ func (p *Pods) createBase() error {
 // limitedDirs returns the directories of a pod's cgroup for the given controllers, by controller. With cgroup v1,
 // creating a directory takes time, so setLimits creates only these. The OCI runtime creates the other directories with
 // the first container. With cgroup v2 or systemd, limitedDirs returns nil, which means all controllers.
-func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[string]string {
+func (p *Pods) limitedDirs(c v1.PodQOSClass, n cgroupName, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
 	}
@@ -322,11 +322,11 @@ func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[s
 	return paths
 }
 
-// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. The parameter paths contains the
-// directories by controller. If it is nil, setLimits uses all controllers.
-func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
+// setLimits creates a cgroup with limits, or changes the limits of an existing cgroup. The caller passes the directories by controller, or
+// nil for all controllers.
+func (p *Pods) setLimits(n cgroupName, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for cgroup v2
-	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
+	m, err := manager.NewWithPaths(n.cgroupConfig(p.systemd, r), paths)
 	if err == nil {
 		err = m.Apply(-1)
 	}
@@ -334,7 +334,7 @@ func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) 
 		err = m.Set(r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create cgroup %s: %w", n.cgroupfs(), err)
+		return nil, fmt.Errorf("create cgroup %s: %w", n.cgroupfsPath(), err)
 	}
 	return m, nil
 }
@@ -344,14 +344,14 @@ func (p *Pods) setLimits(n name, r *cgroups.Resources, paths map[string]string) 
 func (p *Pods) Clean() error {
 	var errs []error
 	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
-		m, err := manager.New(qosName(p.root, c).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		m, err := manager.New(qosName(p.root, c).cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 		if err == nil && anyExists(m.GetPaths()) {
 			err = m.Destroy()
 		}
 		errs = append(errs, err)
 	}
 	for i := len(p.root); i > 0 && !p.systemd; i-- { // systemd removes empty slices itself
-		m, err := manager.New(p.root[:i].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		m, err := manager.New(p.root[:i].cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 		if err != nil {
 			errs = append(errs, err)
 			continue

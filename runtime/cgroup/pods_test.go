@@ -74,26 +74,26 @@ func TestInitContainers(t *testing.T) {
 		{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "50m")}},
 		{Resources: v1.ResourceRequirements{Requests: list("cpu", "300m")}},
 	}
-	if got := milli(demand.Requests(p)); got != 350 {
+	if got := cpuMillis(demand.Requests(p)); got != 350 {
 		t.Errorf("total %d, want 350", got)
 	}
 }
 
 func TestNames(t *testing.T) {
 	n := podName(nil, v1.PodQOSBurstable, "1-2")
-	if got, want := n.cgroupfs(), "/kubepods/burstable/pod1-2"; got != want {
+	if got, want := n.cgroupfsPath(), "/kubepods/burstable/pod1-2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := n.slices(), "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"; got != want {
+	if got, want := n.slicePath(), "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	c := n.config(true, nil)
+	c := n.cgroupConfig(true, nil)
 	if c.Name != "kubepods-burstable-pod1_2.slice" || c.Parent != "kubepods-burstable.slice" {
 		t.Errorf("unit %s below %s", c.Name, c.Parent)
 	}
 }
 
-// TestPods checks that the cgroup of a pod is created with its limits, and that Release kills the processes in the cgroup and removes it.
+// TestPods checks that the cgroup of a pod is created with its limits. Release kills the processes in the cgroup and removes the cgroup.
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -199,8 +199,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect compares the first existing file of the cgroup with its wanted value. The parameters files and wants have one entry each for
-// cgroup v1 and v2.
+// expect compares the value of a cgroup's file with the wanted value. The parameter files lists the names of this file with cgroup v1 and
+// v2, and wants lists the values.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {
@@ -222,7 +222,7 @@ func expect(t *testing.T, path, files, wants string) {
 	t.Errorf("%s has none of %s", path, files)
 }
 
-// The function dirs returns the directories of a cgroup in all hierarchies.
+// This function returns the directories of a cgroup, one in each hierarchy.
 func dirs(path string) []string {
 	v1, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
 	v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path))

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// bounds contains the current limits and the memory usage of a cgroup. A limit of zero means no limit.
-type bounds struct {
+// currentBounds contains the current limits and the memory usage of a cgroup. A limit of zero means no limit.
+type currentBounds struct {
 	memory, usage int64 // bytes
 	quota, period int64 // microseconds
 	shares        int64 // the weight with cgroup v2
@@ -26,7 +26,7 @@ type bounds struct {
 // Grow raises limits of a running pod (KEP-1287). It does not lower limits. If the new memory limit
 // is below the usage of the pod, it returns an error and changes nothing.
 func (p *Pods) Grow(_ context.Context, pod *v1.Pod) error {
-	return p.resize(pod, func(want *cgroups.Resources, now bounds) error {
+	return p.resize(pod, func(want *cgroups.Resources, now currentBounds) error {
 		if lowersMemory(want, now) && now.usage >= want.Memory {
 			return fmt.Errorf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)",
 				want.Memory, now.usage)
@@ -38,13 +38,12 @@ func (p *Pods) Grow(_ context.Context, pod *v1.Pod) error {
 
 // Shrink sets all limits. Call it after the limits of the pod's containers were lowered.
 func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
-	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
+	return p.resize(pod, func(*cgroups.Resources, currentBounds) error { return nil })
 }
 
-// resize sets new limits for a pod's cgroup. Before that, it calls the function change with the new and the current
-// limits. The function may remove some of the new limits. If the cgroup does not exist, resize does nothing, because
-// Prepare will create the cgroup with its limits.
-func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
+// resize sets new limits for a pod's cgroup. Before that, the caller's function receives the new and the current limits, and may remove
+// some of the new limits. If the cgroup does not exist, resize does nothing, because Prepare will create the cgroup with its limits.
+func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now currentBounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.createBase(); err != nil {
@@ -53,7 +52,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	paths := p.limitedDirs(c, n, []string{"cpu", "memory"})
-	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
+	m, err := manager.NewWithPaths(n.cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {
 		return fmt.Errorf("find the cgroup of pod %s: %w", pod.UID, err)
 	}
@@ -64,8 +63,8 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if err != nil {
 		return err
 	}
-	want := podLimits(pod, 0, p.period(pod))
-	want.Unified = changed(m.Path(""), p.c.Memory.forPod(pod))
+	want := podLimits(pod, 0, p.quotaPeriod(pod))
+	want.Unified = changedValues(m.Path(""), p.c.Memory.forPod(pod))
 	wantShares := want.CpuShares
 	if err := change(want, now); err != nil {
 		return err
@@ -77,12 +76,12 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if c != v1.PodQOSBurstable || want.CpuShares < wantShares {
 		return nil
 	}
-	return p.addRequest(n, milli(demand.Requests(pod)))
+	return p.addRequest(n, cpuMillis(demand.Requests(pod)))
 }
 
 // dropDecreases removes from want the limits whose current value is higher or unlimited. The protection and throttling of
 // memory change together with its limit.
-func dropDecreases(want *cgroups.Resources, now bounds) {
+func dropDecreases(want *cgroups.Resources, now currentBounds) {
 	if lowersMemory(want, now) {
 		want.Memory, want.Unified = 0, nil
 	}
@@ -97,7 +96,7 @@ func dropDecreases(want *cgroups.Resources, now bounds) {
 	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 
-func lowersMemory(want *cgroups.Resources, now bounds) bool {
+func lowersMemory(want *cgroups.Resources, now currentBounds) bool {
 	return want.Memory > 0 && (now.memory == 0 || want.Memory < now.memory)
 }
 
@@ -109,17 +108,17 @@ func kernelShares(shares uint64) uint64 {
 	return shares
 }
 
-func readBounds(m cgroups.Manager) (b bounds, err error) {
+func readBounds(m cgroups.Manager) (b currentBounds, err error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		dir := m.Path("")
 		quota, period, _ := strings.Cut(readLine(&err, dir, "cpu.max"), " ")
-		return bounds{
+		return currentBounds{
 			memory: parseLimit(&err, readLine(&err, dir, "memory.max")), usage: parseLimit(&err, readLine(&err, dir, "memory.current")),
 			quota: parseLimit(&err, quota), period: parseLimit(&err, period), shares: parseLimit(&err, readLine(&err, dir, "cpu.weight")),
 		}, err
 	}
 	memory, cpu := m.Path("memory"), m.Path("cpu")
-	b = bounds{
+	b = currentBounds{
 		memory: parseLimit(&err, readLine(&err, memory, "memory.limit_in_bytes")),
 		usage:  parseLimit(&err, readLine(&err, memory, "memory.usage_in_bytes")),
 		quota:  parseLimit(&err, readLine(&err, cpu, "cpu.cfs_quota_us")),
@@ -159,13 +158,12 @@ func parseLimit(failed *error, text string) int64 {
 	return n
 }
 
-// adopt prepares limits for a cgroup that an earlier process of the agent may have created. If the
-// cgroup has processes, adopt removes limits that are lower than the current ones: a resize may be
-// in progress, and only Shrink lowers limits.
-func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string) error {
-	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
+// adoptLimits prepares limits for a cgroup that an earlier process of the agent may have created. If the cgroup has processes, limits that
+// are lower than the current ones are removed: a resize may be in progress, and only Shrink lowers limits.
+func (p *Pods) adoptLimits(n cgroupName, limits *cgroups.Resources, paths map[string]string) error {
+	m, err := manager.NewWithPaths(n.cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {
-		return fmt.Errorf("find cgroup %s: %w", n.cgroupfs(), err)
+		return fmt.Errorf("find cgroup %s: %w", n.cgroupfsPath(), err)
 	}
 	dir := m.Path("memory")
 	if dir == "" || !cgroups.PathExists(dir) {

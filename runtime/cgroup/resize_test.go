@@ -19,29 +19,29 @@ func TestKeepMore(t *testing.T) {
 	v2 := cgroups.IsCgroup2UnifiedMode()
 	for name, tt := range map[string]struct {
 		want   cgroups.Resources
-		now    bounds
+		now    currentBounds
 		memory int64
 		quota  int64
 		shares uint64
 	}{
-		"more":         {cgroups.Resources{Memory: 2, CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 2048}, bounds{memory: 1, quota: 10000, period: 100000, shares: 20}, 2, 20000, 2048},
-		"less":         {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000, CpuShares: 2}, bounds{memory: 2, quota: 20000, period: 100000, shares: 2000}, 0, 0, 0},
-		"first limits": {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000}, bounds{}, 0, 0, 0},
-		"other period": {cgroups.Resources{CpuQuota: 10000, CpuPeriod: 20000}, bounds{quota: 20000, period: 100000}, 0, 10000, 0},
+		"more":         {cgroups.Resources{Memory: 2, CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 2048}, currentBounds{memory: 1, quota: 10000, period: 100000, shares: 20}, 2, 20000, 2048},
+		"less":         {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000, CpuShares: 2}, currentBounds{memory: 2, quota: 20000, period: 100000, shares: 2000}, 0, 0, 0},
+		"first limits": {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000}, currentBounds{}, 0, 0, 0},
+		"other period": {cgroups.Resources{CpuQuota: 10000, CpuPeriod: 20000}, currentBounds{quota: 20000, period: 100000}, 0, 10000, 0},
 	} {
 		if dropDecreases(&tt.want, tt.now); tt.want.Memory != tt.memory || tt.want.CpuQuota != tt.quota || tt.want.CpuShares != tt.shares && !v2 {
 			t.Errorf("%s: %+v", name, tt.want)
 		}
 	}
-	// The limit of huge pages is not changed if a running pod uses these pages without a request.
+	// A limit of zero huge pages is not set, because a running pod may use such pages without a request.
 	pages := cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "1GB"}, {Pagesize: "2MB", Limit: 2 << 20}}}
-	if dropDecreases(&pages, bounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
+	if dropDecreases(&pages, currentBounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
 		t.Errorf("huge pages: %+v", pages.HugetlbLimit)
 	}
 }
 
-// TestResize checks that Grow only raises limits and that Shrink sets them. Grow rejects a memory limit below the usage. After a restart
-// of the agent, Prepare does not lower limits.
+// TestResize checks that Grow only raises limits, and that Shrink sets all limits. Grow rejects a memory limit below the usage. After a
+// restart of the agent, Prepare does not lower limits.
 func TestResize(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -66,7 +66,7 @@ func TestResize(t *testing.T) {
 	first := sized("100m", "200m", "64Mi")
 	m := func() cgroups.Manager {
 		n := podName(p.root, demand.Class(first), first.UID)
-		m, err := manager.NewWithPaths(n.config(false, &cgroups.Resources{SkipDevices: true}), p.limitedDirs(demand.Class(first), n, []string{"cpu", "memory", "pids"}))
+		m, err := manager.NewWithPaths(n.cgroupConfig(false, &cgroups.Resources{SkipDevices: true}), p.limitedDirs(demand.Class(first), n, []string{"cpu", "memory", "pids"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,10 +85,10 @@ func TestResize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(p.Grow(t.Context(), first)) // before the cgroup exists
+	must(p.Grow(t.Context(), first)) // the cgroup does not exist yet
 	must(p.Prepare(t.Context(), sized("50m", "100m", "48Mi")))
 	expect(48, 100, 51)
-	must(p.Prepare(t.Context(), first)) // resized before its start
+	must(p.Prepare(t.Context(), first)) // the pod is resized before its start
 	expect(64, 200, 102)
 	mixed := sized("200m", "100m", "96Mi")
 	must(p.Grow(t.Context(), mixed))
@@ -112,7 +112,7 @@ func TestResize(t *testing.T) {
 		}
 		expect(96, 100, 204)
 	}
-	p = open() // a restart between Grow and Shrink
+	p = open() // the agent restarts between Grow and Shrink
 	less := sized("40m", "50m", "32Mi")
 	must(p.Prepare(t.Context(), less))
 	expect(96, 100, 204)

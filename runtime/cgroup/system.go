@@ -39,7 +39,7 @@ const gatherInterval = time.Minute
 // processes are logged.
 func (s System) Enter() error {
 	if s.Others != "" {
-		s.gather()
+		s.moveProcesses()
 	}
 	if s.Agent == "" {
 		return nil
@@ -52,7 +52,7 @@ func (s System) Enter() error {
 	if err != nil {
 		return fmt.Errorf("kubeletCgroups: %w", err)
 	}
-	if at := []string{self["memory"], self[""]}; slices.Contains(at, clean(s.Agent)) {
+	if at := []string{self["memory"], self[""]}; slices.Contains(at, cleanPath(s.Agent)) {
 		return nil // usually the service manager has done this
 	}
 	if err := m.Apply(os.Getpid()); err != nil {
@@ -73,14 +73,14 @@ func (s System) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
-			s.gather()
+			s.moveProcesses()
 		}
 	}
 }
 
-// gather moves the processes in Root to Others, except kernel threads and process 1. It repeats
+// moveProcesses moves the processes in Root to Others, except kernel threads and process 1. It repeats
 // this until there are no new processes, but not more than ten times.
-func (s System) gather() {
+func (s System) moveProcesses() {
 	const rounds = 10
 	to, err := managerAt(s.Others)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s System) gather() {
 			break
 		}
 		for _, pid := range pids {
-			if err := to.Apply(pid); err != nil && !ended(pid) {
+			if err := to.Apply(pid); err != nil && !hasEnded(pid) {
 				left[pid] = err // for example, the kernel rejects some real-time processes
 			}
 		}
@@ -142,14 +142,14 @@ func isKernelThread(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-func ended(pid int) bool {
+func hasEnded(pid int) bool {
 	_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
 // managerAt returns the manager of the cgroup at a path.
 func managerAt(at string) (cgroups.Manager, error) {
-	return manager.New(&cgroups.Cgroup{Path: clean(at), Resources: &cgroups.Resources{SkipDevices: true}})
+	return manager.New(&cgroups.Cgroup{Path: cleanPath(at), Resources: &cgroups.Resources{SkipDevices: true}})
 }
 
-func clean(at string) string { return path.Join("/", at) }
+func cleanPath(at string) string { return path.Join("/", at) }

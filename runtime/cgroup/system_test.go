@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// The function in returns the cgroup of a process.
+// This function returns the cgroup of a process.
 func in(t *testing.T, pid int) string {
 	t.Helper()
 	all, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -26,7 +26,7 @@ func in(t *testing.T, pid int) string {
 	return all[""]
 }
 
-// The function waiter starts a process in the cgroup at and returns its PID. The process ends with the test.
+// This function starts a process in the given cgroup and returns its PID. The process ends when the test ends.
 func waiter(t *testing.T, at string) int {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -51,7 +51,7 @@ func waiter(t *testing.T, at string) int {
 	return cmd.Process.Pid
 }
 
-// TestGather checks that the processes directly in Root are moved, and that processes in other cgroups are not moved.
+// TestGather checks that processes directly in the cgroup Root are moved. Processes in other cgroups are not moved.
 func TestGather(t *testing.T) {
 	h := newHierarchy(t)
 	root := "/" + h.root
@@ -67,7 +67,7 @@ func TestGather(t *testing.T) {
 		t.Errorf("a placed process is in %s", got)
 	}
 	later := waiter(t, root)
-	s.gather()
+	s.moveProcesses()
 	if got := in(t, later); got != root+"/system" {
 		t.Errorf("a later process is in %s", got)
 	}
@@ -109,7 +109,7 @@ func TestEnter(t *testing.T) {
 	}
 	h := newHierarchy(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestEnter$")
-	cmd.Env = append(os.Environ(), envName+"="+h.root+"/agent/") // not in canonical form
+	cmd.Env = append(os.Environ(), envName+"="+h.root+"/agent/") // the path is not in canonical form
 	w, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -54,15 +54,15 @@ type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
 
-// Events is an optional interface of a Runtime. ContainerEvents calls the function handle for each change of a container
-// or sandbox. When ctx ends, it returns the error of ctx. After any other error, events may be lost, and the caller must
-// list all objects and call ContainerEvents again. The function handle must not block.
+// Events is an optional interface of a Runtime. ContainerEvents passes each change of a container or sandbox to the handler. When ctx ends,
+// it returns the error of ctx. After any other error, events may be lost, and the caller must list all objects and call ContainerEvents
+// again. The handler must not block.
 type Events interface {
 	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
 }
 
-// Subscriber is an optional interface of a Runtime. Subscribe returns at once. From then on, the function handle is
-// called for each change of a container or sandbox, until the function end returns. The function handle must not block.
+// Subscriber is an optional interface of a Runtime. Subscribe returns at once. From then on, the handler receives each change of a
+// container or sandbox, until the returned function has returned. The handler must not block.
 type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }

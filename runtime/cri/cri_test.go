@@ -24,7 +24,7 @@ func TestDialEndpoint(t *testing.T) {
 	}
 }
 
-// TestPullRate checks that 0 means no limit, and that the burst is at least one.
+// TestPullRate checks that 0 pulls per second means no limit. The burst is at least one.
 func TestPullRate(t *testing.T) {
 	for _, x := range []struct {
 		perSecond, burst int

@@ -39,8 +39,8 @@ const (
 	maxHeaders = 256 << 10 // in bytes, including an error message
 )
 
-// redial is the maximum delay between attempts to connect.
-const redial = 2 * time.Second
+// redialDelay is the maximum delay between attempts to connect.
+const redialDelay = 2 * time.Second
 
 // Dial returns a client of the runtime at endpoint, which is a path or a unix:// URL. It does not
 // connect. A call waits for the connection until its context ends.
@@ -59,8 +59,8 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
 	params := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: redial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redial},
-		MinConnectTimeout: redial,
+		Backoff:           backoff.Config{BaseDelay: redialDelay / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redialDelay},
+		MinConnectTimeout: redialDelay,
 	}
 	around := func(
 		ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,

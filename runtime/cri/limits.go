@@ -26,7 +26,7 @@ const (
 	maxCalls     = 256
 	maxReceiving = 4
 	maxInWork    = 16 << 20         // total memory of large requests, in bytes
-	ordinary     = 64 << 10         // memory of a request in bytes; a larger one counts towards maxInWork
+	ordinarySize = 64 << 10         // memory of a request in bytes; a larger one counts towards maxInWork
 	maxRequest   = 4 << 20          // encoded size of a request, in bytes
 	maxMemory    = 6 << 20          // memory of a decoded request, in bytes
 	receiveTime  = 30 * time.Second // timeout from the start of receiving a request to the start of handling it
@@ -35,82 +35,83 @@ const (
 	greetTime    = 10 * time.Second // timeout of the HTTP/2 handshake
 )
 
-// limits applies the limits to the calls of a server:
+// callLimits applies the limits to the calls of a server:
 //
-//	headers --admit--> wait --TagRPC--> receive request --charge--> handle --> respond
+//	headers --admitCall--> wait --TagRPC--> receive request --waitForMemory--> handle --> respond
 //
-// Large requests wait in charge, in the order of arrival, until the total size of large requests
-// permits them. A waiting request counts towards maxReceiving.
-type limits struct {
+// Large requests wait in the order of arrival until the total size of large requests permits them. A waiting request counts towards
+// maxReceiving.
+type callLimits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
 	inWork    *semaphore.Weighted
 }
 
-func newLimits() *limits {
-	return &limits{receiving: semaphore.NewWeighted(maxReceiving), inWork: semaphore.NewWeighted(maxInWork)}
+func newLimits() *callLimits {
+	return &callLimits{receiving: semaphore.NewWeighted(maxReceiving), inWork: semaphore.NewWeighted(maxInWork)}
 }
 
-func (l *limits) options() []grpc.ServerOption {
+func (l *callLimits) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: disables automatic growth
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
-		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l), grpc.StreamInterceptor(l.stream),
+		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admitCall), grpc.StatsHandler(l),
+		grpc.StreamInterceptor(l.interceptStream),
 	}
 }
 
-// A receipt is the state of a call until charge has returned.
-type receipt struct {
-	cancel   context.CancelCauseFunc
-	received func() // releases limits.receiving; nil if it was not acquired
+// A callState is the state of a call until its request may be processed.
+type callState struct {
+	cancel           context.CancelCauseFunc
+	releaseReceiving func() // releases limits.receiving; nil if it was not acquired
 }
 
 type receiptKey struct{}
 
-// admit counts the calls in progress and rejects a call beyond maxCalls. It must not block, because
+// admitCall counts the calls in progress and rejects a call beyond maxCalls. It must not block, because
 // gRPC holds a lock of the connection.
-func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (l *callLimits) admitCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls at a time: try again", maxCalls)
 	}
 	context.AfterFunc(ctx, func() { l.calls.Add(-1) })
 	ctx, cancel := context.WithCancelCause(ctx)
-	return context.WithValue(ctx, receiptKey{}, &receipt{cancel: cancel}), nil
+	return context.WithValue(ctx, receiptKey{}, &callState{cancel: cancel}), nil
 }
 
 // TagRPC waits until the number of calls whose requests are being received is below maxReceiving.
-func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	r, ok := ctx.Value(receiptKey{}).(*receipt)
+func (l *callLimits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	r, ok := ctx.Value(receiptKey{}).(*callState)
 	if !ok || l.receiving.Acquire(ctx, 1) != nil {
 		return ctx // the call has ended
 	}
 	timer := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
-	r.received = sync.OnceFunc(func() {
+	r.releaseReceiving = sync.OnceFunc(func() {
 		timer.Stop()
 		l.receiving.Release(1)
 	})
-	context.AfterFunc(ctx, r.received) // charge is not called for an unknown method
+	context.AfterFunc(ctx, r.releaseReceiving) // charge is not called for an unknown method
 	return ctx
 }
 
 // HandleRPC implements stats.Handler. It does nothing.
-func (l *limits) HandleRPC(context.Context, stats.RPCStats) {}
+func (l *callLimits) HandleRPC(context.Context, stats.RPCStats) {}
 
 // TagConn implements stats.Handler. It does nothing.
-func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (l *callLimits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements stats.Handler. It does nothing.
-func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
+func (l *callLimits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until the total size of large requests permits the request. If that takes longer than receiveTime, it
-// returns an error. The caller must call the function done when the response is complete.
-func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
-	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.received != nil {
-		defer r.received()
+// waitForMemory waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an
+// error. The caller must call the returned function when the response is complete.
+func (l *callLimits) waitForMemory(ctx context.Context, req any) (done func(), err error) {
+	if r, ok := ctx.Value(receiptKey{}).(*callState); ok && r.releaseReceiving != nil {
+		defer r.releaseReceiving()
 	}
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -125,7 +126,7 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 		return nil, err
 	}
 	size := memory + int64(len(data))
-	if size <= ordinary {
+	if size <= ordinarySize {
 		return func() {}, nil
 	}
 	if l.inWork.Acquire(ctx, size) != nil {
@@ -134,17 +135,17 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	return func() { l.inWork.Release(size) }, nil
 }
 
-// stream is an interceptor that calls charge for the request of a streaming call.
-func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+// interceptStream is an interceptor for streaming calls. The request of such a call must wait like every other request.
+func (l *callLimits) interceptStream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	c := &chargedStream{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A chargedStream calls charge for the request that it receives.
+// A chargedStream waits until the total size of large requests permits the request that it has received.
 type chargedStream struct {
 	grpc.ServerStream
-	l    *limits
+	l    *callLimits
 	done func()
 }
 
@@ -153,7 +154,7 @@ func (c *chargedStream) RecvMsg(m any) error {
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	done, err := c.l.charge(c.Context(), m)
+	done, err := c.l.waitForMemory(c.Context(), m)
 	if err == nil {
 		c.done = done
 	}

@@ -12,17 +12,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestCharge checks that a large request that exceeds maxInWork waits until another request has ended, and is rejected after receiveTime.
-// Requests of ordinary size do not wait.
+// TestCharge checks that a large request waits if all requests in work would exceed maxInWork together with it. A request that waits longer
+// than receiveTime is rejected. A request of ordinary size does not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counts twice: encoded and decoded
+		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // its size counts twice: encoded and decoded
 		var done []func()
 		charge := func(ctx context.Context, r *api.VersionRequest) error {
-			d, err := l.charge(ctx, r)
+			d, err := l.waitForMemory(ctx, r)
 			if err == nil {
 				done = append(done, d)
 			}
@@ -42,7 +42,7 @@ func TestCharge(t *testing.T) {
 		default:
 		}
 		for range maxCalls {
-			if d, err := l.charge(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinary/3)}); err != nil {
+			if d, err := l.waitForMemory(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinarySize/3)}); err != nil {
 				t.Fatalf("an ordinary request: %v", err)
 			} else {
 				defer d()
@@ -52,7 +52,7 @@ func TestCharge(t *testing.T) {
 		if err := <-waited; err != nil {
 			t.Errorf("after the first is done: %v", err)
 		}
-		late, err := l.admit(ctx, nil)
+		late, err := l.admitCall(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,22 +66,21 @@ func TestCharge(t *testing.T) {
 	})
 }
 
-// TestAdmit checks that a call beyond maxCalls is rejected, and that the end of a call permits
-// another one.
+// TestAdmit checks that a call is rejected while maxCalls calls are running. When one of them ends, another call is accepted.
 func TestAdmit(t *testing.T) {
 	l := newLimits()
 	ctx, cancel := context.WithCancel(t.Context())
 	for range maxCalls {
-		if _, err := l.admit(ctx, nil); err != nil {
+		if _, err := l.admitCall(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.admit(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
+	if _, err := l.admitCall(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a call beyond the limit: %v", err)
 	}
 	cancel()
 	for {
-		if _, err := l.admit(t.Context(), nil); err == nil {
+		if _, err := l.admitCall(t.Context(), nil); err == nil {
 			return
 		}
 		if t.Context().Err() != nil {

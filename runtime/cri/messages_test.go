@@ -25,8 +25,8 @@ func (b *brokenRuntime) CreateContainer(context.Context, *api.CreateContainerReq
 	return nil, b.err
 }
 
-// TestMessagesOfARuntime checks that the error of a remote runtime has the message of the runtime, as in the container status of a
-// kubelet. The error keeps its kind.
+// TestMessagesOfARuntime checks that an error of a remote runtime contains only the message of the runtime, as a container status of a
+// kubelet does. The kind of the error stays the same.
 func TestMessagesOfARuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -18,12 +18,12 @@ const maxMessage = 16 << 20
 // stopWait is how long Serve waits for running calls after ctx has ended.
 const stopWait = 5 * time.Second
 
-// Serve serves a Runtime and its Images as CRI services on the listener l. It returns nil when ctx has ended. The
-// parameter images may be nil. Serve limits the number and size of the calls, and marks their contexts with ByTool.
+// Serve serves a Runtime and its Images as CRI services. It returns nil when ctx has ended. Without Images, it serves no image service.
+// Serve limits the number and size of the calls, and marks their contexts with ByTool.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		done, err := limits.charge(ctx, req)
+		done, err := limits.waitForMemory(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -31,7 +31,7 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 		res, err := handle(ByTool(ctx), req)
 		return res, errgrpc.ToGRPC(err)
 	}
-	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(unary))...)
+	s := grpc.NewServer(append(limits.serverOptions(), grpc.UnaryInterceptor(unary))...)
 	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{}})
 	if images != nil {
 		api.RegisterImageServiceServer(s, imageServer{Images: images})

@@ -24,7 +24,7 @@ type eventStreams struct {
 	n  int
 }
 
-func (e *eventStreams) enter() bool {
+func (e *eventStreams) addStream() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.n == maxEventStreams {
@@ -48,7 +48,7 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 	if !ok {
 		return errgrpc.ToGRPC(fmt.Errorf("container events: %w", errdefs.ErrNotImplemented))
 	}
-	if !s.events.enter() {
+	if !s.events.addStream() {
 		return errgrpc.ToGRPC(fmt.Errorf("container events: there are %d clients already: %w",
 			maxEventStreams, errdefs.ErrResourceExhausted))
 	}

@@ -60,12 +60,12 @@ func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest 
 	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: name, Uid: name}, Labels: labels}}
 }
 
-// TestManyClients checks that a thousand clients can connect, make a call, and stay connected.
+// TestManyClients checks that a thousand clients can be connected at the same time and make calls.
 func TestManyClients(t *testing.T) {
 	r := fake.New("i")
 	path := serve(t, r, r)
 	var g errgroup.Group
-	g.SetLimit(20) // on a busy machine, more concurrent handshakes may exceed greetTime
+	g.SetLimit(20) // with more concurrent handshakes, a busy machine may exceed greetTime
 	for range 1000 {
 		c := dial(t, path)
 		g.Go(func() error {
@@ -81,7 +81,8 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestSilentClient checks that a client that starts calls without sending their requests blocks other clients only while it is connected.
+// TestSilentClient checks a client that starts calls but does not send their requests. It can block other clients only until it
+// disconnects.
 func TestSilentClient(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	silent := dial(t, path)
@@ -90,7 +91,7 @@ func TestSilentClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = s // sends nothing
+		_ = s // the client sends nothing
 	}
 	marked := make(chan error, 1)
 	go func() {
@@ -116,8 +117,7 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// TestMessageBombs checks that a request that is too large when decoded is rejected before it is
-// decoded.
+// TestMessageBombs checks that a request is rejected before it is decoded if it would be too large when decoded.
 func TestMessageBombs(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -148,8 +148,7 @@ func (m barrier) CreateContainer(ctx context.Context, _ *api.CreateContainerRequ
 	}
 }
 
-// TestOrdinaryCalls checks that 200 calls of CreateContainer with ordinary requests run
-// concurrently, and that lists work at the same time.
+// TestOrdinaryCalls checks that 200 ordinary calls of CreateContainer can run at the same time. Lists work meanwhile.
 func TestOrdinaryCalls(t *testing.T) {
 	const calls, clients = 200, 4
 	m := barrier{fake.New(), make(chan struct{}, calls), make(chan struct{})}
@@ -190,7 +189,7 @@ func TestOrdinaryCalls(t *testing.T) {
 	}
 }
 
-// TestLargeCalls checks that a hundred large requests all succeed.
+// TestLargeCalls checks that a hundred concurrent large requests succeed.
 func TestLargeCalls(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	var g errgroup.Group
@@ -206,7 +205,7 @@ func TestLargeCalls(t *testing.T) {
 	}
 }
 
-// TestUnknownMethods checks that calls of unknown methods no longer count towards maxReceiving after they have ended.
+// TestUnknownMethods checks that a call of an unknown method no longer counts towards maxReceiving after it has ended.
 func TestUnknownMethods(t *testing.T) {
 	c := dial(t, serve(t, fake.New(), nil))
 	for i := range 200 {
@@ -220,7 +219,7 @@ func TestUnknownMethods(t *testing.T) {
 	}
 }
 
-// collect reads a streamed list and returns its items and the number of messages.
+// collect reads a streamed list to its end. It returns the items and the number of messages.
 func collect[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of func(*P) []T) (out []T, messages int) {
 	t.Helper()
 	for err == nil {
@@ -239,8 +238,7 @@ func collect[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error,
 	return out, messages
 }
 
-// TestStreamedLists checks that the streamed lists contain every item once, in messages of bounded
-// size.
+// TestStreamedLists checks that a streamed list contains every item once. The size of its messages is limited.
 func TestStreamedLists(t *testing.T) {
 	r := fake.New("i:1", "i:2")
 	conn := dial(t, serve(t, r, r))
@@ -291,7 +289,7 @@ func TestStreamedLists(t *testing.T) {
 	collect(t, ms, err, (*api.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
 }
 
-// follow subscribes to events. It returns when the subscription has begun.
+// follow subscribes to events. It returns after the subscription has begun.
 func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerStreamingClient[api.ContainerEventResponse] {
 	t.Helper()
 	s, err := api.NewRuntimeServiceClient(dial(t, path, options...)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
@@ -304,7 +302,7 @@ func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerSt
 	return s
 }
 
-// TestEventsUnderLoad checks that a client that starts to read late receives all events in order.
+// TestEventsUnderLoad checks that a client that is slow to read its first event receives all events in order.
 func TestEventsUnderLoad(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -333,11 +331,10 @@ func TestEventsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestEventsOfSlowClient checks that a client that stops reading receives an error. Before it the client receives the first events
-// without a gap.
+// TestEventsOfSlowClient checks a client that stops reading. It receives the first events without a gap, and then an error.
 func TestEventsOfSlowClient(t *testing.T) {
 	r := fake.New()
-	const window = 64 << 10 // fixed, because it would grow on a busy machine
+	const window = 64 << 10 // the window is fixed, because it would grow on a busy machine
 	s := follow(t, serve(t, r, nil), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	big := map[string]string{"big": strings.Repeat("x", 200<<10)}
 	for i := range 100 {
@@ -359,7 +356,7 @@ func TestEventsOfSlowClient(t *testing.T) {
 	}
 }
 
-// TestEventClients checks that the number of event clients is limited, and that a client that has disconnected does not count.
+// TestEventClients checks the limit on the number of event clients. A client that has disconnected no longer counts.
 func TestEventClients(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -404,7 +401,7 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
-// The type byTool is a runtime that sends on marked whether a call is marked by ByTool.
+// This type is a runtime that sends a value to the channel marked when it is called. The value is whether the call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
 	marked chan bool
@@ -420,7 +417,7 @@ func (b byTool) ListPodSandbox(ctx context.Context, _ *api.ListPodSandboxRequest
 	return nil, fmt.Errorf("no list: %w", errdefs.ErrFailedPrecondition)
 }
 
-// TestCallsAreTools checks that calls through a socket are marked by ByTool, and that errors keep their code.
+// TestCallsAreTools checks that a call through a socket is marked by ByTool. Its error keeps its code.
 func TestCallsAreTools(t *testing.T) {
 	b := byTool{marked: make(chan bool, 1)}
 	path := serve(t, b, nil)

@@ -16,9 +16,9 @@ import (
 // default. The tests only open the device.
 const logMajor, logMinor = 1, 11
 
-// device creates a device node that every user of the host may use, so that only the device rules
+// createDevice creates a device node that every user of the host may use, so that only the device rules
 // of a container's cgroup restrict access.
-func (b *bench) device(name string) string {
+func (b *bench) createDevice(name string) string {
 	b.Helper()
 	path := filepath.Join(b.logs, name)
 	err := unix.Mknod(path, unix.S_IFCHR, int(unix.Mkdev(logMajor, logMinor)))
@@ -37,32 +37,32 @@ func (b *bench) device(name string) string {
 // testDevices checks that a container can use only the devices of its configuration, and only with
 // the given permissions.
 func testDevices(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	host := b.device("log")
+	host := b.createDevice("log")
 	for name, c := range map[string]struct {
 		permissions string
 		open        bool
 	}{"none": {"", false}, "read": {"r", false}, "write": {"w", true}, "all": {"mrw", true}} {
-		ctr := b.container(name, "opens", "/dev/mine")
+		ctr := b.containerConfig(name, "opens", "/dev/mine")
 		if c.permissions == "" {
 			ctr.Args = []string{"node", "/tmp-log", fmt.Sprint(logMajor), fmt.Sprint(logMinor), "opens", "/tmp-log"}
 		} else {
 			ctr.Devices = []*api.Device{{HostPath: host, ContainerPath: "/dev/mine", Permissions: c.permissions}}
 		}
-		if out, _ := b.output(pod, cfg, ctr); strings.Contains(out, "open: <nil>") != c.open {
+		if out, _ := b.runForOutput(pod, cfg, ctr); strings.Contains(out, "open: <nil>") != c.open {
 			t.Errorf("%s: %q", name, out)
 		}
 	}
-	ctr := b.container("missing", "print", "no")
+	ctr := b.containerConfig("missing", "print", "no")
 	ctr.Devices = []*api.Device{{HostPath: "/dev/no such", ContainerPath: "/dev/mine", Permissions: "r"}}
 	if err := b.tryCreate(pod, cfg, ctr); err == nil {
 		t.Error("a container was created with a device that does not exist")
 	}
 }
 
-// specification is a CDI specification like those of device vendors.
-const specification = `{
+// cdiSpec is a CDI specification like those of device vendors.
+const cdiSpec = `{
   "cdiVersion": "0.7.0",
   "kind": "example.com/log",
   "devices": [
@@ -82,7 +82,7 @@ func testCDI(t *testing.T, b *bench) {
 	if len(b.CDI) == 0 {
 		t.Skip("Subject.CDI is empty")
 	}
-	host, mine, vendor := b.device("log"), "/dev/mine", t.TempDir()
+	host, mine, vendor := b.createDevice("log"), "/dev/mine", t.TempDir()
 	if err := os.Chmod(vendor, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -91,25 +91,25 @@ func testCDI(t *testing.T, b *bench) {
 	}
 	for _, dir := range b.CDI {
 		path := filepath.Join(dir, "example.com-log.json")
-		text := fmt.Sprintf(specification, mine, host, filepath.Base(dir), host, vendor)
+		text := fmt.Sprintf(cdiSpec, mine, host, filepath.Base(dir), host, vendor)
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.Remove(path) })
 	}
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	args := []string{"opens", mine, "env", "WHICH", "env", "EVERY", "read", "/vendor/lib", "put", "/vendor/lib", "x", "id"}
-	field := b.container("field", args...)
+	field := b.containerConfig("field", args...)
 	field.CDIDevices = []*api.CDIDevice{{Name: "example.com/log=0"}}
-	note := b.container("note", args...)
+	note := b.containerConfig("note", args...)
 	note.Annotations["cdi.k8s.io/vendor_thing"] = "example.com/log=0"
-	both := b.container("both", append([]string{"opens", host}, args...)...)
+	both := b.containerConfig("both", append([]string{"opens", host}, args...)...)
 	both.CDIDevices = []*api.CDIDevice{{Name: "example.com/log=0"}, {Name: "example.com/log=all"}}
 	both.Annotations["cdi.k8s.io/vendor_thing"] = "example.com/log=0"
 	last := filepath.Base(b.CDI[len(b.CDI)-1])
 	for _, c := range []*api.ContainerConfig{field, note, both} {
-		out, _ := b.output(pod, cfg, c)
+		out, _ := b.runForOutput(pod, cfg, c)
 		want := "open: <nil>\n" + last + "\nyes\nvendor's\nput: open /vendor/lib: read-only file system\n"
 		if !strings.Contains(out, want) || !strings.Contains(out, "4242") ||
 			strings.Count(out, "open: <nil>") != max(1, len(c.CDIDevices)) {
@@ -117,7 +117,7 @@ func testCDI(t *testing.T, b *bench) {
 		}
 	}
 	for _, name := range []string{"example.com/log=1", "example.com/other=0", "nonsense"} {
-		c := b.container("bad", "print", "no")
+		c := b.containerConfig("bad", "print", "no")
 		c.CDIDevices = []*api.CDIDevice{{Name: name}}
 		if err := b.tryCreate(pod, cfg, c); err == nil {
 			t.Errorf("a container was created with %s", name)

@@ -23,8 +23,8 @@ type namespaceShape struct {
 	pid     api.NamespaceMode
 }
 
-// shapes returns the shapes that testEscape tests.
-func shapes() map[string]namespaceShape {
+// escapeShapes returns the shapes that testEscape tests.
+func escapeShapes() map[string]namespaceShape {
 	return map[string]namespaceShape{
 		"plain":      {nil, api.NamespaceMode_CONTAINER},
 		"shared-pid": {func(s *sandboxSecurity) { s.NamespaceOptions.Pid = api.NamespaceMode_POD }, api.NamespaceMode_POD},
@@ -54,19 +54,19 @@ const (
 // processes of containers, commands in containers, and the pod's init. It tests pods of every
 // shape. Init containers and sidecars are ordinary containers for a runtime.
 func testEscape(t *testing.T, b *bench) {
-	for name, s := range shapes() {
+	for name, s := range escapeShapes() {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{
 				T: t, Subject: b.Subject, ctx: t.Context(), logs: t.TempDir(), uid: b.uid + "-" + name,
 			}
-			t.Cleanup(b.clean)
-			b.escape(s)
+			t.Cleanup(b.removeSandboxes)
+			b.testShape(s)
 		})
 	}
 }
 
-func (b *bench) escape(s namespaceShape) {
-	cfg := b.pod(func(c *api.PodSandboxConfig) {
+func (b *bench) testShape(s namespaceShape) {
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 		if s.sandbox != nil {
 			s.sandbox(c.Linux.SecurityContext)
 		}
@@ -82,7 +82,7 @@ func (b *bench) escape(s namespaceShape) {
 			Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
 		}, allowance{"1234", noCaps, "2", "1", 700, false}},
 	} {
-		cc := b.container(name, "wait")
+		cc := b.containerConfig(name, "wait")
 		c.security.NamespaceOptions = &api.NamespaceOption{Pid: s.pid}
 		c.security.MaskedPaths = []string{"/proc/kcore", "/sys/firmware", "/proc/keys"}
 		c.security.ReadonlyPaths = []string{"/proc/sys", "/proc/irq"}

@@ -34,7 +34,7 @@ func Build(t testing.TB, pkg string) string {
 // Image returns an OCI archive of the image ImageRef. It contains the program at /prog,
 // /etc/passwd, /etc/group, and the configuration that the tests expect.
 func Image(t testing.TB, program string) []byte {
-	return pack(t, ImageRef, nil, baseLayer(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
+	return packImage(t, ImageRef, nil, baseLayer(t, program), archiveFiles(t, []file{{"second", 0o644, []byte("layer")}}))
 }
 
 // An Entry is a file of the second layer of an image.
@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The map config replaces
-// fields of the configuration. The entries replace the second layer.
+// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The caller's map replaces fields of the
+// configuration. The entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -61,11 +61,10 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return pack(t, HostileRef(shape), config, baseLayer(t, program), b.Bytes())
+	return packImage(t, HostileRef(shape), config, baseLayer(t, program), b.Bytes())
 }
 
-// HostileRef returns the reference of the image that HostileImage or ConfiguredImage returns for
-// shape.
+// HostileRef returns the reference of the image of HostileImage or ConfiguredImage with the given shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
 // HostileImage returns an image like that of Image, but with the reference HostileRef(shape). The file name is replaced
@@ -81,7 +80,7 @@ func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return pack(t, HostileRef(shape), nil, baseLayer(t, program), b.Bytes())
+	return packImage(t, HostileRef(shape), nil, baseLayer(t, program), b.Bytes())
 }
 
 // baseLayer returns the first layer, which contains the program and the users.
@@ -91,7 +90,7 @@ func baseLayer(t testing.TB, program string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return archive(t, []file{
+	return archiveFiles(t, []file{
 		{"prog", 0o755, bin},
 		{"etc/passwd", 0o644, []byte("root:x:0:0::/:/prog\nnina:x:1234:2345::/:/prog\n")},
 		{"etc/group", 0o644, []byte("root:x:0:\nstaff:x:77:nina\n")},
@@ -99,8 +98,8 @@ func baseLayer(t testing.TB, program string) []byte {
 	})
 }
 
-// pack returns the OCI archive of an image with two layers. The map change replaces fields of the configuration.
-func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
+// packImage returns the OCI archive of an image with two layers. The caller's map replaces fields of the configuration.
+func packImage(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{
 		"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"},
@@ -109,21 +108,21 @@ func pack(t testing.TB, ref string, change map[string]any, layer, second []byte)
 	maps.Copy(fields, change)
 	config := encode(t, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": fields,
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer), digest(second)}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digestOf(layer), digestOf(second)}},
 	})
 	const kind = "application/vnd.oci.image."
 	manifest := encode(t, map[string]any{
 		"schemaVersion": 2, "mediaType": kind + "manifest.v1+json",
-		"config": descriptor(kind+"config.v1+json", config, nil),
-		"layers": []any{descriptor(kind+"layer.v1.tar", layer, nil), descriptor(kind+"layer.v1.tar", second, nil)},
+		"config": describeBlob(kind+"config.v1+json", config, nil),
+		"layers": []any{describeBlob(kind+"layer.v1.tar", layer, nil), describeBlob(kind+"layer.v1.tar", second, nil)},
 	})
 	index := encode(t, map[string]any{"schemaVersion": 2, "manifests": []any{
-		descriptor(kind+"manifest.v1+json", manifest, map[string]string{
+		describeBlob(kind+"manifest.v1+json", manifest, map[string]string{
 			"org.opencontainers.image.ref.name": ref, "io.containerd.image.name": ref,
 		}),
 	}})
-	blob := func(b []byte) file { return file{"blobs/sha256/" + digest(b)[len("sha256:"):], 0o644, b} }
-	return archive(t, []file{
+	blob := func(b []byte) file { return file{"blobs/sha256/" + digestOf(b)[len("sha256:"):], 0o644, b} }
+	return archiveFiles(t, []file{
 		{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{"index.json", 0o644, index}, blob(manifest), blob(config), blob(layer), blob(second),
 	})
@@ -135,7 +134,7 @@ type file struct {
 	data []byte
 }
 
-func archive(t testing.TB, files []file) []byte {
+func archiveFiles(t testing.TB, files []file) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -157,11 +156,11 @@ func archive(t testing.TB, files []file) []byte {
 	return b.Bytes()
 }
 
-func descriptor(mediaType string, b []byte, annotations map[string]string) map[string]any {
-	return map[string]any{"mediaType": mediaType, "digest": digest(b), "size": len(b), "annotations": annotations}
+func describeBlob(mediaType string, b []byte, annotations map[string]string) map[string]any {
+	return map[string]any{"mediaType": mediaType, "digest": digestOf(b), "size": len(b), "annotations": annotations}
 }
 
-func digest(b []byte) string {
+func digestOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }

@@ -32,18 +32,18 @@ func b2i(b bool) int {
 }
 
 func testMounts(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "in"), []byte("from the host"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := b.container("rw", "read", "/data/in", "write", "/data/out", "from inside", "read", "/deep/er/in")
+	c := b.containerConfig("rw", "read", "/data/in", "write", "/data/out", "from inside", "read", "/deep/er/in")
 	c.Mounts = []*api.Mount{
 		{ContainerPath: "/deep/er", HostPath: dir, Readonly: true}, {ContainerPath: "/data", HostPath: dir},
 		{ContainerPath: "/new", HostPath: filepath.Join(dir, "made")},
 	}
-	if out, _ := b.output(pod, cfg, c); out != "from the host\nfrom the host\n" {
+	if out, _ := b.runForOutput(pod, cfg, c); out != "from the host\nfrom the host\n" {
 		t.Errorf("got %q", out)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "out")); string(got) != "from inside" {
@@ -52,25 +52,25 @@ func testMounts(t *testing.T, b *bench) {
 	if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
 		t.Error(err)
 	}
-	c = b.container("ro", "write", "/data/out2", "x")
+	c = b.containerConfig("ro", "write", "/data/out2", "x")
 	c.Mounts = []*api.Mount{{ContainerPath: "/data", HostPath: dir, Readonly: true}}
-	if out, st := b.output(pod, cfg, c); st.ExitCode == 0 || !strings.Contains(out, "read-only") {
+	if out, st := b.runForOutput(pod, cfg, c); st.ExitCode == 0 || !strings.Contains(out, "read-only") {
 		t.Errorf("wrote to a read-only mount: %q", out)
 	}
 }
 
 func testReadonlyRoot(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for _, ro := range []bool{false, true} {
-		c := b.container(fmt.Sprint("ro-", ro), "write", "/file", "x")
+		c := b.containerConfig(fmt.Sprint("ro-", ro), "write", "/file", "x")
 		c.Linux.SecurityContext.ReadonlyRootfs = ro
-		if _, st := b.output(pod, cfg, c); (st.ExitCode != 0) != ro {
+		if _, st := b.runForOutput(pod, cfg, c); (st.ExitCode != 0) != ro {
 			t.Errorf("read-only %v: exit code %d", ro, st.ExitCode)
 		}
 	}
 	// A container cannot see the files of another container.
-	if _, st := b.output(pod, cfg, b.container("other", "read", "/file")); st.ExitCode == 0 {
+	if _, st := b.runForOutput(pod, cfg, b.containerConfig("other", "read", "/file")); st.ExitCode == 0 {
 		t.Error("containers share their root file system")
 	}
 }
@@ -79,7 +79,7 @@ func testReadonlyRoot(t *testing.T, b *bench) {
 func (b *bench) processStatus(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) map[string]string {
 	b.Helper()
 	c.Args = []string{"read", "/proc/self/status"}
-	out, st := b.output(pod, cfg, c)
+	out, st := b.runForOutput(pod, cfg, c)
 	if st.ExitCode != 0 {
 		b.Fatalf("exit code %d: %s", st.ExitCode, st.Message)
 	}
@@ -92,14 +92,14 @@ func (b *bench) processStatus(pod string, cfg *api.PodSandboxConfig, c *api.Cont
 }
 
 func testSecurity(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("plain")
+	c := b.containerConfig("plain")
 	st := b.processStatus(pod, cfg, c)
 	if st["NoNewPrivs"] != "0" || st["Seccomp"] != "0" || st["CapEff"] != "00000000a80425fb" {
 		t.Errorf("by default: NoNewPrivs %s, Seccomp %s, CapEff %s", st["NoNewPrivs"], st["Seccomp"], st["CapEff"])
 	}
-	c = b.container("tight")
+	c = b.containerConfig("tight")
 	c.Linux.SecurityContext.NoNewPrivs = true
 	c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
 	c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{"NET_ADMIN"}, DropCapabilities: []string{"ALL"}}
@@ -108,42 +108,42 @@ func testSecurity(t *testing.T, b *bench) {
 	if st["NoNewPrivs"] != "1" || st["Seccomp"] != "2" || st["CapEff"] != "0000000000001000" {
 		t.Errorf("tight: NoNewPrivs %s, Seccomp %s, CapEff %s", st["NoNewPrivs"], st["Seccomp"], st["CapEff"])
 	}
-	c = b.container("masked", "read", "/proc/cpuinfo")
+	c = b.containerConfig("masked", "read", "/proc/cpuinfo")
 	c.Linux.SecurityContext.MaskedPaths = []string{"/proc/cpuinfo"}
-	if out, _ := b.output(pod, cfg, c); strings.TrimSpace(out) != "" {
+	if out, _ := b.runForOutput(pod, cfg, c); strings.TrimSpace(out) != "" {
 		t.Errorf("a masked path shows %q", out)
 	}
 }
 
 func testPrivileged(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "ls", "/dev")
+	c := b.containerConfig("main", "ls", "/dev")
 	c.Linux.SecurityContext.Privileged = true
-	out, st := b.output(pod, cfg, c)
+	out, st := b.runForOutput(pod, cfg, c)
 	if st.ExitCode != 0 || !strings.Contains(out, "kmsg") {
 		t.Errorf("exit code %d, devices %q", st.ExitCode, out)
 	}
 }
 
 func testNamespaces(t *testing.T, b *bench) {
-	cfg := b.pod(func(c *api.PodSandboxConfig) {
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 		c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33"}
 	})
 	pod := b.runPod(cfg)
-	out, _ := b.output(pod, cfg, b.container("main", "hostname", "pid", "ls", "/sys/class/net",
+	out, _ := b.runForOutput(pod, cfg, b.containerConfig("main", "hostname", "pid", "ls", "/sys/class/net",
 		"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"))
 	if !strings.HasPrefix(out, "pod-0\n1\n") || !strings.Contains(out, "lo\n") || !strings.HasSuffix(out, "\n33\n") {
 		t.Errorf("got %q", out)
 	}
 	// Containers of a pod share /dev/shm with each other, but not with other pods.
-	if _, st := b.output(pod, cfg, b.container("writer", "write", "/dev/shm/x", "shared")); st.ExitCode != 0 {
+	if _, st := b.runForOutput(pod, cfg, b.containerConfig("writer", "write", "/dev/shm/x", "shared")); st.ExitCode != 0 {
 		t.Errorf("write to /dev/shm: %v", st)
 	}
-	if out, _ := b.output(pod, cfg, b.container("reader", "read", "/dev/shm/x")); out != "shared\n" {
+	if out, _ := b.runForOutput(pod, cfg, b.containerConfig("reader", "read", "/dev/shm/x")); out != "shared\n" {
 		t.Errorf("got %q", out)
 	}
-	host := b.pod(func(c *api.PodSandboxConfig) {
+	host := b.podConfig(func(c *api.PodSandboxConfig) {
 		c.Metadata.Attempt = 1
 		c.Linux.SecurityContext.NamespaceOptions.Network = api.NamespaceMode_NODE
 		c.Linux.SecurityContext.NamespaceOptions.Ipc = api.NamespaceMode_NODE
@@ -153,9 +153,9 @@ func testNamespaces(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := b.container("host", "hostname")
+	c := b.containerConfig("host", "hostname")
 	c.LogPath = "host/0.log"
-	if out, _ := b.output(id, host, c); out != name+"\n" {
+	if out, _ := b.runForOutput(id, host, c); out != name+"\n" {
 		t.Errorf("on the host's network: %q", out)
 	}
 }
@@ -163,12 +163,12 @@ func testNamespaces(t *testing.T, b *bench) {
 // testSharedProcesses checks that containers that share a PID namespace see the processes of each
 // other, and that all processes of a container end with its first process.
 func testSharedProcesses(t *testing.T, b *bench) {
-	cfg := b.pod(func(c *api.PodSandboxConfig) {
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
 	})
 	pod := b.runPod(cfg)
 	shared := func(name string, args ...string) *api.ContainerConfig {
-		c := b.container(name, args...)
+		c := b.containerConfig(name, args...)
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
 		return c
 	}
@@ -176,15 +176,15 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, long)
 	b.start(id)
 	b.awaitLog(long, "ignoring")
-	out, st := b.output(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
+	out, st := b.runForOutput(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
 	// The output begins with the program's own PID.
-	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || processes(out) != 1+4 {
+	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || countPIDs(out) != 1+4 {
 		t.Errorf("exit code %d, output %q", st.ExitCode, out)
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
 	// The child process of the container must have ended, too.
-	out, _ = b.output(pod, cfg, shared("after", "ls", "/proc"))
-	if left := processes(out); left != 2 {
+	out, _ = b.runForOutput(pod, cfg, shared("after", "ls", "/proc"))
+	if left := countPIDs(out); left != 2 {
 		t.Errorf("%d processes, want 2: the pod's init and the process that lists them", left)
 	}
 	s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
@@ -196,7 +196,7 @@ func testSharedProcesses(t *testing.T, b *bench) {
 // testSharedProcessesRoot checks that a container cannot access the host or change files through
 // /proc/1/root of a shared PID namespace.
 func testSharedProcessesRoot(t *testing.T, b *bench) {
-	cfg := b.pod(func(c *api.PodSandboxConfig) {
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
 	})
 	pod := b.runPod(cfg)
@@ -207,16 +207,16 @@ func testSharedProcessesRoot(t *testing.T, b *bench) {
 		want   string
 	}{
 		"root":   {nil, []string{"opens", pattern}, "permission denied"},
-		"tracer": {addPtrace, []string{"opens", pattern}, b.choose("read-only file system", "permission denied")},
+		"tracer": {addPtrace, []string{"opens", pattern}, b.hostOrOwn("read-only file system", "permission denied")},
 		"writer": {addPtrace, []string{"write", "/proc/1/root/new", "x"}, "read-only file system"},
 		"same":   {setSameUser, []string{"opens", pattern}, "permission denied"},
 	} {
-		cc := b.container(name, c.args...)
+		cc := b.containerConfig(name, c.args...)
 		cc.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
 		if c.change != nil {
 			c.change(cc.Linux.SecurityContext)
 		}
-		if out, _ := b.output(pod, cfg, cc); !strings.Contains(out, c.want) {
+		if out, _ := b.runForOutput(pod, cfg, cc); !strings.Contains(out, c.want) {
 			t.Errorf("%s: %v gives %q, want %s", name, c.args, out, c.want)
 		}
 	}
@@ -233,8 +233,8 @@ func addPtrace(s *api.LinuxContainerSecurityContext) {
 	s.Capabilities = &api.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
 }
 
-// processes returns the number of PIDs in a listing of /proc.
-func processes(list string) (n int) {
+// countPIDs returns the number of PIDs in a listing of /proc.
+func countPIDs(list string) (n int) {
 	for _, f := range strings.Fields(list) {
 		if strings.Trim(f, "0123456789") == "" {
 			n++
@@ -249,24 +249,24 @@ func testHostProcesses(t *testing.T, b *bench) {
 	if b.Users != nil {
 		t.Skip("not in a user namespace")
 	}
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "pid", "orphan", "ignore")
+	c := b.containerConfig("main", "pid", "orphan", "ignore")
 	c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_NODE
-	out, st := b.output(pod, cfg, c)
+	out, st := b.runForOutput(pod, cfg, c)
 	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") {
 		t.Errorf("exit code %d, printed %q", st.ExitCode, out)
 	}
 }
 
 func testFiles(t *testing.T, b *bench) {
-	cfg := b.pod(func(c *api.PodSandboxConfig) {
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 		c.DnsConfig = &api.DNSConfig{
 			Servers: []string{"10.0.0.10"}, Searches: []string{"a.local", "b.local"}, Options: []string{"ndots:5"},
 		}
 	})
 	pod := b.runPod(cfg)
-	out, _ := b.output(pod, cfg, b.container("main", "read", "/etc/hostname", "read", "/etc/resolv.conf"))
+	out, _ := b.runForOutput(pod, cfg, b.containerConfig("main", "read", "/etc/hostname", "read", "/etc/resolv.conf"))
 	if out != "pod-0\nsearch a.local b.local\nnameserver 10.0.0.10\noptions ndots:5\n" {
 		t.Errorf("got %q", out)
 	}
@@ -274,9 +274,9 @@ func testFiles(t *testing.T, b *bench) {
 	if err := os.WriteFile(hosts, []byte("10.1.2.3 own"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := b.container("own", "read", "/etc/hosts")
+	c := b.containerConfig("own", "read", "/etc/hosts")
 	c.Mounts = []*api.Mount{{ContainerPath: "/etc/hosts", HostPath: hosts}}
-	if out, _ := b.output(pod, cfg, c); out != "10.1.2.3 own\n" {
+	if out, _ := b.runForOutput(pod, cfg, c); out != "10.1.2.3 own\n" {
 		t.Errorf("got %q", out)
 	}
 }

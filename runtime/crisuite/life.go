@@ -35,7 +35,7 @@ func testStatus(t *testing.T, b *bench) {
 }
 
 func testSandboxLife(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	id := b.runPod(cfg)
 	if again := b.runPod(cfg); again != id {
 		t.Errorf("run twice: the IDs are %s and %s", id, again)
@@ -61,8 +61,8 @@ func testSandboxLife(t *testing.T, b *bench) {
 }
 
 func testSandboxFilter(t *testing.T, b *bench) {
-	one := b.runPod(b.pod())
-	two := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 1 }))
+	one := b.runPod(b.podConfig())
+	two := b.runPod(b.podConfig(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 1 }))
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: one}))(b)
 	mine := map[string]string{"test": b.uid}
 	ready := &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}
@@ -89,9 +89,9 @@ func testSandboxFilter(t *testing.T, b *bench) {
 }
 
 func testContainerLife(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	id := b.create(pod, cfg, c)
 	if again := b.create(pod, cfg, c); again != id {
 		t.Errorf("created twice: %s and %s", id, again)
@@ -121,9 +121,9 @@ func testContainerLife(t *testing.T, b *bench) {
 }
 
 func testContainerFilter(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	one, two := b.create(pod, cfg, b.container("one", "wait")), b.create(pod, cfg, b.container("two", "wait"))
+	one, two := b.create(pod, cfg, b.containerConfig("one", "wait")), b.create(pod, cfg, b.containerConfig("two", "wait"))
 	b.start(two)
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
 	for name, c := range map[string]struct {
@@ -153,7 +153,7 @@ func testNotFound(t *testing.T, b *bench) {
 	_, e1 := b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: id})
 	_, e2 := b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id})
 	_, e3 := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id})
-	_, e4 := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: id, Config: b.container("c")})
+	_, e4 := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: id, Config: b.containerConfig("c")})
 	for i, err := range []error{e1, e2, e3, e4} {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("call %d: %v", i+1, err)
@@ -168,9 +168,9 @@ func testNotFound(t *testing.T, b *bench) {
 			t.Errorf("stopping or removing a missing object, call %d: %v", i+1, err)
 		}
 	}
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("c")
+	c := b.containerConfig("c")
 	c.Image.Image = "islet.test/missing:1"
 	if err := b.tryCreate(pod, cfg, c); !errdefs.IsNotFound(err) {
 		t.Errorf("a missing image: %v", err)
@@ -178,9 +178,9 @@ func testNotFound(t *testing.T, b *bench) {
 }
 
 func testWrongState(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog"}}); err == nil {
 		t.Error("exec succeeded in a container that is not running")
 	}
@@ -190,7 +190,7 @@ func testWrongState(t *testing.T, b *bench) {
 		t.Error("started a container that has ended")
 	}
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
-	if err := b.tryCreate(pod, cfg, b.container("late")); err == nil {
+	if err := b.tryCreate(pod, cfg, b.containerConfig("late")); err == nil {
 		t.Error("created a container in a stopped sandbox")
 	}
 }
@@ -202,11 +202,11 @@ func testRunning(t *testing.T, b *bench) {
 	if !ok {
 		t.Skip("the runtime has no method ForEachRunning")
 	}
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	var want *api.Container
 	for _, name := range []string{"created", "ended", "main"} {
-		c := b.container(name, "wait")
+		c := b.containerConfig(name, "wait")
 		id := b.create(pod, cfg, c)
 		if name != "created" {
 			b.start(id)
@@ -231,9 +231,9 @@ func testRunning(t *testing.T, b *bench) {
 // testMessages checks that the runtime does not keep or modify messages of the caller, and the
 // other way round.
 func testMessages(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	id := b.create(pod, cfg, c)
 	cfg.Labels["test"], c.Labels["name"], c.Metadata.Name = "changed", "changed", "changed"
 	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{Id: id}}))(b)
@@ -265,17 +265,17 @@ func testEvents(t *testing.T, b *bench) {
 		})
 	}()
 	// Remove sandboxes until an event arrives, which shows that the subscription has begun.
-	first := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
+	first := b.runPod(b.podConfig(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 	b.waitUntil("the subscription begins", func() bool {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: first}))(b)
-		b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
+		b.runPod(b.podConfig(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen[first]) > 0
 	})
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 10}))(b)
 	must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: id}))(b)
@@ -302,9 +302,9 @@ func testEvents(t *testing.T, b *bench) {
 }
 
 func testRemoveRunning(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	one, two := b.create(pod, cfg, b.container("one", "ignore")), b.create(pod, cfg, b.container("two", "ignore"))
+	one, two := b.create(pod, cfg, b.containerConfig("one", "ignore")), b.create(pod, cfg, b.containerConfig("two", "ignore"))
 	b.start(one)
 	b.start(two)
 	must(b.Runtime.RemoveContainer(b.ctx, &api.RemoveContainerRequest{ContainerId: one}))(b)

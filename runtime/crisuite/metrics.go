@@ -10,9 +10,9 @@ import (
 // testMetrics checks that every metric has a descriptor and the labels of the descriptor, and that
 // the values match the activity of the container.
 func testMetrics(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "write", "/file", "some bytes", "alloc", "20", "wait")
+	c := b.containerConfig("main", "write", "/file", "some bytes", "alloc", "20", "wait")
 	c.Linux.Resources.MemoryLimitInBytes = 256 << 20
 	id := b.create(pod, cfg, c)
 	b.start(id)

@@ -14,11 +14,11 @@ import (
 // starts, and it must exist as long as the sandbox.
 type podResource struct {
 	what string
-	// The program prog gets the arguments make in a privileged container, which ends before the others start. They create
-	// the resource. They are empty if the sandbox creates it.
-	make []string
-	// The program prog gets the arguments look in the other containers. They print the resource.
-	look []string
+	// createArgs contains arguments for prog that create the resource. prog runs in a privileged container, which ends before the others
+	// start. If the sandbox creates the resource, there are no arguments.
+	createArgs []string
+	// printArgs contains arguments for prog that print the resource in the other containers.
+	printArgs []string
 	// privileged and ordinary are the expected output of the two kinds of containers. If ordinary
 	// is empty, both print the same.
 	privileged, ordinary string
@@ -27,22 +27,25 @@ type podResource struct {
 // podResources contains the tested resources.
 var podResources = []podResource{
 	{what: "the sysfs of the network namespace is writable in a privileged container",
-		look:       []string{"put", "/sys/class/net/lo/ifalias", "pod"},
+		printArgs:  []string{"put", "/sys/class/net/lo/ifalias", "pod"},
 		privileged: "put: <nil>", ordinary: "put: open /sys/class/net/lo/ifalias: read-only file system"},
-	{what: "the superblock of the sysfs is writable", look: []string{"super", "/sys"}, privileged: "rw"},
-	{what: "a message queue", make: []string{"put", "/dev/mqueue/queue", ""}, look: []string{"ls", "/dev/mqueue"}, privileged: "queue"},
-	{what: "a message queue is writable", look: []string{"opens", "/dev/mqueue/queue"}, privileged: "open: <nil>"},
-	{what: "the superblock of the message queues", look: []string{"super", "/dev/mqueue"}, privileged: "rw"},
-	{what: "a file of /dev/shm", make: []string{"write", "/dev/shm/kept", "x"}, look: []string{"read", "/dev/shm/kept"}, privileged: "x"},
-	{what: "size and mode of /dev/shm", look: []string{"room", "/dev/shm"}, privileged: "64 dtrwxrwxrwx"},
-	{what: "a shared memory segment", make: []string{"segment", "4711", "4096"},
-		look: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
-	{what: "a network sysctl of the pod", look: []string{"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"}, privileged: "33"},
-	{what: "an IPC sysctl of the pod", look: []string{"read", "/proc/sys/kernel/msgmax"}, privileged: "9000"},
-	{what: "a sysctl that a container set", make: []string{"put", "/proc/sys/net/ipv4/tcp_retries2", "11"},
-		look: []string{"read", "/proc/sys/net/ipv4/tcp_retries2"}, privileged: "11"},
-	{what: "a hostname that a container set", make: []string{"rename", "renamed"}, look: []string{"hostname"}, privileged: "renamed"},
-	{what: "loopback is up", look: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
+	{what: "the superblock of the sysfs is writable", printArgs: []string{"super", "/sys"}, privileged: "rw"},
+	{what: "a message queue", createArgs: []string{"put", "/dev/mqueue/queue", ""}, printArgs: []string{"ls", "/dev/mqueue"},
+		privileged: "queue"},
+	{what: "a message queue is writable", printArgs: []string{"opens", "/dev/mqueue/queue"}, privileged: "open: <nil>"},
+	{what: "the superblock of the message queues", printArgs: []string{"super", "/dev/mqueue"}, privileged: "rw"},
+	{what: "a file of /dev/shm", createArgs: []string{"write", "/dev/shm/kept", "x"}, printArgs: []string{"read", "/dev/shm/kept"},
+		privileged: "x"},
+	{what: "size and mode of /dev/shm", printArgs: []string{"room", "/dev/shm"}, privileged: "64 dtrwxrwxrwx"},
+	{what: "a shared memory segment", createArgs: []string{"segment", "4711", "4096"},
+		printArgs: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
+	{what: "a network sysctl of the pod", printArgs: []string{"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"}, privileged: "33"},
+	{what: "an IPC sysctl of the pod", printArgs: []string{"read", "/proc/sys/kernel/msgmax"}, privileged: "9000"},
+	{what: "a sysctl that a container set", createArgs: []string{"put", "/proc/sys/net/ipv4/tcp_retries2", "11"},
+		printArgs: []string{"read", "/proc/sys/net/ipv4/tcp_retries2"}, privileged: "11"},
+	{what: "a hostname that a container set", createArgs: []string{"rename", "renamed"}, printArgs: []string{"hostname"},
+		privileged: "renamed"},
+	{what: "loopback is up", printArgs: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
 }
 
 // testOrder starts and restarts an ordinary and a privileged container of a pod in both orders.
@@ -51,7 +54,7 @@ func testOrder(t *testing.T, b *bench) {
 	attempt := uint32(0)
 	for _, processes := range []api.NamespaceMode{api.NamespaceMode_CONTAINER, api.NamespaceMode_POD} {
 		for _, order := range [][]string{{"ordinary", "privileged"}, {"privileged", "ordinary"}} {
-			cfg := b.pod(func(c *api.PodSandboxConfig) {
+			cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 				c.Metadata.Attempt = attempt
 				c.Linux.SecurityContext.NamespaceOptions.Pid = processes
 				// A kubelet sets this for a pod with a privileged container.
@@ -84,7 +87,7 @@ type orderedPod struct {
 
 func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
 	p.made++
-	c := p.container(kind, args...)
+	c := p.containerConfig(kind, args...)
 	c.Metadata.Attempt, c.LogPath = p.made, fmt.Sprintf("%s/%d.log", kind, p.made)
 	c.Linux.SecurityContext.Privileged = kind == "privileged"
 	c.Linux.SecurityContext.NamespaceOptions.Pid = p.cfg.Linux.SecurityContext.NamespaceOptions.Pid
@@ -95,9 +98,9 @@ func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
 func (p *orderedPod) createResources() {
 	var args []string
 	for _, k := range podResources {
-		args = append(args, k.make...)
+		args = append(args, k.createArgs...)
 	}
-	if _, st := p.output(p.id, p.cfg, p.next("privileged", args...)); st.ExitCode != 0 {
+	if _, st := p.runForOutput(p.id, p.cfg, p.next("privileged", args...)); st.ExitCode != 0 {
 		p.Fatalf("%s: the container that creates the resources has exit code %d", p.order, st.ExitCode)
 	}
 }
@@ -107,13 +110,13 @@ func (p *orderedPod) start(kind string) string {
 	p.Helper()
 	var args []string
 	for _, k := range podResources {
-		args = append(append(args, "print", "== "+k.what), k.look...)
+		args = append(append(args, "print", "== "+k.what), k.printArgs...)
 	}
 	c := p.next(kind, append(args, "wait")...)
 	id := p.create(p.id, p.cfg, c)
 	p.bench.start(id)
 	p.awaitLog(c, "waiting\n")
-	found := strings.Split(p.log(c), "== ")[1:]
+	found := strings.Split(p.readLog(c), "== ")[1:]
 	for i, k := range podResources {
 		want := k.privileged
 		if kind == "ordinary" && k.ordinary != "" {

@@ -33,8 +33,8 @@ func (s *pausingReader) Write(b []byte) (int, error) {
 
 func (s *pausingReader) Close() error { return nil }
 
-// lines returns the output of prog's verb "lines".
-func lines(n int, end string) string {
+// expectedLines returns the output of prog's verb "lines".
+func expectedLines(n int, end string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprint(&b, i, end)
@@ -46,9 +46,9 @@ func lines(n int, end string) string {
 // that fits into the pipe, so that the command ends before it is read, and for longer output.
 func testSlowReader(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	var all sync.WaitGroup
 	for _, n := range []int{500, 9000, 100000} {
@@ -56,9 +56,9 @@ func testSlowReader(t *testing.T, b *bench) {
 			all.Go(func() {
 				var out pausingReader
 				o := cri.ExecOptions{Command: []string{"/prog", "lines", fmt.Sprint(n), "exit", "7"}, Stdout: &out, TTY: tty}
-				want := lines(n, "\n")
+				want := expectedLines(n, "\n")
 				if tty {
-					want = lines(n, "\r\n")
+					want = expectedLines(n, "\r\n")
 				}
 				err := s.Stream(b.ctx, id, o)
 				var exit cri.ExitError
@@ -71,7 +71,7 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A failingReader accepts the number of bytes in the field left, and then fails.
+// A failingReader accepts a number of bytes, and then fails.
 type failingReader struct{ left int }
 
 func (c *failingReader) Write(b []byte) (int, error) {
@@ -85,13 +85,13 @@ func (c *failingReader) Write(b []byte) (int, error) {
 
 func (c *failingReader) Close() error { return nil }
 
-// testClosingReader checks that a command whose reader fails gets SIGPIPE or SIGHUP and ends, and
-// that the error reports the missing output, regardless of the exit code.
+// testClosingReader checks that a command gets SIGPIPE or SIGHUP and ends if its reader fails. The
+// error must report the missing output, regardless of the exit code.
 func testClosingReader(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	for _, tty := range []bool{false, true} {
 		err := s.Stream(b.ctx, id, cri.ExecOptions{
@@ -101,16 +101,16 @@ func testClosingReader(t *testing.T, b *bench) {
 			t.Errorf("terminal %v: %v", tty, err)
 		}
 	}
-	b.waitUntil("the command ends", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+	b.waitUntil("the command ends", func() bool { return countPIDs(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
-// testLeftBehind checks that exec ends soon after the command, even if child processes keep its
-// output open, and that it returns the exit code even if the timeout passes while the output of
-// child processes is read.
+// testLeftBehind checks that exec ends soon after the command although child processes keep its
+// output open. If the timeout passes while the output of child processes is read, exec must still
+// return the exit code.
 func testLeftBehind(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	for _, timeout := range []int64{0, 1} {
 		began := time.Now()
@@ -126,7 +126,7 @@ func testLeftBehind(t *testing.T, b *bench) {
 	var out buffer
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{
 		Command: []string{"/prog", "late", "200ms", "100000", "print", "own"}, Stdout: &out,
-	}); err != nil || out.String() != "own\n"+lines(100000, "\n") {
+	}); err != nil || out.String() != "own\n"+expectedLines(100000, "\n") {
 		t.Errorf("a child process that writes after the end of its parent: %v, %d bytes", err, len(out.String()))
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -145,29 +145,29 @@ func testLeftBehind(t *testing.T, b *bench) {
 // is complete.
 func testSlowAttach(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for _, n := range []int{500, 100000} {
-		c := b.container(fmt.Sprint("cat", n), "cat", "exit", "7")
+		c := b.containerConfig(fmt.Sprint("cat", n), "cat", "exit", "7")
 		c.Stdin, c.StdinOnce = true, true
 		id := b.create(pod, cfg, c)
 		b.start(id)
 		var out pausingReader
-		want := lines(n, "\n")
+		want := expectedLines(n, "\n")
 		if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdin: strings.NewReader(want), Stdout: &out}); err != nil || out.String() != want {
 			t.Errorf("%d lines: %v, %d of %d bytes", n, err, out.Len(), len(want))
 		}
 		if st := b.awaitEnd(id); st.ExitCode != 7 {
 			t.Errorf("%v", st)
 		}
-		if logged := strings.Count(b.log(c), "\n"); logged != n {
+		if logged := strings.Count(b.readLog(c), "\n"); logged != n {
 			t.Errorf("%d of %d lines are in the log", logged, n)
 		}
 	}
-	c := b.container("closed", "lines", "100000", "exit", "7")
+	c := b.containerConfig("closed", "lines", "100000", "exit", "7")
 	id := b.create(pod, cfg, c)
 	b.start(id)
-	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &failingReader{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
+	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &failingReader{100}}); err == nil && !strings.Contains(b.readLog(c), "99999") {
 		t.Error("a failing reader got no error, and the log is not complete")
 	}
 	if st := b.awaitEnd(id); st.ExitCode != 7 {
@@ -179,9 +179,9 @@ func testSlowAttach(t *testing.T, b *bench) {
 // all data.
 func testSlowForward(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "serve", "8080")
+	c := b.containerConfig("main", "serve", "8080")
 	b.start(b.create(pod, cfg, c))
 	b.awaitLog(c, "listening")
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(b)
@@ -196,7 +196,7 @@ func testSlowForward(t *testing.T, b *bench) {
 	}()
 	ours := must(net.Dial("tcp", l.Addr().String()))(b).(*net.TCPConn)
 	defer ours.Close()
-	want := lines(200000, "\n")
+	want := expectedLines(200000, "\n")
 	go func() {
 		io.WriteString(ours, want)
 		ours.CloseWrite()

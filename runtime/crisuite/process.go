@@ -13,7 +13,7 @@ import (
 )
 
 func testExitCodes(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for _, c := range []struct {
 		args   []string
@@ -24,7 +24,7 @@ func testExitCodes(t *testing.T, b *bench) {
 		{[]string{"exit", "7"}, 7, "Error"},
 		{[]string{"exit", "255"}, 255, "Error"},
 	} {
-		_, st := b.output(pod, cfg, b.container("exit"+c.args[1], c.args...))
+		_, st := b.runForOutput(pod, cfg, b.containerConfig("exit"+c.args[1], c.args...))
 		if st.ExitCode != c.code || st.Reason != c.reason || st.FinishedAt < st.StartedAt {
 			t.Errorf("%v: %v", c.args, st)
 		}
@@ -32,7 +32,7 @@ func testExitCodes(t *testing.T, b *bench) {
 }
 
 func testStop(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for i, c := range []struct {
 		verb    string
@@ -48,7 +48,7 @@ func testStop(t *testing.T, b *bench) {
 		{"ignore", "ignoring", nil, 1, 137, "ignoring"},
 		{"wait", "waiting", nil, 0, 137, ""},
 	} {
-		cc := b.container(fmt.Sprint("case", i), c.verb)
+		cc := b.containerConfig(fmt.Sprint("case", i), c.verb)
 		if c.change != nil {
 			c.change(cc)
 		}
@@ -60,8 +60,8 @@ func testStop(t *testing.T, b *bench) {
 		if signal == api.Signal_SIGNAL_RUNTIME_DEFAULT {
 			signal = api.Signal_SIGNAL_SIGTERM // the default
 		}
-		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
-			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
+		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.readLog(cc), c.log) || st.StopSignal != signal {
+			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.readLog(cc))
 		}
 	}
 }
@@ -70,9 +70,9 @@ func testStop(t *testing.T, b *bench) {
 // again, for example to shorten the grace period or after the first call was canceled. The timeout
 // of the later call applies.
 func testStopAgain(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "once")
+	c := b.containerConfig("main", "once")
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "waiting")
@@ -88,15 +88,15 @@ func testStopAgain(t *testing.T, b *bench) {
 		t.Error("the first stop succeeded")
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 1}))(b)
-	if st := b.status(id); st.ExitCode != 137 || strings.Contains(b.log(c), "again") {
-		t.Errorf("stopped again: %v, logged %q", st, b.log(c))
+	if st := b.status(id); st.ExitCode != 137 || strings.Contains(b.readLog(c), "again") {
+		t.Errorf("stopped again: %v, logged %q", st, b.readLog(c))
 	}
 }
 
 func testStartError(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main")
+	c := b.containerConfig("main")
 	c.Command = []string{"/no/such/program"}
 	id := b.create(pod, cfg, c)
 	_, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id})
@@ -111,10 +111,10 @@ func testStartError(t *testing.T, b *bench) {
 }
 
 func testLogs(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "print", "out", "eprint", "err", "lines", "5000")
-	b.output(pod, cfg, c)
+	c := b.containerConfig("main", "print", "out", "eprint", "err", "lines", "5000")
+	b.runForOutput(pod, cfg, c)
 	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
 	if err != nil {
 		t.Fatal(err)
@@ -133,9 +133,9 @@ func testLogs(t *testing.T, b *bench) {
 }
 
 func testLogRotation(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "print", "before", "cat")
+	c := b.containerConfig("main", "print", "before", "cat")
 	c.Stdin = true
 	id := b.create(pod, cfg, c)
 	b.start(id)
@@ -151,30 +151,30 @@ func testLogRotation(t *testing.T, b *bench) {
 }
 
 func testImage(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	if out, _ := b.output(pod, cfg, b.container("default")); out != "default\n" {
+	if out, _ := b.runForOutput(pod, cfg, b.containerConfig("default")); out != "default\n" {
 		t.Errorf("the image's command printed %q", out)
 	}
-	c := b.container("env", "env", "FROM", "env", "BOTH", "env", "OWN", "cwd", "read", "/second")
+	c := b.containerConfig("env", "env", "FROM", "env", "BOTH", "env", "OWN", "cwd", "read", "/second")
 	c.Envs = []*api.KeyValue{{Key: "BOTH", Value: []byte("config")}, {Key: "OWN", Value: []byte("a=b c")}}
-	if out, _ := b.output(pod, cfg, c); out != "image\nconfig\na=b c\n/tmp\nlayer\n" {
+	if out, _ := b.runForOutput(pod, cfg, c); out != "image\nconfig\na=b c\n/tmp\nlayer\n" {
 		t.Errorf("got %q", out)
 	}
-	c = b.container("dir", "cwd")
+	c = b.containerConfig("dir", "cwd")
 	c.WorkingDir = "/made/on/the/way"
-	if out, _ := b.output(pod, cfg, c); out != "/made/on/the/way\n" {
+	if out, _ := b.runForOutput(pod, cfg, c); out != "/made/on/the/way\n" {
 		t.Errorf("got %q", out)
 	}
-	c = b.container("command")
+	c = b.containerConfig("command")
 	c.Command = []string{"/prog", "print", "own"}
-	if out, _ := b.output(pod, cfg, c); out != "own\n" {
+	if out, _ := b.runForOutput(pod, cfg, c); out != "own\n" {
 		t.Errorf("got %q", out)
 	}
 }
 
 func testUsers(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for name, c := range map[string]struct {
 		set  func(*api.LinuxContainerSecurityContext)
@@ -191,9 +191,9 @@ func testUsers(t *testing.T, b *bench) {
 			s.RunAsUsername, s.SupplementalGroupsPolicy = "nina", api.SupplementalGroupsPolicy_Strict
 		}, "1234 2345 [2345]"},
 	} {
-		cc := b.container(name, "id")
+		cc := b.containerConfig(name, "id")
 		c.set(cc.Linux.SecurityContext)
-		out, st := b.output(pod, cfg, cc)
+		out, st := b.runForOutput(pod, cfg, cc)
 		if sortGroups(out) != c.want {
 			t.Errorf("%s: %q (%v), want %q", name, out, st.Message, c.want)
 		}
@@ -202,12 +202,12 @@ func testUsers(t *testing.T, b *bench) {
 			t.Errorf("%s: the status has %s, want %s", name, said, c.want)
 		}
 	}
-	alone := b.container("alone", "id")
+	alone := b.containerConfig("alone", "id")
 	alone.Linux.SecurityContext.RunAsGroup = &api.Int64Value{Value: 6}
 	if err := b.tryCreate(pod, cfg, alone); err == nil {
 		t.Error("a group without a user was accepted")
 	}
-	cc := b.container("nobody", "id")
+	cc := b.containerConfig("nobody", "id")
 	cc.Linux.SecurityContext.RunAsUsername = "stranger"
 	if err := b.tryCreate(pod, cfg, cc); err == nil {
 		t.Error("a user that is not in the image was accepted")
@@ -216,18 +216,18 @@ func testUsers(t *testing.T, b *bench) {
 
 // testOOM checks the status if the OOM killer kills the first process or a child process.
 func testOOM(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	for name, args := range map[string][]string{"main": {"alloc", "200"}, "child": {"child", "alloc", "200"}} {
-		c := b.container(name, args...)
+		c := b.containerConfig(name, args...)
 		c.Linux.Resources.MemoryLimitInBytes = 48 << 20
-		if _, st := b.output(pod, cfg, c); st.Reason != "OOMKilled" || st.ExitCode == 0 {
+		if _, st := b.runForOutput(pod, cfg, c); st.Reason != "OOMKilled" || st.ExitCode == 0 {
 			t.Errorf("%s: %v", name, st)
 		}
 	}
-	c := b.container("enough", "alloc", "10")
+	c := b.containerConfig("enough", "alloc", "10")
 	c.Linux.Resources.MemoryLimitInBytes = 48 << 20
-	if _, st := b.output(pod, cfg, c); st.Reason != "Completed" {
+	if _, st := b.runForOutput(pod, cfg, c); st.Reason != "Completed" {
 		t.Errorf("with enough memory: %v", st)
 	}
 }

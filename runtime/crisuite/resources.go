@@ -13,8 +13,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// update changes the limits of a container.
-func (b *bench) update(id string, l *api.LinuxContainerResources) error {
+// updateContainer changes the limits of a container.
+func (b *bench) updateContainer(id string, l *api.LinuxContainerResources) error {
 	_, err := b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: l})
 	return err
 }
@@ -55,9 +55,9 @@ func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 
 // testUpdateAll changes every limit of a running container and checks the kernel's files.
 func testUpdateAll(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	c.Linux.Resources = &api.LinuxContainerResources{
 		CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512,
 		MemoryLimitInBytes: 256 << 20, MemorySwapLimitInBytes: 256 << 20, OomScoreAdj: 500,
@@ -67,7 +67,7 @@ func testUpdateAll(t *testing.T, b *bench) {
 	b.awaitLog(c, "waiting")
 	// A repeated request must succeed. The swap limit must follow the memory limit.
 	for range 2 {
-		if err := b.update(id, &api.LinuxContainerResources{
+		if err := b.updateContainer(id, &api.LinuxContainerResources{
 			CpuQuota: 70000, CpuShares: 1024, MemoryLimitInBytes: 300 << 20, OomScoreAdj: 900,
 		}); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func testUpdateAll(t *testing.T, b *bench) {
 		l.GetMemoryLimitInBytes() != 300<<20 || l.GetOomScoreAdj() != 900 {
 		t.Errorf("the status has %v", l)
 	}
-	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: -1}); err != nil {
+	if err := b.updateContainer(id, &api.LinuxContainerResources{CpuQuota: -1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.limitOf(pid, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "-1" && got != "max 100000" {
@@ -99,9 +99,9 @@ func testUpdateAll(t *testing.T, b *bench) {
 // testUpdateRefused checks that an invalid update is rejected, changes nothing and does not end the
 // container.
 func testUpdateRefused(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "alloc", "60", "wait")
+	c := b.containerConfig("main", "alloc", "60", "wait")
 	c.Linux.Resources = &api.LinuxContainerResources{MemoryLimitInBytes: 256 << 20, CpuPeriod: 100000, CpuQuota: 50000}
 	id := b.create(pod, cfg, c)
 	b.start(id)
@@ -117,7 +117,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 		bad["unified on v1"] = &api.LinuxContainerResources{Unified: map[string]string{"memory.high": "1"}}
 	}
 	for name, l := range bad {
-		if err := b.update(id, l); err == nil {
+		if err := b.updateContainer(id, l); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 		st, l := b.status(id), b.status(id).GetResources().GetLinux()
@@ -129,19 +129,19 @@ func testUpdateRefused(t *testing.T, b *bench) {
 		}
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
-	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: 60000}); !errdefs.IsFailedPrecondition(err) {
+	if err := b.updateContainer(id, &api.LinuxContainerResources{CpuQuota: 60000}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a container that has ended: %v", err)
 	}
 }
 
 // testUpdateCreated checks that an update before the start applies from the start.
 func testUpdateCreated(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	c.Linux.Resources.MemoryLimitInBytes = 256 << 20
 	id := b.create(pod, cfg, c)
-	if err := b.update(id, &api.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, OomScoreAdj: 800}); err != nil {
+	if err := b.updateContainer(id, &api.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, OomScoreAdj: 800}); err != nil {
 		t.Fatal(err)
 	}
 	b.start(id)
@@ -157,7 +157,7 @@ func testUpdateCreated(t *testing.T, b *bench) {
 
 // testUpdatePod checks that UpdatePodSandboxResources stores the resources of a pod.
 func testUpdatePod(t *testing.T, b *bench) {
-	pod := b.runPod(b.pod())
+	pod := b.runPod(b.podConfig())
 	for range 2 {
 		must(b.Runtime.UpdatePodSandboxResources(b.ctx, &api.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: pod, Overhead: &api.LinuxContainerResources{CpuShares: 7},
@@ -184,8 +184,8 @@ func testCheckpoint(t *testing.T, b *bench) {
 	}); !errdefs.IsNotFound(err) {
 		t.Errorf("a missing container: %v", err)
 	}
-	cfg := b.pod()
-	id := b.create(b.runPod(cfg), cfg, b.container("main", "wait"))
+	cfg := b.podConfig()
+	id := b.create(b.runPod(cfg), cfg, b.containerConfig("main", "wait"))
 	path := filepath.Join(b.logs, "checkpoint.tar")
 	_, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: id, Location: path})
 	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // without CRIU, or not running

@@ -22,9 +22,9 @@ func (b *bench) exec(id string, args ...string) *api.ExecSyncResponse {
 }
 
 func testExec(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	c.Envs = []*api.KeyValue{{Key: "OWN", Value: []byte("x")}}
 	c.Linux.SecurityContext.RunAsUser = &api.Int64Value{Value: 42}
 	id := b.create(pod, cfg, c)
@@ -56,16 +56,16 @@ func testExec(t *testing.T, b *bench) {
 }
 
 func testExecTimeout(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	began := time.Now()
 	_, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}, Timeout: 1})
 	if err == nil || time.Since(began) > time.Minute {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
-	b.waitUntil("the command is killed", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+	b.waitUntil("the command is killed", func() bool { return countPIDs(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 	if b.status(id).State != api.ContainerState_CONTAINER_RUNNING {
 		t.Error("the container has ended too")
 	}
@@ -101,9 +101,9 @@ func (b *bench) streamer() cri.Streamer {
 
 func testTerminal(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	sizes := make(chan cri.TerminalSize, 1)
 	sizes <- cri.TerminalSize{Width: 91, Height: 33}
@@ -118,7 +118,7 @@ func testTerminal(t *testing.T, b *bench) {
 		t.Errorf("%v, printed %q", err, out.String())
 	}
 	// Attach to a container with a terminal.
-	c := b.container("tty", "size", "cat")
+	c := b.containerConfig("tty", "size", "cat")
 	c.Tty, c.Stdin = true, true
 	id = b.create(pod, cfg, c)
 	b.start(id)
@@ -144,9 +144,9 @@ func testTerminal(t *testing.T, b *bench) {
 
 func testAttach(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "print", "before", "cat", "eprint", "end")
+	c := b.containerConfig("main", "print", "before", "cat", "eprint", "end")
 	c.Stdin, c.StdinOnce = true, true
 	id := b.create(pod, cfg, c)
 	b.start(id)
@@ -159,11 +159,12 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
 	// The order of the two streams is undefined.
-	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
-		t.Errorf("%v, logged %q", st, b.log(c))
+	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.readLog(c), "some input\n") || !strings.Contains(b.readLog(c),
+		"end\n") {
+		t.Errorf("%v, logged %q", st, b.readLog(c))
 	}
 	// The stdin of this container stays open. Stream returns when the client closes its stdin.
-	c = b.container("open", "cat")
+	c = b.containerConfig("open", "cat")
 	c.Stdin = true
 	id = b.create(pod, cfg, c)
 	b.start(id)
@@ -186,9 +187,9 @@ func testAttach(t *testing.T, b *bench) {
 
 func testForward(t *testing.T, b *bench) {
 	s := b.streamer()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "serve", "8080")
+	c := b.containerConfig("main", "serve", "8080")
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "listening")
@@ -211,9 +212,9 @@ func testForward(t *testing.T, b *bench) {
 }
 
 func testUpdate(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "sleep", "1ms", "wait")
+	c := b.containerConfig("main", "sleep", "1ms", "wait")
 	c.Linux.Resources.MemoryLimitInBytes = 512 << 20
 	id := b.create(pod, cfg, c)
 	b.start(id)
@@ -233,9 +234,9 @@ func testUpdate(t *testing.T, b *bench) {
 }
 
 func testStats(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "write", "/file", strings.Repeat("x", 10000), "alloc", "20", "wait")
+	c := b.containerConfig("main", "write", "/file", strings.Repeat("x", 10000), "alloc", "20", "wait")
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "allocated")

@@ -122,7 +122,7 @@ func Run(t *testing.T, s Subject) {
 				T: t, Subject: s, ctx: t.Context(), logs: t.TempDir(),
 				uid: fmt.Sprintf("%s-%d", strings.ToLower(c.name), time.Now().UnixNano()),
 			}
-			t.Cleanup(b.clean)
+			t.Cleanup(b.removeSandboxes)
 			c.test(t, b)
 		})
 	}
@@ -139,7 +139,7 @@ type bench struct {
 	mapped    map[string]bool // IDs of the sandboxes in the user namespace Users
 }
 
-func (b *bench) clean() {
+func (b *bench) removeSandboxes() {
 	for _, id := range b.sandboxes {
 		if _, err := b.Runtime.RemovePodSandbox(context.Background(), &api.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 			b.Errorf("clean up: %v", err)
@@ -158,8 +158,8 @@ func must[T any](v T, err error) func(*bench) T {
 	}
 }
 
-// pod returns a sandbox configuration for this test.
-func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig {
+// podConfig returns a sandbox configuration for this test.
+func (b *bench) podConfig(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig {
 	c := &api.PodSandboxConfig{
 		Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "test", Uid: b.uid}, Hostname: "pod-0", LogDirectory: b.logs,
 		Labels: map[string]string{"test": b.uid}, Annotations: map[string]string{"note": "kept verbatim"},
@@ -185,8 +185,8 @@ func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	return id
 }
 
-// container returns the configuration of a container with arguments for prog.
-func (b *bench) container(name string, args ...string) *api.ContainerConfig {
+// containerConfig returns the configuration of a container with arguments for prog.
+func (b *bench) containerConfig(name string, args ...string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Metadata: &api.ContainerMetadata{Name: name}, Image: &api.ImageSpec{Image: ImageRef}, Args: args, LogPath: name + "/0.log",
 		Labels: map[string]string{"name": name, "test": b.uid}, Annotations: map[string]string{"note": "kept verbatim"},
@@ -242,17 +242,17 @@ func (b *bench) waitUntil(what string, ok func() bool) {
 	}
 }
 
-// output runs a container, waits until it has ended, and returns its log and status.
-func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) (string, *api.ContainerStatus) {
+// runForOutput runs a container, waits until it has ended, and returns its log and status.
+func (b *bench) runForOutput(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) (string, *api.ContainerStatus) {
 	b.Helper()
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	st := b.awaitEnd(id)
-	return b.log(c), st
+	return b.readLog(c), st
 }
 
-// log returns a container's log without timestamps, stream names and tags.
-func (b *bench) log(c *api.ContainerConfig) string {
+// readLog returns a container's log without timestamps, stream names and tags.
+func (b *bench) readLog(c *api.ContainerConfig) string {
 	b.Helper()
 	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
 	if err != nil && !os.IsNotExist(err) {
@@ -278,5 +278,5 @@ func (b *bench) log(c *api.ContainerConfig) string {
 // awaitLog waits until a container's log contains a text.
 func (b *bench) awaitLog(c *api.ContainerConfig, text string) {
 	b.Helper()
-	b.waitUntil(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })
+	b.waitUntil(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.readLog(c), text) })
 }

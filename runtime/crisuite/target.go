@@ -12,7 +12,7 @@ import (
 // inNamespaceOf returns the configuration of a container that joins the PID namespace of the
 // container target.
 func (b *bench) inNamespaceOf(name, target string, args ...string) *api.ContainerConfig {
-	c := b.container(name, args...)
+	c := b.containerConfig(name, args...)
 	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
 	return c
 }
@@ -31,13 +31,13 @@ func namespaceOf(b *bench, pid int, kind string) string {
 // They share only the PID namespace, have no more privileges than other containers, and end with
 // their target.
 func testTarget(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	confine := func(c *api.ContainerConfig) {
 		c.Linux.SecurityContext.MaskedPaths = []string{"/proc/kcore", "/proc/keys"}
 		c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
 	}
-	main := b.container("main", "wait")
+	main := b.containerConfig("main", "wait")
 	confine(main)
 	target := b.create(pod, cfg, main)
 	b.start(target)
@@ -76,14 +76,14 @@ func testTarget(t *testing.T, b *bench) {
 // testNoTarget checks that a target is rejected if it does not exist, belongs to another pod, or is
 // not running, also if it ends between create and start.
 func testNoTarget(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	other := b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
-	stranger := b.container("stranger", "wait")
+	other := b.podConfig(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
+	stranger := b.containerConfig("stranger", "wait")
 	foreign := b.create(b.runPod(other), other, stranger)
 	b.start(foreign)
-	made := b.create(pod, cfg, b.container("made", "wait"))
-	_, ended := b.output(pod, cfg, b.container("ended", "exit", "0"))
+	made := b.create(pod, cfg, b.containerConfig("made", "wait"))
+	_, ended := b.runForOutput(pod, cfg, b.containerConfig("ended", "exit", "0"))
 	for target, want := range map[string]string{
 		"": "", "nonsense": "", foreign: "does not belong to", made: "is not running", ended.Id: "is not running",
 	} {
@@ -100,7 +100,7 @@ func testNoTarget(t *testing.T, b *bench) {
 		}
 	}
 
-	main := b.container("main", "wait")
+	main := b.containerConfig("main", "wait")
 	target := b.create(pod, cfg, main)
 	b.start(target)
 	b.awaitLog(main, "waiting")

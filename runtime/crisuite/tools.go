@@ -21,12 +21,12 @@ import (
 // testAmbiguous checks that a list filter accepts a prefix of an ID only if it is unique. Otherwise
 // a client that uses the first result would get an arbitrary object.
 func testAmbiguous(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	byFirst, all := map[byte]string{}, []string{}
 	one, two := "", ""
 	for n := 0; two == ""; n++ { // two of 17 IDs begin with the same digit
-		id := b.create(pod, cfg, b.container(fmt.Sprint("c", n), "wait"))
+		id := b.create(pod, cfg, b.containerConfig(fmt.Sprint("c", n), "wait"))
 		one, two = byFirst[id[0]], id
 		if one == "" {
 			two = ""
@@ -79,9 +79,9 @@ func testAmbiguous(t *testing.T, b *bench) {
 // testVerbose checks that the verbose information contains the OCI specification, from which tools
 // read the paths of namespaces.
 func testVerbose(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	id := b.create(pod, cfg, b.container("main", "wait"))
+	id := b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(id)
 	for name, info := range map[string]map[string]string{
 		"container": must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id, Verbose: true}))(b).Info,
@@ -108,11 +108,11 @@ func testVerbose(t *testing.T, b *bench) {
 // testRefused checks that invalid requests are rejected with the right error code.
 func testRefused(t *testing.T, b *bench) {
 	const nothing = "0123456789abcdef"
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	created, main := b.create(pod, cfg, b.container("created", "wait")), b.create(pod, cfg, b.container("main", "wait"))
+	created, main := b.create(pod, cfg, b.containerConfig("created", "wait")), b.create(pod, cfg, b.containerConfig("main", "wait"))
 	b.start(main)
-	ended := b.create(pod, cfg, b.container("ended", "exit", "0"))
+	ended := b.create(pod, cfg, b.containerConfig("ended", "exit", "0"))
 	b.start(ended)
 	b.awaitEnd(ended)
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: main}); !errdefs.IsInvalidArgument(err) {
@@ -133,9 +133,9 @@ func testRefused(t *testing.T, b *bench) {
 		t.Errorf("resources of an ended container: %v", err)
 	}
 	for _, err := range []error{
-		second(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: nothing})),
-		second(b.Runtime.PodSandboxStats(b.ctx, &api.PodSandboxStatsRequest{PodSandboxId: nothing})),
-		second(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
+		secondResult(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: nothing})),
+		secondResult(b.Runtime.PodSandboxStats(b.ctx, &api.PodSandboxStatsRequest{PodSandboxId: nothing})),
+		secondResult(b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{
 			ContainerId: nothing, Linux: &api.LinuxContainerResources{},
 		})),
 	} {
@@ -172,7 +172,7 @@ func testForwardStopped(t *testing.T, b *bench) {
 			conn.Close()
 		}
 	}()
-	pod := b.runPod(b.pod(func(c *api.PodSandboxConfig) {
+	pod := b.runPod(b.podConfig(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Network = api.NamespaceMode_NODE
 	}))
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
@@ -183,7 +183,7 @@ func testForwardStopped(t *testing.T, b *bench) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func secondResult[T any](_ T, err error) error { return err }
 
 // timedOut reports whether err is context.DeadlineExceeded or a gRPC error with this code.
 func timedOut(err error) bool {
@@ -193,9 +193,9 @@ func timedOut(err error) bool {
 // testLittleMemory checks that the error contains the memory limit if a container cannot start
 // because of the limit.
 func testLittleMemory(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
-	c := b.container("main", "wait")
+	c := b.containerConfig("main", "wait")
 	c.Linux.Resources.MemoryLimitInBytes = 4096
 	id := b.create(pod, cfg, c)
 	const want = "its memory limit is 4096 bytes"

@@ -16,15 +16,14 @@ import (
 	"testing"
 )
 
-// The path root is the root directory of the repository.
+// This path is the root directory of the repository.
 const root = "../.."
 
-// The list compared contains the packages of containerd's CRI that containerd.txt covers.
+// This list contains the packages of containerd's CRI with rows in containerd.txt.
 var compared = []string{"server", "server/images", "server/podsandbox", "opts", "util", "sputil"}
 
-// TestComparedWithContainerd checks that containerd.txt has a row for each function of containerd's
-// CRI in the linked version, and no other rows. A row with the verdict "the same" must name a test,
-// and each named test must exist.
+// TestComparedWithContainerd checks that containerd.txt has exactly one row for each function of containerd's CRI, in the version that
+// islet links. A row with the verdict "the same" names a test. Every test that a row names must exist.
 func TestComparedWithContainerd(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/containerd/containerd/v2").Output()
 	if err != nil {
@@ -50,16 +49,15 @@ func TestComparedWithContainerd(t *testing.T) {
 	}
 }
 
-// TestComparedWithCRIO checks crio.txt in the same way, except whether the functions exist,
-// because CRI-O is not linked.
+// TestComparedWithCRIO checks the rows of crio.txt and the tests in them. It cannot check that the functions exist, because CRI-O is not
+// linked.
 func TestComparedWithCRIO(t *testing.T) {
 	if n := len(checkRows(t, "crio.txt")); n < 200 {
 		t.Errorf("%d functions", n)
 	}
 }
 
-// checkRows checks the rows of a table of functions, and returns the functions in the form "file
-// name".
+// checkRows checks the rows of a table. It returns the functions in the rows, as "file name".
 func checkRows(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	table, err := os.ReadFile(file)
@@ -98,7 +96,7 @@ func checkRows(t *testing.T, file string) map[string]bool {
 	return documented
 }
 
-// functionsOf adds to all the functions and methods that a package has on Linux, in the form "file name".
+// functionsOf adds the functions and methods that a package has on Linux to the map all, as "file name".
 func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(in, dir))
@@ -126,8 +124,7 @@ func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	}
 }
 
-// testsOf returns the names of the tests of this repository. Tests of the contract suite have the
-// form TestContract/NAME.
+// testsOf returns the names of all tests of this repository. A test of the contract suite has the name TestContract/NAME.
 func testsOf(t *testing.T) map[string]bool {
 	t.Helper()
 	all, declared, part := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`(?m)^\t\t\{"(\w+)", (?:true|false), test`)

@@ -58,8 +58,8 @@ func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.Containe
 	return err
 }
 
-// choose returns the parameter host if Users is nil, and otherwise the parameter own.
-func (b *bench) choose(host, own string) string {
+// hostOrOwn returns the first text if the containers run in the host's user namespace (Users is nil), and otherwise the second one.
+func (b *bench) hostOrOwn(host, own string) string {
 	if b.Users != nil {
 		return own
 	}
@@ -123,7 +123,7 @@ func (b *bench) usersBench() {
 func testUserNamespaces(t *testing.T, b *bench) {
 	b.usersBench()
 	b.expectUsersRejected()
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	first := b.Users.Uids[0].HostId
 	mapped, plain := b.openDir("mapped"), b.openDir("plain")
@@ -133,7 +133,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither ID is mapped
 		t.Fatal(err)
 	}
-	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x",
+	c := b.containerConfig("main", "write", "/mapped/new", "x", "write", "/new", "x",
 		"write", "/dev/stdout", "to stdout\n", "write", "/dev/shm/new", "x",
 		"write", "/proc/sys/net/ipv4/ip_forward", "1", "write", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "7",
 		"put", "/proc/sys/kernel/core_pattern", "|/prog", "put", "/mapped/stranger", "x",
@@ -153,10 +153,10 @@ func testUserNamespaces(t *testing.T, b *bench) {
 		"to stdout", "permission denied", "permission denied", "open: <nil>", "0 0", "0 0", "0 0", "0 0", "0 0",
 		"65534 65534", "65534 65534", "0 0", fmt.Sprintf("0 %d 65536", first), "put: <nil>",
 	}
-	lines := strings.Split(strings.TrimSpace(b.log(c)), "\n")
+	lines := strings.Split(strings.TrimSpace(b.readLog(c)), "\n")
 	for i, w := range want {
 		if i >= len(lines) || !strings.Contains(strings.Join(strings.Fields(lines[i]), " "), w) {
-			t.Errorf("line %d is not %q:\n%s", i, w, b.log(c))
+			t.Errorf("line %d is not %q:\n%s", i, w, b.readLog(c))
 			break
 		}
 	}
@@ -208,7 +208,7 @@ func (b *bench) expectUsersRejected() {
 
 func (b *bench) expectPodRejected(name string, change func(*api.NamespaceOption)) {
 	b.Helper()
-	cfg := b.pod(func(c *api.PodSandboxConfig) { change(c.Linux.SecurityContext.NamespaceOptions) })
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) { change(c.Linux.SecurityContext.NamespaceOptions) })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: b.Handler}); err == nil {
 		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
 		b.Errorf("%s: a sandbox was started", name)
@@ -221,9 +221,9 @@ func (b *bench) otherUsers(first int) {
 	users := b.Users
 	b.Users = UserNamespace(users.Uids[0].HostId + 65536)
 	defer func() { b.Users = users }()
-	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
 	pod := b.runPod(cfg)
-	c := b.container("other", "wait")
+	c := b.containerConfig("other", "wait")
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "waiting")
@@ -256,7 +256,7 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: uids, GidMappings: b.Users.Gids}}
 		},
 	} {
-		c := b.container("refused " + name)
+		c := b.containerConfig("refused " + name)
 		b.mapContainer(pod, c)
 		change(c)
 		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{
@@ -265,9 +265,9 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 			b.Errorf("%s: a container was created", name)
 		}
 	}
-	last := b.container("last", "id")
+	last := b.containerConfig("last", "id")
 	last.Linux.SecurityContext.RunAsUser, last.Linux.SecurityContext.RunAsGroup = id(65535), id(65535)
-	if out, _ := b.output(pod, cfg, last); !strings.HasPrefix(out, "65535 65535") {
+	if out, _ := b.runForOutput(pod, cfg, last); !strings.HasPrefix(out, "65535 65535") {
 		b.Errorf("the last mapped user printed %q", out)
 	}
 }
@@ -304,12 +304,12 @@ func testNoUserNamespaces(t *testing.T, b *bench) {
 		t.Skip("the runtime supports user namespaces")
 	}
 	users := UserNamespace(65536)
-	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
+	cfg := b.podConfig(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg}); err == nil {
 		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
 		t.Error("a sandbox was started")
 	}
-	cfg = b.pod()
+	cfg = b.podConfig()
 	pod := b.runPod(cfg)
 	for name, change := range map[string]func(*api.ContainerConfig){
 		"namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users },
@@ -317,7 +317,7 @@ func testNoUserNamespaces(t *testing.T, b *bench) {
 			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: b.logs, UidMappings: users.Uids, GidMappings: users.Gids}}
 		},
 	} {
-		c := b.container(name)
+		c := b.containerConfig(name)
 		change(c)
 		if err := b.tryCreate(pod, cfg, c); err == nil {
 			t.Errorf("%s: a container was created", name)

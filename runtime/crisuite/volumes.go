@@ -13,26 +13,26 @@ import (
 // testImageMounts checks that an image, or a directory of an image, is mounted read-only and
 // noexec.
 func testImageMounts(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	volume := func(at, sub string) *api.Mount {
 		return &api.Mount{ContainerPath: at, Image: &api.ImageSpec{Image: ImageRef}, ImageSubPath: sub}
 	}
-	c := b.container("reads", "read", "/vol/second", "read", "/sub/passwd")
+	c := b.containerConfig("reads", "read", "/vol/second", "read", "/sub/passwd")
 	c.Mounts = []*api.Mount{volume("/vol", ""), volume("/sub", "etc")}
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	st := b.awaitEnd(id)
-	if st.ExitCode != 0 || !strings.HasPrefix(b.log(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 ||
+	if st.ExitCode != 0 || !strings.HasPrefix(b.readLog(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 ||
 		st.Mounts[0].GetImage().GetImage() != ImageRef {
-		t.Errorf("%v, logged %q", st, b.log(c))
+		t.Errorf("%v, logged %q", st, b.readLog(c))
 	}
-	c = b.container("writes", "put", "/vol/second", "x", "put", "/vol/new", "x")
+	c = b.containerConfig("writes", "put", "/vol/second", "x", "put", "/vol/new", "x")
 	c.Mounts = []*api.Mount{volume("/vol", "")}
-	if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != 2 {
+	if out, _ := b.runForOutput(pod, cfg, c); strings.Count(out, "read-only") != 2 {
 		t.Errorf("a container wrote to an image: %q", out)
 	}
-	c = b.container("runs")
+	c = b.containerConfig("runs")
 	c.Command = []string{"/vol/prog", "print", "it runs"}
 	c.Mounts = []*api.Mount{volume("/vol", "")}
 	id = b.create(pod, cfg, c)
@@ -51,13 +51,13 @@ func testImageMounts(t *testing.T, b *bench) {
 		"rro with propagation": {ContainerPath: "/vol", HostPath: "/tmp", Readonly: true, RecursiveReadOnly: true,
 			Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
 	} {
-		c := b.container("bad")
+		c := b.containerConfig("bad")
 		c.Mounts = []*api.Mount{m}
 		if err := b.tryCreate(pod, cfg, c); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	c = b.container("absent")
+	c = b.containerConfig("absent")
 	c.Mounts = []*api.Mount{{ContainerPath: "/vol", Image: &api.ImageSpec{Image: "islet.test/missing:1"}}}
 	if err := b.tryCreate(pod, cfg, c); !errdefs.IsNotFound(err) {
 		t.Errorf("a missing image: %v", err)
@@ -67,7 +67,7 @@ func testImageMounts(t *testing.T, b *bench) {
 // testReadonlyTrees checks recursive read-only mounts (KEP-3857), or that they are rejected if the
 // runtime handler does not support them.
 func testReadonlyTrees(t *testing.T, b *bench) {
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	dir := t.TempDir()
 	below := dir + "/below"
@@ -87,7 +87,7 @@ func testReadonlyTrees(t *testing.T, b *bench) {
 		can = can || h.Name == "" && h.GetFeatures().GetRecursiveReadOnlyMounts()
 	}
 	for name, recursive := range map[string]bool{"plain": false, "recursive": true} {
-		c := b.container(name, "put", "/data/x", "x", "put", "/data/below/x", "x")
+		c := b.containerConfig(name, "put", "/data/x", "x", "put", "/data/below/x", "x")
 		c.Mounts = []*api.Mount{{ContainerPath: "/data", HostPath: dir, Readonly: true, RecursiveReadOnly: recursive}}
 		if recursive && !can {
 			if err := b.tryCreate(pod, cfg, c); err == nil {
@@ -96,7 +96,7 @@ func testReadonlyTrees(t *testing.T, b *bench) {
 			continue
 		}
 		want := map[bool]int{false: 1, true: 2}[recursive]
-		if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != want {
+		if out, _ := b.runForOutput(pod, cfg, c); strings.Count(out, "read-only") != want {
 			t.Errorf("%s: %q", name, out)
 		}
 	}
@@ -108,15 +108,15 @@ func testMountOptions(t *testing.T, b *bench) {
 	if !must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).GetFeatures().GetMountOptions() {
 		t.Skip("the runtime does not report mount options")
 	}
-	cfg := b.pod()
+	cfg := b.podConfig()
 	pod := b.runPod(cfg)
 	dir := t.TempDir()
-	c := b.container("options", "read", "/proc/self/mountinfo")
+	c := b.containerConfig("options", "read", "/proc/self/mountinfo")
 	c.Mounts = []*api.Mount{
 		{ContainerPath: "/hard", HostPath: dir, MountOptions: []string{"noexec", "nodev", "nosuid"}},
 		{ContainerPath: "/soft", HostPath: dir},
 	}
-	out, _ := b.output(pod, cfg, c)
+	out, _ := b.runForOutput(pod, cfg, c)
 	options := map[string][]string{}
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) > 5 {
@@ -131,7 +131,7 @@ func testMountOptions(t *testing.T, b *bench) {
 	if slices.Contains(options["/soft"], "noexec") {
 		t.Errorf("another mount has options: %q", options["/soft"])
 	}
-	c = b.container("unknown")
+	c = b.containerConfig("unknown")
 	c.Mounts = []*api.Mount{{ContainerPath: "/vol", HostPath: dir, MountOptions: []string{"noexec", "exec"}}}
 	if err := b.tryCreate(pod, cfg, c); err == nil {
 		t.Error("an option that undoes another one: accepted")

@@ -22,8 +22,8 @@ const (
 	idleTime  = 10 * time.Second
 )
 
-// BenchmarkStart runs 30 pods with one container each and reports the cost. For comparison, it reports the cost of the OCI runtime alone
-// for the same specifications.
+// BenchmarkStart runs 30 pods with one container each and reports the cost. It also reports the cost of the same containers with the OCI
+// runtime alone.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		n := newNode(b, 16)
@@ -54,7 +54,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkMany starts many pods. It compares the CPU time per pod of the last batch with that of the first batch.
+// BenchmarkMany starts many pods in batches. It compares the CPU time per pod in the first batch and in the last one.
 func BenchmarkMany(b *testing.B) {
 	const many = 8 * benchPods
 	for b.Loop() {
@@ -81,9 +81,9 @@ func BenchmarkMany(b *testing.B) {
 }
 
 type cost struct {
-	cpu         time.Duration // of this process, its children, the shims and their children
-	written     uint64        // bytes written by this process and the shims
-	shims, heap uint64        // bytes
+	cpu         time.Duration // CPU time of this process, the shims and the children of both
+	written     uint64        // bytes that this process and the shims have written
+	shims, heap uint64        // memory of the shims and of this process, in bytes
 }
 
 func (n *node) cost(t testing.TB) cost {
@@ -109,8 +109,7 @@ func (n *node) cost(t testing.TB) cost {
 	return c
 }
 
-// shimDirs returns the directories of the shims in /proc. It makes a single pass, because its own cost is part of the next measurement
-// and grows with the number of containers.
+// shimDirs returns the directories of the shims in /proc. It reads /proc only once, because its own cost is part of the next measurement.
 func (n *node) shimDirs(t testing.TB) (dirs []string) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -140,7 +139,7 @@ func procNumber(path, field string) uint64 {
 	return 0
 }
 
-// The method bare creates and starts containers from the node's specifications with the OCI runtime alone. It returns the CPU time.
+// This method runs the containers of the node again, with the OCI runtime alone. It returns the CPU time.
 func (n *node) bare(t testing.TB) time.Duration {
 	t.Helper()
 	st, err := n.Status(context.Background(), &api.StatusRequest{Verbose: true})
@@ -171,7 +170,7 @@ func (n *node) bare(t testing.TB) time.Duration {
 	return cpuTime(after) - cpuTime(before)
 }
 
-// bareBundle copies a bundle and gives the copy another root file system and cgroup.
+// bareBundle copies a bundle. The copy has its own root file system and cgroup.
 func (n *node) bareBundle(t testing.TB, id, as string) string {
 	t.Helper()
 	from := filepath.Join(n.run, "b", id)

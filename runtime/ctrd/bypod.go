@@ -26,9 +26,9 @@ func (b byPod[T]) drop(labels map[string]string, id string) {
 	}
 }
 
-// candidates returns the objects that a label selector may match: the objects of one pod if the
+// findCandidates returns the objects that a label selector may match: the objects of one pod if the
 // selector has a pod UID, and otherwise all objects.
-func (b byPod[T]) candidates(all map[string]*T, selector map[string]string) map[string]*T {
+func (b byPod[T]) findCandidates(all map[string]*T, selector map[string]string) map[string]*T {
 	if uid := selector[keys.PodUID]; uid != "" {
 		return b[uid]
 	}

@@ -30,7 +30,7 @@ func TestByPod(t *testing.T) {
 		{map[string]string{keys.PodUID: "u"}, []string{"one", "two"}},
 		{map[string]string{keys.PodUID: "w"}, nil},
 	} {
-		if got := slices.Sorted(maps.Keys(b.candidates(all, step.selector))); !slices.Equal(got, step.want) {
+		if got := slices.Sorted(maps.Keys(b.findCandidates(all, step.selector))); !slices.Equal(got, step.want) {
 			t.Errorf("%v: %v, want %v", step.selector, got, step.want)
 		}
 	}

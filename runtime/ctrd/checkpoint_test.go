@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// The function members returns the names and contents of the files in an archive.
+// This function returns the contents of the files in an archive by their names.
 func members(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -40,7 +40,7 @@ func members(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestCheckpoint replaces CRIU by a script. It checks the content of the archive, and that a failed checkpoint leaves no archive.
+// TestCheckpoint uses a script instead of CRIU. It checks the content of the archive. A failed checkpoint must not leave an archive.
 func TestCheckpoint(t *testing.T) {
 	n := newNode(t, 4)
 	real, _ := n.wrapper(t, "real")

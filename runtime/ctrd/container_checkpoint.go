@@ -35,7 +35,7 @@ const checkpointTimeout = 10 * time.Minute
 //	spec.dump        its OCI specification
 //	rootfs-diff.tar  its changes to the image
 func (r *Runtime) CheckpointContainer(ctx context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	if s.tasks != nil {
 		return fmt.Errorf("a containerd shim runs it: %w", errdefs.ErrNotImplemented)
 	}
-	if s.users() != nil {
+	if s.userMappings() != nil {
 		return fmt.Errorf("its pod has a user namespace: %w", errdefs.ErrNotImplemented)
 	}
 	limit := checkpointTimeout
@@ -96,7 +96,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 
 // dump writes the parts of a checkpoint to dir.
 func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string) error {
-	images, work := filepath.Join(dir, "checkpoint"), filepath.Join(r.bundle(c.rec.ID), "criu")
+	images, work := filepath.Join(dir, "checkpoint"), filepath.Join(r.bundlePath(c.rec.ID), "criu")
 	for _, d := range []string{images, work} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string
 		}
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
 	}
-	spec, err := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json"))
+	spec, err := os.ReadFile(filepath.Join(r.bundlePath(c.rec.ID), "config.json"))
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (e
 	if _, err := os.Stat(upper); errors.Is(err, fs.ErrNotExist) {
 		return nil // the snapshotter does not use overlays
 	}
-	base := filepath.Join(r.bundle(c.rec.ID), "criu", "image")
+	base := filepath.Join(r.bundlePath(c.rec.ID), "criu", "image")
 	if err := r.mountImage(ctx, c.rec.Chain, base, "", nil); err != nil {
 		return err
 	}

@@ -24,13 +24,13 @@ import (
 
 func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.containers, id) }
 
-func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
+func (r *Runtime) bundlePath(id string) string { return filepath.Join(r.dirs.bundles, id) }
 
 // CreateContainer prepares a container's root file system and specification. If a container with
 // the same identity exists, CreateContainer returns the ID of that container.
 func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	id = r.freeID(id)
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
-	if _, err := r.container(id); err == nil {
+	if _, err := r.findContainer(id); err == nil {
 		return &api.CreateContainerResponse{ContainerId: id}, nil
 	}
 	if err := r.restoreRun(); err != nil {
@@ -77,14 +77,14 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
-	r.notify(s.rec.ID, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
+	r.notifySubscribers(s.rec.ID, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
 // createContainer creates c's directories and adds c to r.containers. On failure it removes
 // everything that it created.
 func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
-	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
+	dir, bundle := r.containerDir(c.rec.ID), r.bundlePath(c.rec.ID)
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -147,17 +147,17 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
-	b := r.bundle(id)
-	if err := errors.Join(unmount(filepath.Join(b, rootfs)), unmount(filepath.Join(b, shiftedLayers)), r.unmountVolumes(id)); err != nil {
+	b := r.bundlePath(id)
+	if err := errors.Join(unmount(filepath.Join(b, rootfsDir)), unmount(filepath.Join(b, shiftedLayers)),
+		r.unmountVolumes(id)); err != nil {
 		return err
 	}
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. The parameter vols contains the volumes for the VOLUME
-// instructions of its image.
+// specOf returns the OCI specification of a container. The caller passes the volumes for the VOLUME instructions of its image.
 func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, vols []ocispec.Volume) (*specs.Spec, error) {
-	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
+	root := filepath.Join(r.bundlePath(c.rec.ID), rootfsDir)
 	if err := checkRootfs(root); err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err != nil {
 		return nil, err
 	}
-	if err := checkIDs(user, s.users()); err != nil {
+	if err := checkIDs(user, s.userMappings()); err != nil {
 		return nil, err
 	}
 	profile, err := r.apparmor.Profile(c.config.GetLinux().GetSecurityContext())
@@ -178,7 +178,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		return nil, err
 	}
 	allMounts := append(mountsOf(vols), c.config.GetMounts()...)
-	if err := r.relabel(s, allMounts, labels.File); err != nil {
+	if err := r.relabelMounts(s, allMounts, labels.File); err != nil {
 		return nil, err
 	}
 	if err := checkAccounts(root, allMounts); err != nil {
@@ -211,7 +211,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		ocispec.SetHome(spec, ocispec.HomeDir(accountReader(root, allMounts), user.UID))
 	}
 	if err == nil && s.tasks != nil {
-		s.annotate(spec, c.config)
+		s.addAnnotations(spec, c.config)
 	}
 	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
 		c.mounts, err = r.lendMounts(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
@@ -232,9 +232,9 @@ func makeHostPaths(mounts []*api.Mount) error {
 	return nil
 }
 
-// relabel sets the SELinux label of the files that the container mounts: the files of the sandbox,
+// relabelMounts sets the SELinux label of the files that the container mounts: the files of the sandbox,
 // and the mounts that request relabeling. It does nothing if label is empty.
-func (r *Runtime) relabel(s *sandbox, mounts []*api.Mount, label string) error {
+func (r *Runtime) relabelMounts(s *sandbox, mounts []*api.Mount, label string) error {
 	f := r.filesOf(s)
 	paths := []string{f.Hosts, f.Hostname, f.Resolv}
 	if !s.hostIPC() {

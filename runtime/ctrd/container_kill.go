@@ -67,5 +67,5 @@ func (r *Runtime) recordUnreported(c *container, killed bool) {
 	if !ok && !killed {
 		exit.Code, reason, message = codeUnknown, reasonUnknown, "it ended while the shim that ran it did not answer"
 	}
-	c.unreported = r.record(c, exit, reason, message)
+	c.unreported = r.recordEnd(c, exit, reason, message)
 }

@@ -15,9 +15,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestShimSilent checks that a container whose shim does not respond ends soon after its grace period, while the other containers of the
-// shim keep running. Its status is that of a killed container, also after the shim has resumed or died. A shim that resumes in time
-// reports the end itself.
+// TestShimSilent checks the stop of containers whose shims do not respond. Such a container is killed soon after its grace period. The
+// other containers of the shim keep running. The status shows that the agent killed the container, also after the shim has resumed and
+// after a restart of the agent. If a shim resumes before the agent kills the container, the shim itself reports that the container has
+// ended.
 func TestShimSilent(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -53,7 +54,7 @@ func TestShimSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	stops.Wait()
-	if took := time.Since(begun); took > time.Minute { // eleven seconds on an idle machine
+	if took := time.Since(begun); took > time.Minute { // it takes eleven seconds on an idle machine
 		t.Errorf("it took %v", took)
 	}
 	check := func(when string) {
@@ -90,8 +91,8 @@ func TestShimSilent(t *testing.T) {
 	check("after a restart of the agent")
 }
 
-// TestShimSilentDies checks that the record of a container that was killed without its shim is kept when the shim dies. The container can
-// then be removed.
+// TestShimSilentDies checks a container that was killed while its shim did not respond. The record of the container is kept when the shim
+// dies. The container can then be removed.
 func TestShimSilentDies(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -117,7 +118,7 @@ func TestShimSilentDies(t *testing.T) {
 	}
 }
 
-// The function dead reports whether a process has ended. A zombie counts as ended.
+// This function reports whether a process has ended. This includes zombies.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(text, []byte(") "))

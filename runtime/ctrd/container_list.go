@@ -15,7 +15,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.expandIDs(req.GetFilter())
-	for _, c := range r.podContainers.candidates(r.containers, f.GetLabelSelector()) {
+	for _, c := range r.podContainers.findCandidates(r.containers, f.GetLabelSelector()) {
 		if !c.matchesFilter(f) {
 			continue
 		}
@@ -26,7 +26,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 		out.Containers = append(out.Containers, &api.Container{
 			Id: c.rec.ID, PodSandboxId: c.rec.Sandbox, Metadata: cfg.GetMetadata(), Image: cfg.GetImage(),
 			ImageRef: c.rec.ImageID, ImageId: c.rec.ImageID,
-			State: c.state(), CreatedAt: nanos(c.rec.CreatedAt), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
+			State: c.state(), CreatedAt: unixNanos(c.rec.CreatedAt), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 		})
 	}
 	slices.SortFunc(out.Containers, func(a, b *api.Container) int {
@@ -35,9 +35,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// ForEachRunning calls f for each running container, in no particular order. The container has the same fields as in
-// ListContainers, except for the annotations. ForEachRunning copies nothing, so it is cheap enough for frequent calls.
-// The function f must return soon, must not change or retain its argument, and must not call a method of r.
+// ForEachRunning calls f for each running container, in no particular order. The container has the same fields as in ListContainers, except
+// for the annotations. ForEachRunning copies nothing, so it is cheap enough for frequent calls. The caller's function must return soon,
+// must not change or retain its argument, and must not call a method of the Runtime.
 func (r *Runtime) ForEachRunning(f func(*api.Container)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,7 @@ func (r *Runtime) ForEachRunning(f func(*api.Container)) {
 		}
 		out.Id, out.PodSandboxId, out.Metadata, out.Image = c.rec.ID, c.rec.Sandbox, c.config.GetMetadata(), c.config.GetImage()
 		out.ImageRef, out.ImageId, out.State = c.rec.ImageID, c.rec.ImageID, c.state()
-		out.CreatedAt, out.Labels = nanos(c.rec.CreatedAt), c.config.GetLabels()
+		out.CreatedAt, out.Labels = unixNanos(c.rec.CreatedAt), c.config.GetLabels()
 		f(&out)
 	}
 }

@@ -24,7 +24,7 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContain
 // runningContainer returns a running container and the runner of its sandbox. The error is
 // ErrFailedPrecondition if the container is not running.
 func (r *Runtime) runningContainer(ctx context.Context, id string) (*container, runner, error) {
-	c, err := r.container(id)
+	c, err := r.findContainer(id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,6 +34,6 @@ func (r *Runtime) runningContainer(ctx context.Context, id string) (*container, 
 	if state != api.ContainerState_CONTAINER_RUNNING || s == nil {
 		return nil, nil, fmt.Errorf("container %s is not running: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
-	client, err := r.runner(ctx, s)
+	client, err := r.startRunner(ctx, s)
 	return c, client, err
 }

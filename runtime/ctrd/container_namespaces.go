@@ -19,7 +19,7 @@ import (
 func (r *Runtime) sandboxNamespaces(s *sandbox) ocispec.Namespaces {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
-	if u := s.users(); u != nil {
+	if u := s.userMappings(); u != nil {
 		n.Users, n.UIDs = filepath.Join(pins, namespace.User), u.UIDs.Count
 	}
 	if !s.hostNetwork() {
@@ -89,9 +89,9 @@ func (r *Runtime) processesPin(c *container) string {
 	return namespace.PIDPath(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
-// unpin removes the pin that pinTargetPID created. Call it when c has joined the namespace or has
+// removePin removes the pin that pinTargetPID created. Call it when c has joined the namespace or has
 // failed to start.
-func (r *Runtime) unpin(c *container) {
+func (r *Runtime) removePin(c *container) {
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
 		return
 	}

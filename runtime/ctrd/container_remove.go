@@ -13,7 +13,7 @@ import (
 // RemoveContainer removes a container and kills it first if it is running. It returns no error if
 // the container does not exist. The log files are not removed.
 func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return &api.RemoveContainerResponse{}, ignoreNotFound(err)
 	}
@@ -39,8 +39,8 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	if !exists {
 		return nil // another call has removed it
 	}
-	r.unpin(c)
-	if err := r.release(ctx, c); err != nil {
+	r.removePin(c)
+	if err := r.releaseContainer(ctx, c); err != nil {
 		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
 	}
 	if err := r.removeContainerDir(c.rec.ID); err != nil {

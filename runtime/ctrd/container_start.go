@@ -22,7 +22,7 @@ const (
 
 // StartContainer runs a created container. It returns no error if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -48,13 +48,13 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	if err := r.startContainer(ctx, s, c); err != nil {
 		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.memoryHint())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
-			r.unpin(c)
+			r.removePin(c)
 			r.recordStartError(c, err)
 		}
 		return nil, err
 	}
-	r.unpin(c)
-	r.notify(s.rec.ID, c.rec.ID, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+	r.removePin(c)
+	r.notifySubscribers(s.rec.ID, c.rec.ID, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.StartContainerResponse{}, nil
 }
 
@@ -70,7 +70,7 @@ func (c *container) memoryHint() string {
 }
 
 func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) error {
-	client, err := r.runner(ctx, s)
+	client, err := r.startRunner(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	}
 	// The container has its own copies of these mounts in its mount namespace. Unmounting them here
 	// keeps the host's mount table short.
-	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(r.bundlePath(c.rec.ID), rootfsDir)), r.unmountVolumes(c.rec.ID)); err != nil {
 		r.log.Warn("a container's root file system stays mounted on the host until the container ends", "container", c.rec.ID, "error", err)
 	}
 	return nil
@@ -98,7 +98,7 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 func (r *Runtime) recordStart(c *container, running wire.Running) {
 	r.mu.Lock()
 	c.rec.StartedAt = running.StartedAt
-	if c.ending == nil {
+	if c.pendingExit == nil {
 		c.pid = running.Pid
 	}
 	rec := c.rec
@@ -113,11 +113,12 @@ func (r *Runtime) recordPath(id string) string { return filepath.Join(r.containe
 func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	pid := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
 	req := wire.RunRequest{
-		ID: c.rec.ID, Bundle: r.bundle(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
-		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
+		ID: c.rec.ID, Bundle: r.bundlePath(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID),
+		KillAll: pid != api.NamespaceMode_CONTAINER,
+		Mounts:  c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
 		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, Most: r.c.LogMost},
 	}
-	if u := s.users(); u != nil {
+	if u := s.userMappings(); u != nil {
 		req.Owner = &wire.Owner{UID: u.UIDs.First, GID: u.GIDs.First}
 	}
 	if dir, name := s.config.GetLogDirectory(), c.config.GetLogPath(); dir != "" && name != "" {
@@ -129,5 +130,5 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 // recordStartError records the end of a container that could not be started.
 func (r *Runtime) recordStartError(c *container, err error) {
 	now := time.Now()
-	r.finish(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())
+	r.finishContainer(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())
 }

@@ -15,17 +15,17 @@ import (
 // in other CRI runtimes: sandboxID, pid, config, privileged, and runtimeSpec until the container
 // has ended.
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
 	if req.GetVerbose() {
 		// The file does not exist if the container has ended or the machine was restarted.
-		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json"))
+		spec, _ := os.ReadFile(filepath.Join(r.bundlePath(c.rec.ID), "config.json"))
 		r.mu.Lock()
 		info := map[string]any{
-			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID),
+			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundlePath(c.rec.ID),
 			"snapshotter": r.c.Daemon.Snapshotter(), "config": c.config,
 			"privileged": c.config.GetLinux().GetSecurityContext().GetPrivileged(),
 		}
@@ -48,8 +48,8 @@ func (r *Runtime) containerStatus(c *container) *api.ContainerStatus {
 	cfg := proto.CloneOf(c.config)
 	out := &api.ContainerStatus{
 		Id: c.rec.ID, Metadata: cfg.GetMetadata(), State: c.state(),
-		CreatedAt: nanos(c.rec.CreatedAt), StartedAt: nanos(c.rec.StartedAt),
-		FinishedAt: nanos(c.rec.FinishedAt), ExitCode: c.rec.ExitCode, Reason: c.rec.Reason, Message: c.rec.Message,
+		CreatedAt: unixNanos(c.rec.CreatedAt), StartedAt: unixNanos(c.rec.StartedAt),
+		FinishedAt: unixNanos(c.rec.FinishedAt), ExitCode: c.rec.ExitCode, Reason: c.rec.Reason, Message: c.rec.Message,
 		Image: cfg.GetImage(), ImageRef: cmp.Or(c.rec.Image, c.rec.ImageID), ImageId: c.rec.ImageID,
 		Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
 		Resources: &api.ContainerResources{Linux: cfg.GetLinux().GetResources()}, StopSignal: criSignal(stopSignal(c)),

@@ -20,7 +20,7 @@ const killTimeout = 2 * time.Minute
 // the container's end is recorded. It returns no error if the container does not exist or is not
 // running.
 func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return &api.StopContainerResponse{}, ignoreNotFound(err)
 	}
@@ -67,7 +67,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		} else if !responded {
 			return r.killUnanswered(ctx, s, c)
 		}
-	} else if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
+	} else if err := r.signalContainer(ctx, s, c, unix.SIGKILL); err != nil {
 		return err
 	}
 	select {
@@ -80,10 +80,10 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal sends a signal to the first process of a container. If the container's shim has died,
-// signal ends the container as described at endWithLostShim.
-func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
-	client, err := r.runner(ctx, s)
+// signalContainer sends a signal to the first process of a container. If the container's shim has died, the container is ended as
+// described at endWithLostShim.
+func (r *Runtime) signalContainer(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
+	client, err := r.startRunner(ctx, s)
 	if err == nil {
 		err = client.Kill(ctx, wire.KillRequest{ID: c.rec.ID, Signal: int(sig)})
 	}
@@ -94,23 +94,22 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 	return err
 }
 
-// signalWithin calls signal with a timeout. The result responded is false if the shim did not respond in time. This can
-// happen under memory pressure, when the kernel must read the shim's pages from disk.
+// signalWithin sends a signal with a timeout. It returns false if the shim did not respond in time. This can happen under memory pressure,
+// when the kernel must read the shim's pages from disk.
 func (r *Runtime) signalWithin(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err = r.signal(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
+	if err = r.signalContainer(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
 		return false, nil
 	}
 	return true, err
 }
 
-// signalOnce sends a container its stop signal if that signal was not sent before. Many programs exit immediately when
-// they receive it twice. A stop is repeated when the pod's grace period is shortened, and after a restart of the agent.
-// Therefore the record stores that the signal was sent. A background task writes it when the container's lock is free.
-// The result responded has the same meaning as in signalWithin.
+// signalOnce sends a container its stop signal if that signal was not sent before. Many programs exit immediately when they receive it
+// twice. A stop is repeated when the pod's grace period is shortened, and after a restart of the agent. Therefore the record stores that
+// the signal was sent. A background task writes it when the container's lock is free. It returns false in the same case as signalWithin.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {

@@ -28,7 +28,7 @@ import (
 func (r *Runtime) UpdateContainerResources(
 	ctx context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (r *Runtime) UpdateContainerResources(
 	if err := r.updateContainer(ctx, c, req.GetLinux()); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
 	}
-	if s, err := r.sandbox(c.rec.Sandbox); err == nil {
+	if s, err := r.findSandbox(c.rec.Sandbox); err == nil {
 		r.cgroups.Forget(r.cgroupDir(s, c.rec.ID))
 	}
 	return &api.UpdateContainerResourcesResponse{}, nil
@@ -105,8 +105,8 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of the parameter old with the fields that are set in the parameter change. The CRI's swap
-// limit is the sum of memory and swap. If change does not set it, it is raised to at least the new memory limit.
+// mergeResources returns a copy of the old resources, with the fields that are set in the change. The CRI's swap limit is the sum of memory
+// and swap. If the change does not set the swap limit, it is raised to at least the new memory limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -189,7 +189,7 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(r.bundle(id), "resources.json")
+	file := filepath.Join(r.bundlePath(id), "resources.json")
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (r *Runtime) setOOMScore(cgroupPath string, score int64) error {
 // updateSpec writes new resources to the container's config.json. A container that is not yet
 // running will be started with this file, and exec reads the OOM score from it.
 func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
-	path := filepath.Join(r.bundle(id), "config.json")
+	path := filepath.Join(r.bundlePath(id), "config.json")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// volumes is the directory in a bundle where image volumes are mounted until the container has
+// volumesDir is the directory in a bundle where image volumes are mounted until the container has
 // started.
-const volumes = "images"
+const volumesDir = "images"
 
 // mountOptions are the options that a container may add to a mount (KEP-5855). Others could undo
 // restrictions of the host's mount.
@@ -75,7 +75,7 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, 
 		if err != nil {
 			return nil, fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
 		}
-		target := filepath.Join(r.bundle(c.rec.ID), volumes, strconv.Itoa(i))
+		target := filepath.Join(r.bundlePath(c.rec.ID), volumesDir, strconv.Itoa(i))
 		c.rec.Volumes = append(c.rec.Volumes, img.ChainID)
 		if err := r.mountImage(ctx, img.ChainID, target, label, users); err != nil {
 			return nil, fmt.Errorf("mount image %s at %s: %w", m.GetImage().GetImage(), m.GetContainerPath(), err)
@@ -146,7 +146,7 @@ func subPath(root, sub string) (string, error) {
 
 // unmountVolumes removes the mounts of mountVolumes.
 func (r *Runtime) unmountVolumes(id string) error {
-	dir := filepath.Join(r.bundle(id), volumes)
+	dir := filepath.Join(r.bundlePath(id), volumesDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {

@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// The environment variable victimEnv makes the test program an agent that the test kills. It contains the node's directories.
+// This environment variable makes the test program an agent that the test kills. Its value lists the directories of the node.
 const victimEnv = "ISLET_TEST_VICTIM"
 
-// The function victim runs, stops and removes pods at random until its process is killed.
+// This function runs, stops and removes pods at random until its process is killed.
 func victim() {
 	part := strings.Split(os.Getenv(victimEnv), ":")
 	n := &node{dir: part[0], run: part[1], cgroup: part[2], shimPods: 2, shim: part[3], network: &network{up: map[string]bool{}}}
@@ -47,7 +47,7 @@ func victim() {
 	g.Wait()
 }
 
-// churn runs a pod with two containers, and then stops or removes it. Some of the containers are removed before that.
+// churn runs a pod with two containers and then stops or removes the pod. It may first remove some of the containers.
 func (n *node) churn(i int) error {
 	ctx, cfg := context.Background(), n.podConfig(i)
 	if i%2 == 0 {
@@ -82,8 +82,8 @@ func (n *node) churn(i int) error {
 	return err
 }
 
-// TestKilledAgain kills the agent at random moments while pods start and end. It checks that unaffected pods keep running, that nothing
-// is lost, and that no resource is left at the end.
+// TestKilledAgain kills the agent at random moments while pods start and end. Pods that are not stopped must keep running. No pod may be
+// lost, and no resource may be left at the end.
 func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 8) }
 
 func testKilledAgain(t *testing.T, n *node, rounds int) {
@@ -114,7 +114,7 @@ func testKilledAgain(t *testing.T, n *node, rounds int) {
 	}
 }
 
-// killVictim starts an agent, waits for the time after and kills the agent.
+// killVictim starts an agent and kills it after the given time.
 func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -126,7 +126,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	if round%4 != 3 { // otherwise it may be killed during recovery
+	if round%4 != 3 { // in every fourth round, the agent may be killed during its recovery
 		select {
 		case <-out.ready:
 		case err := <-ended:
@@ -145,7 +145,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 }
 
-// The type lines collects output. It signals when the agent is ready.
+// This type collects the output of the agent and signals when the agent is ready.
 type lines struct {
 	mu    sync.Mutex
 	b     strings.Builder

@@ -97,10 +97,10 @@ type Runtime struct {
 
 	cgroups *cgroup.CachedReader
 	trees   disk.Trees // sizes of the containers' writable layers
-	shims   *shims
+	shims   *shimSet
 	events  taskEvents
 	watch   watchers
-	views   views
+	views   layerCache
 	ops     locker.Locker  // serializes operations on the same ID
 	tasks   sync.WaitGroup // exits that are being handled
 
@@ -183,7 +183,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	}
 	r.ociVersion, r.checkShift = sync.OnceValue(r.readOCIVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
-	if err := r.recover(ctx); err != nil {
+	if err := r.recoverState(ctx); err != nil {
 		return nil, fmt.Errorf("take over containers: %w", err)
 	}
 	return r, nil

@@ -54,7 +54,7 @@ func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adopte
 // container with that ID, it returns a replacement, which is the same after a restart.
 func (r *Runtime) freeID(id string) string {
 	for r.occupied[id] {
-		id = hash("instead of", id)
+		id = hashParts("instead of", id)
 	}
 	return id
 }

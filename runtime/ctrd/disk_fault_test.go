@@ -9,7 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The function unreadable makes the kernel fail to read and to remove a file, with EIO and EBUSY, until mend is called.
+// This function makes a file unreadable until mend is called. The kernel then returns EIO when the file is read and EBUSY when it is
+// removed.
 func unreadable(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	if err := unix.Mount("/proc/self/mem", path, "", unix.MS_BIND, ""); err != nil {
@@ -23,8 +24,8 @@ func unreadable(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// TestRecordsOnAFailingDisk checks that only the pod of a record is restarted if the record cannot be read, even if the container has
-// neither a shim nor a bundle.
+// TestRecordsOnAFailingDisk checks that a record that cannot be read affects only its own pod, which is restarted. This is also true if the
+// container has no shim and no bundle.
 func TestRecordsOnAFailingDisk(t *testing.T) {
 	n := newNode(t, 1)
 	pods, ids, pids := map[int]string{}, map[int]string{}, map[int]int{}
@@ -39,7 +40,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 		unreadable(t, filepath.Join(n.dir, "state", "containers", ids[1], "record.json")),
 		unreadable(t, filepath.Join(n.dir, "state", "containers", ids[2], "record.json")),
 	}
-	if err := os.Remove(filepath.Join(n.run, "s", "3")); err != nil { // the shim of pod 2
+	if err := os.Remove(filepath.Join(n.run, "s", "3")); err != nil { // removes the socket of the shim of pod 2
 		t.Fatal(err)
 	}
 	n.start(t)
@@ -52,7 +53,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 			t.Errorf("container %d has a status without its record", i)
 		}
 	}
-	// The pods can run again while the records can be neither read nor removed. After a restart the agent finds the new containers.
+	// The pods run again while their records can be neither read nor removed. The next agent finds the new containers.
 	again := map[int]string{}
 	for i := range 3 {
 		_, again[i] = n.runPod(t, i, "ignore")
@@ -72,7 +73,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 	}
 	n.stop(t)
 	n.start(t)
-	for i := range 3 { // as for a pod that has no container
+	for i := range 3 { // as the agent does for a pod without a container
 		cfg := n.podConfig(i)
 		cfg.Metadata.Attempt = 1
 		s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})

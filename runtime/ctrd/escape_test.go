@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEscapeShim checks that the shim exposes nothing to a pod. The shim is a process that islet starts for pods with the agent's
-// privileges. It is in no namespace and no cgroup of a pod, inherits no secret of the agent's environment, and has no file descriptor
-// except its socket, its log and its ends of the containers' output.
+// TestEscapeShim checks what a pod could reach through its shim, a process with the agent's privileges. The shim is in no namespace and no
+// cgroup of a pod. It inherits no secret from the environment of the agent. Its only file descriptors are its socket, its log and its ends
+// of the containers' output.
 func TestEscapeShim(t *testing.T) {
 	t.Setenv("ISLET_TEST_SECRET", "secret")
 	n := newNode(t, 4)
@@ -51,12 +51,12 @@ func TestEscapeShim(t *testing.T) {
 	log := n.status(t, id).LogPath
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
-		// The shim needs a descriptor of the host's root to access the host's mounts. The descriptor is close-on-exec.
+		// The shim needs a descriptor of the host's root to access the mounts of the host. It is close-on-exec.
 		flags := process(shim).read(t, "fdinfo/"+filepath.Base(fd))
 		if target == "/" && strings.Contains(flags, "flags:\t02") {
 			continue
 		}
-		// The same applies to the descriptor of crun's file, which is the root of its own mount.
+		// The shim also has a close-on-exec descriptor of crun's file, which is the root of its own mount.
 		if st, err := os.Stat(fd); err == nil && st.Mode().IsRegular() && target == "/" && strings.Contains(flags, "flags:\t012") {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchers are the subscribers of container events. The zero value is ready.
+// watchers contains the subscribers of container events. The zero value is ready.
 type watchers struct {
 	mu sync.Mutex
 	m  map[int]func(*api.ContainerEventResponse)
@@ -23,8 +23,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls the function handle for each change. After the function end has returned, handle is not called any
-// more.
+// Subscribe calls the handler for each change. After the returned function has returned, the handler is not called any more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -42,8 +41,8 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// notify sends an event about a sandbox, or about one of its containers, to the subscribers.
-func (r *Runtime) notify(sandbox, id string, typ api.ContainerEventType) {
+// notifySubscribers sends an event about a sandbox, or about one of its containers, to the subscribers.
+func (r *Runtime) notifySubscribers(sandbox, id string, typ api.ContainerEventType) {
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
 	r.mu.Unlock()

@@ -69,7 +69,7 @@ func (c *cappedBuffer) Close() error { return nil }
 // exec runs a command in a container and waits for it. It calls the OCI runtime directly, without islet's shim. A
 // containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
-	c, err := r.container(id)
+	c, err := r.findContainer(id)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	timedOut := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
-		hand.release(r.log)
+		hand.sendSpec(r.log)
 		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 				close(timedOut)
@@ -182,7 +182,7 @@ const execStartTimeout = 2 * time.Minute
 // execProcess returns the specification of the process to execute. It is the specification of the
 // container's first process with another command.
 func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
-	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
+	b, err := os.ReadFile(filepath.Join(r.bundlePath(id), "config.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +308,7 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	case !byItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
 		return errEnded
 	case lost != nil:
-		return &undeliveredError{lost: lost, command: cmd.ProcessState.String()}
+		return &undeliveredError{deliveryError: lost, exitStatus: cmd.ProcessState.String()}
 	}
 	return err
 }
@@ -316,15 +316,15 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 // An undeliveredError is the error of a command that has run, but whose output was not delivered
 // completely.
 type undeliveredError struct {
-	lost    error
-	command string // exit status of the command
+	deliveryError error
+	exitStatus    string // exit status of the command
 }
 
 func (u *undeliveredError) Error() string {
-	return fmt.Sprintf("%v (the command: %s)", u.lost, u.command)
+	return fmt.Sprintf("%v (the command: %s)", u.deliveryError, u.exitStatus)
 }
 
-func (u *undeliveredError) Unwrap() error { return u.lost }
+func (u *undeliveredError) Unwrap() error { return u.deliveryError }
 
 // An outputGate holds output back until the command has started. Earlier output comes from the OCI
 // runtime: if it cannot run the command, it prints the reason to the command's streams. The gate

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// TestExecAccounts checks commands in a container that has replaced its /etc/passwd and /etc/group, which OCI runtimes read. A command
-// runs or fails with an error. It does not block.
+// TestExecAccounts checks commands in a container that has replaced its /etc/passwd or /etc/group. OCI runtimes read both files. A command
+// runs or fails, but does not block.
 func TestExecAccounts(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 1, "wait")
@@ -30,13 +30,14 @@ func TestExecAccounts(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		put  func(path string) error
-		want string // part of the error; if empty, the command may succeed or fail
+		want string // part of the error; if empty, the command may either succeed or fail
 	}{
 		{"passwd", fifo, "/etc/passwd cannot be used"},
 		{"group", fifo, "/etc/group cannot be used"},
 		{"passwd", sparse, "/etc/passwd cannot be used"},
 		{"group", sparse, "/etc/group cannot be used"},
-		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""}, // endless zeros
+		// A device with endless zeros.
+		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""},
 		{"passwd", func(path string) error { return os.Symlink("/proc/self/fd/0", path) }, ""},
 		{"passwd", func(path string) error { return os.Mkdir(path, 0o755) }, ""},
 	} {
@@ -55,8 +56,8 @@ func TestExecAccounts(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// TestExecSwapped checks a FIFO that replaces /etc/passwd after the check. The caller can cancel the exec, and no process is left in the
-// container.
+// TestExecSwapped checks a container that replaces /etc/passwd by a FIFO after the check. The caller can cancel its exec. No process is
+// left in the container.
 func TestExecSwapped(t *testing.T) {
 	n, id := newSwappingNode(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -74,7 +75,7 @@ func TestExecSwapped(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// TestExecSwappedLong is TestExecSwapped without the cancellation. The command fails after execStartTimeout.
+// TestExecSwappedLong is TestExecSwapped with a caller that does not cancel. The command fails after execStartTimeout.
 func TestExecSwappedLong(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -89,7 +90,8 @@ func TestExecSwappedLong(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// newSwappingNode returns a node with a container whose /etc/passwd is replaced by a FIFO when the OCI runtime is called for a command.
+// newSwappingNode returns a node with a container. When the OCI runtime is called for a command, the container's /etc/passwd is replaced by
+// a FIFO.
 func newSwappingNode(t *testing.T) (n *node, id string) {
 	t.Helper()
 	n = newNode(t, 4)
@@ -125,7 +127,7 @@ func newSwappingNode(t *testing.T) (n *node, id string) {
 	return n, c.ContainerId
 }
 
-// The function processes returns the number of processes in all containers of a node.
+// This function returns the number of processes in the containers of a node.
 func processes(n *node) int {
 	seen := map[string]bool{}
 	for _, dir := range cgroupDirs(n.cgroup) {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestChildLeftBehind checks that an exec ends with its command, and returns the exit code and all of the output, while a child process
-// keeps the output open for an hour. runc alone would wait for the child process.
+// TestChildLeftBehind checks an exec whose command leaves a child process that keeps the output open for an hour. The exec returns the exit
+// code and all output when the command ends. runc itself would wait for the child process.
 func TestChildLeftBehind(t *testing.T) {
 	for _, oci := range []string{"", "runc"} {
 		t.Run("by "+oci, func(t *testing.T) {

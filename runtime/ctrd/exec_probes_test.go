@@ -17,17 +17,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Number of probes, in total and concurrently.
+// Number of all probes and of concurrent probes.
 const (
 	probes, longProbes = 96, 10_000
 	probesAtOnce       = 32
 )
 
-// TestProbes checks exec probes that leave child processes of every kind behind. Each probe returns its own output and exit code. No
-// process, descriptor, goroutine, cgroup, mount, FIFO or file is left. With ISLET_TEST_LONG the test runs 10,000 probes.
+// TestProbes checks exec probes that leave child processes of every kind. Each probe returns its own output and exit code. In the end, no
+// process, descriptor, goroutine, cgroup, mount, FIFO or file is left. With ISLET_TEST_LONG there are 10,000 probes.
 func TestProbes(t *testing.T) { testProbes(t, newNode(t, 16), probes, longProbes) }
 
-// TestTaskProbes is TestProbes with a containerd shim, which is called for each probe.
+// TestTaskProbes is TestProbes with a containerd shim.
 func TestTaskProbes(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestProbes, by a containerd shim: ISLET_TEST_LONG=1")
@@ -35,8 +35,8 @@ func TestTaskProbes(t *testing.T) {
 	testProbes(t, newTaskNode(t), probes/4, longProbes/10)
 }
 
-// TestProbeKilledEarly checks a probe that times out while runc starts its command. runc mounts its own program to a file next to its
-// state meanwhile. This file is removed, and the program remains.
+// TestProbeKilledEarly checks a probe that times out while runc starts its command. At this time, runc may have mounted its own program on
+// a temporary file. The file is removed, and the program is not.
 func TestProbeKilledEarly(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -59,7 +59,7 @@ func testProbes(t *testing.T, n *node, count, long int) {
 	}
 	_, id := n.runPod(t, 1, "reap", "wait")
 	base := processes(n)
-	n.probe(t, id, probesAtOnce) // creates the resources that are created only once
+	n.probe(t, id, probesAtOnce) // creates everything that is created only once
 	before, files := n.settle(t, base), n.files()
 	began := time.Now()
 	n.probe(t, id, count)
@@ -88,11 +88,11 @@ type probe struct {
 	timeout  int64
 	code     int32
 	out      string
-	child    string // output of the child process; it is missing if the child starts only after the probe has ended
+	child    string // output of the child process; it is empty if the child starts after the probe has ended
 	timesOut bool   // whether the probe times out
 }
 
-// The function kinds returns one probe of each kind. Their child processes outlive them.
+// This function returns one probe of each kind. Their child processes live longer than the probes.
 func kinds() []probe {
 	return []probe{
 		{name: "a silent child", cmd: []string{"forked", "2s", "print", "own"}, timeout: 120, out: "own\n"},
@@ -104,7 +104,7 @@ func kinds() []probe {
 	}
 }
 
-// The method probe runs count probes of all kinds.
+// This method runs the given number of probes. They are of all kinds.
 func (n *node) probe(t *testing.T, id string, count int) {
 	t.Helper()
 	table := kinds()
@@ -137,14 +137,14 @@ func (p probe) run(t *testing.T, n *node, id string) {
 	}
 }
 
-// The type holdings contains the numbers of resources of a node and of this process.
+// This type counts the resources of a node and of this process.
 type holdings struct {
-	goroutines, descriptors, children int // of this process
+	goroutines, descriptors, children int // resources of this process
 	processes, shimDescriptors, shims int
 	cgroups, mounts, files            int
 }
 
-// The method within reports whether h has no more resources than before. It may have fewer, because pools shrink.
+// This method reports whether no resource has increased since before. A decrease is allowed, because pools shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
@@ -183,7 +183,7 @@ func (n *node) holds(t *testing.T) (h holdings) {
 	return h
 }
 
-// The method files returns the files of a node.
+// This method returns the files of a node.
 func (n *node) files() map[string]bool {
 	paths := map[string]bool{}
 	for _, dir := range []string{n.run, n.dir} {
@@ -200,8 +200,8 @@ func entries(dir string) int {
 	return len(list)
 }
 
-// settle waits until the containers have base processes and all numbers of resources have been constant for a while. The child processes
-// of probes have ended then.
+// settle waits until the containers have only base processes and until all numbers stay the same for a while. Then the child processes of
+// the probes have ended.
 func (n *node) settle(t *testing.T, base int) (last holdings) {
 	t.Helper()
 	expectProcesses(t, n, base)

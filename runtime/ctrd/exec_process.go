@@ -17,19 +17,19 @@ import (
 // handoverPath is the path from which the OCI runtime reads the process specification.
 const handoverPath = "/proc/self/fd/3"
 
-// A handover sends the process specification through a pipe to an OCI runtime that is already
+// A specPipe sends the process specification through a pipe to an OCI runtime that is already
 // running. The OCI runtime starts nothing inside the container before it has read the
 // specification. So attributes of the OCI runtime's process can be set before it has children, and
 // all of its children inherit them.
-type handover struct {
+type specPipe struct {
 	cmd            *exec.Cmd
 	p              *specs.Process
 	reader, writer *os.File
 }
 
 // newHandover prepares cmd, which must not have been started.
-func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
-	h := &handover{cmd: cmd, p: p}
+func newHandover(cmd *exec.Cmd, p *specs.Process) (*specPipe, error) {
+	h := &specPipe{cmd: cmd, p: p}
 	var err error
 	if h.reader, h.writer, err = os.Pipe(); err != nil {
 		return nil, err
@@ -38,10 +38,10 @@ func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
 	return h, nil
 }
 
-// release sends the specification to cmd, which has just started. Before that, it sets the
+// sendSpec sends the specification to cmd, which has just started. Before that, it sets the
 // container's OOM score on the process of cmd. Otherwise a command that crun executes would inherit
 // the agent's score, which protects the agent from the OOM killer.
-func (h *handover) release(log *slog.Logger) {
+func (h *specPipe) sendSpec(log *slog.Logger) {
 	h.reader.Close()
 	if s := h.p.OOMScoreAdj; s != nil {
 		path := fmt.Sprintf("/proc/%d/oom_score_adj", h.cmd.Process.Pid)
@@ -57,7 +57,7 @@ func (h *handover) release(log *slog.Logger) {
 }
 
 // close closes the pipe.
-func (h *handover) close() {
+func (h *specPipe) close() {
 	h.reader.Close()
 	h.writer.Close()
 }

@@ -40,14 +40,14 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch fu
 	}
 	done := make(chan struct{})
 	defer close(done)
-	go resize(master, o.Resize, done)
+	go forwardSizes(master, o.Resize, done)
 	if o.Stdin != nil {
 		go io.Copy(master, o.Stdin)
 	}
 	return finishExec(ctx, cmd, o, &out, watch())
 }
 
-func resize(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
+func forwardSizes(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
 	for {
 		select {
 		case s, ok := <-sizes:

@@ -37,8 +37,8 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 		}
 		return
 	}
-	reported := c.ending != nil
-	c.ending = &exit
+	reported := c.pendingExit != nil
+	c.pendingExit = &exit
 	r.mu.Unlock()
 	if reported {
 		return
@@ -47,22 +47,22 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 		// A start that is not recorded yet holds this lock.
 		r.ops.Lock(id)
 		defer r.ops.Unlock(id)
-		r.finish(c, exit, reasonOf(exit), "")
+		r.finishContainer(c, exit, reasonOf(exit), "")
 	})
 }
 
-// finish records the end of a container and removes its bundle and the shim's state. The caller
+// finishContainer records the end of a container and removes its bundle and the shim's state. The caller
 // holds the container's lock.
-func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
-	if r.record(c, exit, reason, message) || c.unreported {
+func (r *Runtime) finishContainer(c *container, exit wire.Exit, reason, message string) {
+	if r.recordEnd(c, exit, reason, message) || c.unreported {
 		r.cleanUpEnded(c)
 	}
 }
 
-// record stores the end of a container durably and sends the event. It returns false if the end was
+// recordEnd stores the end of a container durably and sends the event. It returns false if the end was
 // already stored or could not be stored. If it could not be stored, the shim must keep the exit for
 // the next process. The caller holds the container's lock.
-func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
+func (r *Runtime) recordEnd(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {
 		r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) b
 	c.rec.progress, c.pid = rec.progress, 0 // the other fields never change and are read without the lock
 	close(c.done)
 	r.mu.Unlock()
-	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	r.notifySubscribers(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return err == nil
 }
 
@@ -92,14 +92,14 @@ func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) b
 func (r *Runtime) cleanUpEnded(c *container) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	if err := r.release(ctx, c); err != nil {
+	if err := r.releaseContainer(ctx, c); err != nil {
 		r.log.Warn("an ended container was not cleaned up: the cleanup is repeated when it is removed", "container", c.rec.ID, "error", err)
 	}
 }
 
-// release deletes an ended container from its shim and removes its bundle.
-func (r *Runtime) release(ctx context.Context, c *container) error {
-	if _, err := os.Stat(r.bundle(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
+// releaseContainer deletes an ended container from its shim and removes its bundle.
+func (r *Runtime) releaseContainer(ctx context.Context, c *container) error {
+	if _, err := os.Stat(r.bundlePath(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
 		r.deleteLost(ctx, c)
 		return nil
 	}
@@ -108,7 +108,7 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 	r.mu.Unlock()
 	forgotten := false
 	if s != nil {
-		if client := r.connected(s); client != nil {
+		if client := r.connectedRunner(s); client != nil {
 			err := client.Delete(ctx, c.rec.ID)
 			if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 				return err
@@ -135,17 +135,17 @@ func (r *Runtime) endWithLostShim(c *container) {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	running, ending, id, started := c.state() == api.ContainerState_CONTAINER_RUNNING, c.ending, c.rec.ID, c.rec.StartedAt
+	running, ending, id, started := c.state() == api.ContainerState_CONTAINER_RUNNING, c.pendingExit, c.rec.ID, c.rec.StartedAt
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if !running || ending != nil {
 		return
 	}
 	if exit, ok := r.exitFile(id); ok {
-		r.finish(c, exit, reasonOf(exit), "")
+		r.finishContainer(c, exit, reasonOf(exit), "")
 		return
 	}
-	_, noBundle := os.Stat(r.bundle(id))
+	_, noBundle := os.Stat(r.bundlePath(id))
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	deleted := r.forceDelete(ctx, s, id)
@@ -160,7 +160,7 @@ func (r *Runtime) endWithLostShim(c *container) {
 	}
 	exit, reason, message := r.endWithoutShim(c, noBundle == nil, found)
 	exit.StartedAt = started
-	r.finish(c, exit, reason, message)
+	r.finishContainer(c, exit, reason, message)
 }
 
 func reasonOf(e wire.Exit) string {
@@ -176,6 +176,6 @@ func reasonOf(e wire.Exit) string {
 // exitFile reads the exit that a shim stored in the bundle.
 func (r *Runtime) exitFile(id string) (wire.Exit, bool) {
 	var e wire.Exit
-	b, err := os.ReadFile(filepath.Join(r.bundle(id), wire.ExitFile))
+	b, err := os.ReadFile(filepath.Join(r.bundlePath(id), wire.ExitFile))
 	return e, err == nil && json.Unmarshal(b, &e) == nil
 }

@@ -44,9 +44,9 @@ type sandboxProgram struct {
 	config  string // configuration file of the containerd shim
 }
 
-// handler returns the program of a handler. An unknown name is an error with containerd's wording.
+// findHandler returns the program of a handler. An unknown name is an error with containerd's wording.
 // There is no fallback, because another program would lack the isolation that the pod requests.
-func (r *Runtime) handler(name string) (sandboxProgram, error) {
+func (r *Runtime) findHandler(name string) (sandboxProgram, error) {
 	if name == "" {
 		return sandboxProgram{oci: r.oci, program: r.oci.Path}, nil
 	}
@@ -89,17 +89,17 @@ func (r *Runtime) handlerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// handlers returns the runtime handlers for the CRI's Status. These are the default and every
+// listHandlers returns the runtime handlers for the CRI's Status. These are the default and every
 // configured handler that is installed, each with the features of its OCI runtime.
-func (r *Runtime) handlers() []*api.RuntimeHandler {
-	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path, false)}}
+func (r *Runtime) listHandlers() []*api.RuntimeHandler {
+	out := []*api.RuntimeHandler{{Name: "", Features: r.handlerFeatures(r.oci.Path, false)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
 		h := r.c.Handlers[name]
 		path, err := h.lookPath()
 		if err != nil {
 			continue
 		}
-		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.ociPathOf(path, h.Shim != ""), h.Shim != "")})
+		out = append(out, &api.RuntimeHandler{Name: name, Features: r.handlerFeatures(r.ociPathOf(path, h.Shim != ""), h.Shim != "")})
 	}
 	return out
 }
@@ -116,9 +116,8 @@ func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	return ""
 }
 
-// features returns the features of an OCI runtime. The parameter tasks is true if a containerd shim calls the OCI
-// runtime, and false if islet's own shim does.
-func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
+// handlerFeatures returns the features of an OCI runtime. User namespaces are not supported if a containerd shim calls the OCI runtime.
+func (r *Runtime) handlerFeatures(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{
 		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.checkShift() == nil,

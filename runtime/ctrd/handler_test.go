@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// The method wrapper creates an OCI runtime that records its arguments and then calls the real one.
+// This method creates an OCI runtime that records its arguments and calls the real OCI runtime.
 func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
 	t.Helper()
-	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // reports the OCI runtime that works on this host
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // contains the OCI runtime that works on this host
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func (n *node) wrapper(t *testing.T, name string) (program string, calls func(ve
 	}
 }
 
-// TestHandler checks that only the program of a sandbox's handler runs the containers and the init process of the sandbox. This also
-// applies if the agent restarts with a configuration that lacks the handler. An unknown handler is an error.
+// TestHandler checks that the containers and the init process of a sandbox are run only by the program of the sandbox's handler. If a later
+// configuration lacks the handler, the same program is still used. An unknown handler is an error.
 func TestHandler(t *testing.T) {
 	n := newNode(t, 4)
 	program, calls := n.wrapper(t, "boxed")
@@ -122,8 +122,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerOfBefore checks sandboxes of an earlier version that ignored handlers. They run without the requested isolation. Therefore
-// they are not ready, and are recreated or rejected.
+// TestHandlerOfBefore checks sandboxes of an earlier version, which ignored handlers. They run without the requested isolation. They are
+// therefore not ready, and are recreated or rejected.
 func TestHandlerOfBefore(t *testing.T) {
 	n := newNode(t, 4)
 	pod, _ := n.runPod(t, 1, "wait")
@@ -147,8 +147,8 @@ func TestHandlerOfBefore(t *testing.T) {
 	}
 }
 
-// TestOtherOCIRuntime checks that the previous OCI runtime still manages the containers that it created after the node's OCI runtime has
-// changed, for example by an upgrade of the packages. New containers are created by the new one.
+// TestOtherOCIRuntime checks a change of the node's OCI runtime, for example by an upgrade of the packages. The old runtime still manages
+// the containers that it has created. The new runtime creates new containers.
 func TestOtherOCIRuntime(t *testing.T) {
 	n := newNode(t, 4)
 	old, byOld := n.wrapper(t, "old")

@@ -28,7 +28,7 @@ func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	var out map[string][]string
 	for _, m := range all {
 		path := m.GetHostPath()
-		options, err := restrictions(path)
+		options, err := mountRestrictions(path)
 		if errors.Is(err, fs.ErrNotExist) || len(options) == 0 && err == nil {
 			continue
 		}
@@ -43,9 +43,9 @@ func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	return out, nil
 }
 
-// restrictions returns the options that restrict the mount that contains path. A read-only file system is not a
+// mountRestrictions returns the options that restrict the mount that contains path. A read-only file system is not a
 // restriction of its mount, because it may become writable while the container runs.
-func restrictions(path string) (options []string, err error) {
+func mountRestrictions(path string) (options []string, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostOptions: no mount of a container removes a restriction of the host's mount, whatever options it has.
+// TestHostOptions checks that the mount of a container keeps the restrictions of the host's mount. The options of the container's mount do
+// not matter.
 func TestHostOptions(t *testing.T) {
 	const (
 		hardened = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME
@@ -72,7 +73,7 @@ func TestHostOptions(t *testing.T) {
 	}
 }
 
-// mountHost mounts a directory with a file, with these flags of the mount, and makes a link to it.
+// mountHost mounts a directory with the given mount flags. The directory contains a file and a symlink.
 func mountHost(t *testing.T, dir string, flags uintptr) {
 	t.Helper()
 	unix.Unmount(dir, unix.MNT_DETACH)

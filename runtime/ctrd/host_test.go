@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// TestCountsHugePages checks that hasHugetlb searches for a controller on cgroup v2, and for a hierarchy on cgroup v1.
+// TestCountsHugePages checks that hasHugetlb finds the controller of cgroup v2 and the hierarchy of cgroup v1.
 func TestCountsHugePages(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		controllers string // content of cgroup.controllers on v2; if empty, the file does not exist
-		hierarchy   bool   // whether the hierarchy of v1 exists
+		hierarchy   bool   // whether the hierarchy of cgroup v1 exists
 		v2, want    bool
 	}{
 		{name: "v2", controllers: "cpuset cpu memory hugetlb pids\n", v2: true, want: true},

@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// hostileTime is the time limit for a start. It is much longer than a start that does not block.
+// hostileTime is the time limit for the start of a container. A start that does not block is much shorter.
 const hostileTime = 30 * time.Second
 
-// The function tree returns the modes, times and contents of all files in a directory.
+// This function returns the modes, times and contents of all files in a directory.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -47,8 +47,8 @@ func tree(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// TestHostileRootfs checks an image with a symlink to the host, or a FIFO, at a path where the runtime creates files or mounts. The
-// container runs confined or fails with an error within hostileTime. No file of the host changes.
+// TestHostileRootfs checks images with a symlink to the host or a FIFO where the runtime creates a file or a mount. Within hostileTime, the
+// container must either run in its own root file system or fail with an error. No file of the host may change.
 func TestHostileRootfs(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -99,7 +99,7 @@ func TestHostileRootfs(t *testing.T) {
 	}
 }
 
-// tryContainer runs a container to its end. It returns the output, or the error. The error must contain a path.
+// tryContainer runs a container until it ends, and returns its output or the error. An error must contain a path.
 func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
 	t.Helper()
 	ctx := context.Background()
@@ -121,8 +121,8 @@ func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig,
 	return string(b)
 }
 
-// TestAccountsOfVolumes checks that a container fails immediately if a volume replaces /etc/passwd or /etc/group by a FIFO, which would
-// block OCI runtimes. HOME comes from the /etc/passwd in the volume.
+// TestAccountsOfVolumes checks a volume that replaces /etc/passwd or /etc/group. A FIFO would block OCI runtimes, so the container fails
+// immediately. If the volume contains a regular /etc/passwd, the container's HOME is taken from this file.
 func TestAccountsOfVolumes(t *testing.T) {
 	n := newNode(t, 16)
 	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")
@@ -169,8 +169,8 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestAccountsSwapped checks a FIFO that replaces /etc/passwd after the check. The start fails after its timeout of two minutes and
-// leaves no process.
+// TestAccountsSwapped checks a volume that replaces /etc/passwd by a FIFO after the check. The start fails after two minutes, and no
+// process is left.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -215,8 +215,8 @@ func TestAccountsSwapped(t *testing.T) {
 	n.removeAll(t) // newNode checks that no resource is left
 }
 
-// TestHostileVolume checks an image with a symlink to the host, or a FIFO, at a subpath that is mounted. The container sees the files of
-// the image, or is rejected.
+// TestHostileVolume checks an image with a symlink to the host or a FIFO at a subpath that is mounted. The container sees only files of the
+// image, or is rejected.
 func TestHostileVolume(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBootName checks that the name of a boot does not change, even after an update of islet. The next boot has another name, whether or
-// not the stored file still exists.
+// TestBootName checks that a boot keeps its name, also after an update of islet. The next boot has another name, even if the file with the
+// stored name was removed.
 func TestBootName(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "boot")

@@ -57,7 +57,7 @@ func (r *Runtime) makeImageVolumes(
 	if err != nil {
 		return nil, err
 	}
-	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
+	root := filepath.Join(r.bundlePath(c.rec.ID), rootfsDir)
 	covered := slices.Clone(reservedPaths)
 	for _, m := range c.config.GetMounts() {
 		mountPath := path.Join("/", m.GetContainerPath())
@@ -116,9 +116,8 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 	return out, nil
 }
 
-// makeImageVolume creates the host directory of an image's volume. The parameter p is the volume's path in the image, and
-// to is the host directory. If skip returns true for the resolved path, makeImageVolume creates nothing and the result
-// has an empty Path.
+// makeImageVolume creates the host directory of an image's volume. If the caller skips the resolved path in the image, makeImageVolume
+// creates nothing and the result has an empty Path.
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {
@@ -150,9 +149,8 @@ func (r *Runtime) makeImageVolume(
 
 func isBelow(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// resolveInRoot resolves all symlinks of the path p in a root file system and opens the directory. The result dir is nil
-// if the directory does not exist yet. Dangling symlinks are resolved too, because their target may exist once the
-// runtime has mounted something.
+// resolveInRoot resolves all symlinks of a path in a root file system and opens the directory. The opened directory is nil if it does not
+// exist yet. Dangling symlinks are resolved too, because their target may exist once the runtime has mounted something.
 func resolveInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {
 		if p == "/" {

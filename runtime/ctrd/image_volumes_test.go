@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// importDeclaring imports an image that declares VOLUMEs. It returns the name of the image.
+// importDeclaring imports an image with VOLUMEs. It returns the name of the image.
 func (n *node) importDeclaring(t testing.TB, shape string, volumes []string, entries ...crisuite.Entry) string {
 	t.Helper()
 	declared := map[string]any{}
@@ -42,8 +42,8 @@ func symlink(name, target string) crisuite.Entry {
 	return crisuite.Entry{Header: tar.Header{Name: name, Linkname: target, Mode: 0o777, Typeflag: tar.TypeSymlink}}
 }
 
-// TestImageVolumes checks that a container has a directory for each VOLUME of its image. The directory has the content of the image and
-// is outside of the overlay. It is writable even if the root file system is read-only. The next container gets a new directory.
+// TestImageVolumes checks that a container gets a directory for each VOLUME of its image. The directory contains the files of the image,
+// but is not part of the overlay. It is writable even if the root file system is read-only. The next container gets a new directory.
 func TestImageVolumes(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestImageVolumes(t *testing.T) {
 	}
 }
 
-// TestImageVolumesUsers checks a pod with a user namespace. The directories of its image volumes, and the copies of the image's content,
-// belong to users of the pod.
+// TestImageVolumesUsers checks the image volumes of a pod with a user namespace. The directories and the copied files belong to users of
+// the pod.
 func TestImageVolumesUsers(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ref := n.importDeclaring(t, "volumes", []string{"/none", "/full"}, directory("full/", 0o750, 1234, 77), text("full/file", "image", 1234, 77))
@@ -131,8 +131,8 @@ func TestImageVolumesUsers(t *testing.T) {
 	}
 }
 
-// TestImageVolumesAndMounts checks that the mounts of a pod take precedence over the VOLUMEs of its image: at the same path under any
-// spelling, above it, and below it.
+// TestImageVolumesAndMounts checks a pod with mounts at, above or below a VOLUME of its image. The mounts take precedence, however their
+// paths are spelled.
 func TestImageVolumesAndMounts(t *testing.T) {
 	n := newNode(t, 4)
 	ref := n.importDeclaring(t, "volumes", []string{"/data", "/data/sub", "/var/run/x", "/lib/pg/data"}, directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
@@ -164,8 +164,8 @@ func TestImageVolumesAndMounts(t *testing.T) {
 	}
 }
 
-// TestImageVolumesCounted checks that the data that a container writes to its image volumes counts as part of its writable layer, also
-// after a restart of the agent. The data is deleted with the layer.
+// TestImageVolumesCounted checks that data in image volumes counts as part of the container's writable layer. A restart of the agent does
+// not change this. The data is deleted together with the layer.
 func TestImageVolumesCounted(t *testing.T) {
 	n := newNode(t, 4)
 	ref := n.importDeclaring(t, "volumes", []string{"/data"}, directory("data/", 0o755, 0, 0), text("data/image", strings.Repeat("x", 1<<20), 0, 0))
@@ -195,8 +195,8 @@ func TestImageVolumesCounted(t *testing.T) {
 	}
 }
 
-// TestImageVolumesHostile checks VOLUMEs that point to paths of the runtime or of the host, that point to files, or that are too many.
-// The container runs without the volume or fails with an error. No volume is mounted in the /proc of the runtime.
+// TestImageVolumesHostile checks VOLUMEs with paths of the runtime or the host, VOLUMEs at files, and too many VOLUMEs. The container runs
+// without the volume or fails with an error. No volume is mounted in the /proc of the runtime.
 func TestImageVolumesHostile(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)

@@ -30,16 +30,16 @@ type sandbox struct {
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
 }
 
-// A container contains the record and the current state of a container. Runtime.mu guards pid, ending and the embedded
-// progress of rec. The field config is replaced under both Runtime.mu and the container's lock.
+// A container contains the record and the current state of a container. Runtime.mu guards pid, ending and the embedded progress of rec. The
+// configuration is replaced under both Runtime.mu and the container's lock.
 type container struct {
-	rec     containerRecord
-	config  *api.ContainerConfig
-	pid     int           // 0 unless it is running
-	ending  *wire.Exit    // the exit until it is recorded
-	done    chan struct{} // closed once its exit is recorded
-	mounts  *wire.Mounts  // mounts for its shim; if nil, the container starts in the host's mount namespace
-	dropped atomic.Bool   // whether its writable layer was deleted
+	rec         containerRecord
+	config      *api.ContainerConfig
+	pid         int           // 0 unless it is running
+	pendingExit *wire.Exit    // the exit until it is recorded
+	done        chan struct{} // closed once its exit is recorded
+	mounts      *wire.Mounts  // mounts for its shim; if nil, the container starts in the host's mount namespace
+	dropped     atomic.Bool   // whether its writable layer was deleted
 
 	cleanedUp  bool // whether this process has removed its bundle; guarded by the container's lock
 	unreported bool // whether the end is recorded but not reported by the shim; guarded by the container's lock
@@ -77,8 +77,8 @@ func (s *sandbox) hasInit() bool { return s.sharedPID() || s.tasks != nil }
 // sharedPID reports whether the pod's containers share a PID namespace.
 func (s *sandbox) sharedPID() bool { return s.namespaces().GetPid() == api.NamespaceMode_POD }
 
-// netns returns the path of the pinned network namespace, or "" if the sandbox uses the host's.
-func (r *Runtime) netns(s *sandbox) string {
+// netnsPath returns the path of the pinned network namespace, or "" if the sandbox uses the host's.
+func (r *Runtime) netnsPath(s *sandbox) string {
 	if s.hostNetwork() {
 		return ""
 	}
@@ -95,12 +95,12 @@ func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
 		return "", ""
 	}
 	m := s.config.GetMetadata()
-	return r.netns(s), m.GetNamespace() + "/" + m.GetName()
+	return r.netnsPath(s), m.GetNamespace() + "/" + m.GetName()
 }
 
-// sandbox returns the sandbox with this ID. crictl may send a prefix of the ID, which must be
+// findSandbox returns the sandbox with this ID. crictl may send a prefix of the ID, which must be
 // unique.
-func (r *Runtime) sandbox(id string) (*sandbox, error) {
+func (r *Runtime) findSandbox(id string) (*sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, err := find(r.sandboxes, id)
@@ -110,7 +110,7 @@ func (r *Runtime) sandbox(id string) (*sandbox, error) {
 	return s, nil
 }
 
-func (r *Runtime) container(id string) (*container, error) {
+func (r *Runtime) findContainer(id string) (*container, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := find(r.containers, id)
@@ -178,7 +178,7 @@ func (r *Runtime) containersOf(sandbox string) []*container {
 	return out
 }
 
-func nanos(t time.Time) int64 {
+func unixNanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}

@@ -15,7 +15,7 @@ import (
 
 const payload = 1 << 20
 
-// deepen creates n nested directories, and a file of payload bytes in the innermost directory.
+// deepen creates n nested directories. The innermost one contains a file with payload bytes.
 func deepen(t *testing.T, dir string, n int) {
 	t.Helper()
 	dir = filepath.Join(dir, strings.Repeat("d/", n))
@@ -24,8 +24,8 @@ func deepen(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestLayerHides checks a container that writes deeply nested directories. The runtime reports the size of the layer, or that it has too
-// many files to count. It still reports the figures of other containers. Package disk tests other ways of hiding files.
+// TestLayerHides checks a container that writes deeply nested directories. The runtime reports the size of its layer, or that the layer has
+// too many files. The figures of other containers are still reported. The tests of package disk cover other ways to hide files.
 func TestLayerHides(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestLayerHides(t *testing.T) {
 	}
 }
 
-// TestDroppedLayer checks that no size is reported for a deleted layer, not even a cached one.
+// TestDroppedLayer checks that the runtime reports no size for a deleted layer. It does not report a cached size either.
 func TestDroppedLayer(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 0, "exit", "0")
@@ -95,7 +95,7 @@ func TestDroppedLayer(t *testing.T) {
 	}
 }
 
-// TestFiguresLeftOut checks that a caller whose context has ended gets an error instead of partial figures.
+// TestFiguresLeftOut checks that a caller gets an error and no partial figures if its context has ended.
 func TestFiguresLeftOut(t *testing.T) {
 	n := newNode(t, 4)
 	n.runPod(t, 0, "wait")

@@ -65,7 +65,7 @@ func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.Filesyste
 	r.mu.Unlock()
 	out := make(map[string]*api.FilesystemUsage, len(running))
 	for _, c := range running {
-		l, err := r.layer(ctx, c)
+		l, err := r.writableLayerUsage(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -74,27 +74,27 @@ func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.Filesyste
 	return out, nil
 }
 
-// WholeLayer measures a container's writable layer completely, which may take minutes. The result whole is false if the
-// layer has more files than can be counted.
+// WholeLayer measures a container's writable layer completely, which may take minutes. The second result is false if the layer has more
+// files than can be counted.
 func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error) {
-	c, err := r.container(id)
+	c, err := r.findContainer(id)
 	if err != nil {
 		return nil, false, err
 	}
-	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.UsageOfAll(ctx, dir, maxLayerAge) })
+	u, err := r.measureLayer(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.UsageOfAll(ctx, dir, maxLayerAge) })
 	return r.layerUsage(u), !u.Incomplete, err
 }
 
-// layer returns the size of a container's writable layer. If it has very many files, the result is
+// writableLayerUsage returns the size of a container's writable layer. If it has very many files, the result is
 // a lower bound.
-func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
-	u, err := r.measure(ctx, c, r.trees.Usage)
+func (r *Runtime) writableLayerUsage(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
+	u, err := r.measureLayer(ctx, c, r.trees.Usage)
 	return r.layerUsage(u), err
 }
 
-// measure adds up the sizes of a container's writable layer and of the volumes of its image. It
+// measureLayer adds up the sizes of a container's writable layer and of the volumes of its image. It
 // fails only if ctx ends. Changes of the files by the container cause no error.
-func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
+func (r *Runtime) measureLayer(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
 	if c.dropped.Load() {
 		return disk.Usage{At: time.Now()}, nil
 	}

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestDropLayers checks that the writable layers of exited containers are deleted, and those of running containers are kept. The status
-// of both is unchanged.
+// TestDropLayers checks that the writable layers of exited containers are deleted. The layers of running containers are kept. The status of
+// a container does not change.
 func TestDropLayers(t *testing.T) {
 	n := newNode(t, 4)
 	_, ended := n.runPod(t, 0, "exit", "3")

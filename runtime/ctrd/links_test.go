@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWithoutLinks checks that withoutLinks returns the same result as EvalSymlinks for paths with and without symlinks, and for paths
-// that do not exist.
+// TestWithoutLinks compares withoutLinks with EvalSymlinks. Some of the paths contain symlinks, and some do not exist. Both functions must
+// return the same path, or both an error.
 func TestWithoutLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 // is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes a metric of containers or sandboxes. The function read returns the metric's values in a sample: a
-// single value, or one for each combination of its own labels.
+// A metric describes one of the metrics that containers or sandboxes have. Its function returns the metric's values in a sample: a single
+// value, or one for each combination of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType
@@ -50,8 +50,8 @@ type sample struct {
 	names   map[string]string // device names by device number, shared by all samples of a response
 }
 
-// device returns a device's name.
-func (s *sample) device(number string) string {
+// deviceName returns a device's name.
+func (s *sample) deviceName(number string) string {
 	name, ok := s.names[number]
 	if !ok {
 		name = disk.DeviceFile("/sys", number)
@@ -69,14 +69,14 @@ func singleValue(get func(*sample) uint64) func(*sample) []value {
 	return func(s *sample) []value { return []value{{n: get(s)}} }
 }
 
-func seconds(get func(*sample) time.Duration) func(*sample) []value {
+func readSeconds(get func(*sample) time.Duration) func(*sample) []value {
 	return singleValue(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
 }
 
-func devices(get func(cgroup.IO) uint64) func(*sample) []value {
+func readDevices(get func(cgroup.IO) uint64) func(*sample) []value {
 	return func(s *sample) (out []value) {
 		for _, io := range s.IO {
-			out = append(out, value{[]string{s.device(io.Device)}, get(io)})
+			out = append(out, value{[]string{s.deviceName(io.Device)}, get(io)})
 		}
 		return out
 	}
@@ -96,14 +96,14 @@ func openFiles(get func(process.Files) uint64) func(*sample) []value {
 func blockIO(s *sample) (out []value) {
 	for _, io := range s.IO {
 		major, minor, _ := strings.Cut(io.Device, ":")
-		name := s.device(io.Device)
+		name := s.deviceName(io.Device)
 		out = append(out, value{[]string{name, major, minor, "Read"}, io.ReadBytes},
 			value{[]string{name, major, minor, "Write"}, io.WriteBytes})
 	}
 	return out
 }
 
-func interfaces(get func(process.Interface) uint64) func(*sample) []value {
+func readInterfaces(get func(process.Interface) uint64) func(*sample) []value {
 	return func(s *sample) (out []value) {
 		for _, i := range s.network {
 			out = append(out, value{[]string{i.Name}, get(i)})
@@ -112,9 +112,9 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	}
 }
 
-// limit returns a function that reads a limit of the container. The value is zero if the limit is
+// readLimit returns a function that reads a limit of the container. The value is zero if the limit is
 // missing or negative, which means unlimited.
-func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
+func readLimit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
 	return singleValue(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
 
@@ -122,15 +122,15 @@ var containerMetrics = []metric{
 	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, []string{"cpu"},
 		func(s *sample) []value { return []value{{[]string{"total"}, uint64(s.CPU / time.Second)}} }},
 	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, nil,
-		seconds(func(s *sample) time.Duration { return s.User })},
+		readSeconds(func(s *sample) time.Duration { return s.User })},
 	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil,
-		seconds(func(s *sample) time.Duration { return s.System })},
+		readSeconds(func(s *sample) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil,
 		singleValue(func(s *sample) uint64 { return s.Periods })},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil,
 		singleValue(func(s *sample) uint64 { return s.Throttled })},
 	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled by a CPU limit", counter, nil,
-		seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
+		readSeconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
 	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil,
 		singleValue(func(s *sample) uint64 { return s.Memory })},
@@ -162,11 +162,13 @@ var containerMetrics = []metric{
 	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil,
 		singleValue(func(s *sample) uint64 { return s.free.Ffree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
-		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
+		readDevices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
-		devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
-	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
-	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
+		readDevices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
+	{"container_fs_reads_total", "reads from a device", counter, []string{"device"},
+		readDevices(func(i cgroup.IO) uint64 { return i.Reads })},
+	{"container_fs_writes_total", "writes to a device", counter, []string{"device"},
+		readDevices(func(i cgroup.IO) uint64 { return i.Writes })},
 
 	{"container_blkio_device_usage_total", "bytes read from and written to a device", counter,
 		[]string{"device", "major", "minor", "operation"}, blockIO},
@@ -183,32 +185,32 @@ var containerMetrics = []metric{
 	{"container_start_time_seconds", "start time of the container, in seconds since 1970", gauge, nil,
 		singleValue(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
 	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", gauge, nil,
-		limit((*api.LinuxContainerResources).GetCpuPeriod)},
+		readLimit((*api.LinuxContainerResources).GetCpuPeriod)},
 	{"container_spec_cpu_shares", "CPU shares (relative weight)", gauge, nil,
-		limit((*api.LinuxContainerResources).GetCpuShares)},
+		readLimit((*api.LinuxContainerResources).GetCpuShares)},
 	{"container_spec_memory_limit_bytes", "memory limit; 0: unlimited", gauge, nil,
-		limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
+		readLimit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
 	{"container_spec_memory_swap_limit_bytes", "limit of memory and swap; 0: unlimited", gauge, nil,
-		limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
+		readLimit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
 }
 
 var sandboxMetrics = []metric{
 	{"container_network_receive_bytes_total", "bytes received", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.Received })},
+		readInterfaces(func(t process.Interface) uint64 { return t.Received })},
 	{"container_network_receive_packets_total", "packets received", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
+		readInterfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
 	{"container_network_receive_errors_total", "errors while receiving", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
+		readInterfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
 	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
+		readInterfaces(func(t process.Interface) uint64 { return t.DropsIn })},
 	{"container_network_transmit_bytes_total", "bytes sent", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.Sent })},
+		readInterfaces(func(t process.Interface) uint64 { return t.Sent })},
 	{"container_network_transmit_packets_total", "packets sent", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.Out })},
+		readInterfaces(func(t process.Interface) uint64 { return t.Out })},
 	{"container_network_transmit_errors_total", "errors while sending", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
+		readInterfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
 	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, []string{"interface"},
-		interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
+		readInterfaces(func(t process.Interface) uint64 { return t.DropsOut })},
 }
 
 // ListMetricDescriptors describes the metrics that ListPodSandboxMetrics returns.
@@ -234,7 +236,7 @@ func (r *Runtime) ListPodSandboxMetrics(
 	}
 	out, names := &api.ListPodSandboxMetricsResponse{}, map[string]string{}
 	for _, i := range list.Items {
-		s, err := r.sandbox(i.Id)
+		s, err := r.findSandbox(i.Id)
 		if err != nil {
 			continue // another call has removed it
 		}
@@ -285,7 +287,7 @@ func (r *Runtime) sampleOf(ctx context.Context, s *sandbox, c *container) (*samp
 		return nil, err
 	}
 	p := &sample{Details: d, c: r.containerStatus(c)}
-	if p.disk, err = r.layer(ctx, c); err != nil {
+	if p.disk, err = r.writableLayerUsage(ctx, c); err != nil {
 		return nil, err
 	}
 	pids, err := r.cgroups.Processes(r.cgroupDir(s, c.rec.ID))

@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// TestMetricLabels checks that metrics have cAdvisor's labels, that devices have their names if the kernel knows them, and that the
-// labels match the descriptors.
+// TestMetricLabels checks that metrics have the labels of cAdvisor and of their descriptors. A device that the kernel knows is named.
 func TestMetricLabels(t *testing.T) {
 	labels := []string{"c", "/kubepods/poda/c1", "img", "c1", "ns", "p"}
 	s := &sample{names: map[string]string{"8:0": "/dev/sda"}, network: []process.Interface{{Name: "eth0", Received: 7}}, open: process.Files{Known: true}}

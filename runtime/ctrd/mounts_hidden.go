@@ -16,9 +16,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// borrowed is the directory in a bundle with a link for each source of a bind mount that is below a
+// mountLinksDir is the directory in a bundle with a link for each source of a bind mount that is below a
 // hidden directory.
-const borrowed = "m"
+const mountLinksDir = "m"
 
 // hideMounts turns the directories that contain the mounts of pods into mount points, and returns
 // them. A shim can then unmount them in its own mount namespace; see server.Host. The result is
@@ -136,9 +136,9 @@ func withoutLinks(path string) (string, error) {
 // reason is that the container mounts a hidden directory or a parent of one. Another is that mounts must propagate
 // between the container and the host.
 func (r *Runtime) lendMounts(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
-	bundle := r.bundle(c.rec.ID)
-	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfs: filepath.Join(bundle, rootfs)}}
-	if err := os.MkdirAll(filepath.Join(bundle, borrowed), 0o700); err != nil {
+	bundle := r.bundlePath(c.rec.ID)
+	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfsDir: filepath.Join(bundle, rootfsDir)}}
+	if err := os.MkdirAll(filepath.Join(bundle, mountLinksDir), 0o700); err != nil {
 		return nil, err
 	}
 	if err := os.Symlink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
@@ -161,7 +161,7 @@ func (r *Runtime) lendMounts(c *container, spec *specs.Spec, pins string) (*wire
 		}
 		switch {
 		case slices.ContainsFunc(r.hidden, func(dir string) bool { return strings.HasPrefix(source, dir+"/") }):
-			link := filepath.Join(borrowed, strconv.Itoa(i))
+			link := filepath.Join(mountLinksDir, strconv.Itoa(i))
 			if err := os.Symlink(source, filepath.Join(bundle, link)); err != nil {
 				return nil, err
 			}

@@ -14,11 +14,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The environment variable mountsEnv is set in a child process that runs the tests in its own mount namespace. The mounts in this
-// namespace are shared, as with systemd, so shims get their own namespaces. The host is not affected.
+// This environment variable is set in a child process that runs the tests in its own mount namespace. The mounts of this namespace are
+// shared, as on a host with systemd. Therefore shims get their own mount namespaces. The host is not affected.
 const mountsEnv = "ISLET_TEST_MOUNTS"
 
-// amongSharedMounts runs the tests in such a child process.
+// amongSharedMounts runs the tests in a child process with shared mounts.
 func amongSharedMounts(run func() int) int {
 	if os.Getuid() != 0 {
 		return run()
@@ -43,7 +43,7 @@ func amongSharedMounts(run func() int) int {
 	return 0
 }
 
-// TestShimSeesNoMountsOfPods checks that a shim does not see the mounts of pods, and that the root file systems of running containers are
+// TestShimSeesNoMountsOfPods checks that the mounts of pods are not visible in the shim. The root file systems of running containers are
 // not mounted on the host.
 func TestShimSeesNoMountsOfPods(t *testing.T) {
 	n := newNode(t, 16)
@@ -69,8 +69,8 @@ func TestShimSeesNoMountsOfPods(t *testing.T) {
 	}
 }
 
-// TestLentMounts checks that the mounts of a pod on the host, including nested ones, are visible in its containers. They are still
-// mounted on the host after the containers have started and ended.
+// TestLentMounts checks that a pod's mounts on the host are visible in its containers, including nested mounts. The mounts still exist on
+// the host after the containers have ended.
 func TestLentMounts(t *testing.T) {
 	n := newNode(t, 16)
 	volume := filepath.Join(n.dir, "pods", "u", "volumes", "memory")
@@ -111,7 +111,7 @@ func TestLentMounts(t *testing.T) {
 		"read-only": {&api.Mount{HostPath: volume, ContainerPath: "/v", Readonly: true}, "/v/file", "memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "unshared" { // does not propagate to a shim
+			if name == "unshared" { // is not propagated to a shim
 				for _, m := range []struct {
 					source, kind string
 					flags        uintptr

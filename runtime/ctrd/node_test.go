@@ -24,14 +24,14 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// A node is a runtime with its storage and directories.
+// A node is a runtime with its own storage and directories.
 type node struct {
 	*ctrd.Runtime
 	dir, run string
 	cgroup   string
-	oci      string // OCI runtime; if empty, the default is used
+	oci      string // OCI runtime; if empty, the default
 
-	snapshotter string // if empty, overlay
+	snapshotter string // snapshotter; if empty, overlay
 	shimPods    int
 	shim        string
 	handlers    map[string]ctrd.Handler
@@ -41,7 +41,7 @@ type node struct {
 	images      *image.Service
 }
 
-// The variable programs contains the programs that the tests need. They are built once per run.
+// This variable contains the programs that the tests need. They are built once for all tests.
 var programs struct {
 	once       sync.Once
 	shim       string
@@ -50,8 +50,8 @@ var programs struct {
 	cleanupDir string
 }
 
-// The main thread stays locked to the main goroutine, as in the main function of islet, because some /proc files of this process describe
-// the main thread.
+// Some /proc files of this process describe the main thread. Therefore the main goroutine stays on the main thread, as in the main function
+// of islet.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func runAll(m *testing.M) int {
 func build(t testing.TB) {
 	t.Helper()
 	programs.once.Do(func() {
-		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // for machines without Go, such as a virtual machine
+		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // on a machine without Go, such as a virtual machine
 			programs.shim, programs.prog = filepath.Join(dir, "shim"), filepath.Join(dir, "prog")
 			programs.image = crisuite.Image(t, programs.prog)
 			return
@@ -97,14 +97,14 @@ func build(t testing.TB) {
 	}
 }
 
-// newNode starts a node with the test image. After the test it checks that no resource of the node is left.
+// newNode starts a node with the test image. At the end of the test it checks that no resource of the node is left.
 func newNode(t testing.TB, shimPods int) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	build(t)
-	run, err := os.MkdirTemp("", "ir") // short, because the sockets are in this directory
+	run, err := os.MkdirTemp("", "ir") // the path is short, because it is part of the sockets' paths
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +118,10 @@ func newNode(t testing.TB, shimPods int) *node {
 	return n
 }
 
-// The function systemd reports whether the tests use systemd's cgroup driver.
+// This function reports whether the tests use systemd's cgroup driver.
 func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
 
-// mountRun mounts the run directory in memory like /run, so a reboot removes its content.
+// mountRun mounts the run directory in memory, like /run, so that a reboot removes its content.
 func (n *node) mountRun(t testing.TB) {
 	t.Helper()
 	if err := unix.Mount("run", n.run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
@@ -136,7 +136,7 @@ func (n *node) start(t testing.TB) {
 	}
 }
 
-// The method open starts the parts of the node. It imports archive, which may be nil.
+// This method starts the parts of the node. It imports the image in archive, which may be nil.
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error
@@ -162,12 +162,12 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 	return err
 }
 
-// The method cdi returns the directories of CDI specifications.
+// This method returns the directories of CDI specifications.
 func (n *node) cdi() []string {
 	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }
 
-// stop ends the runtime like the end of the agent. Containers keep running.
+// stop ends the runtime as the end of the agent does. Containers keep running.
 func (n *node) stop(t testing.TB) {
 	t.Helper()
 	if n.Runtime != nil {
@@ -188,7 +188,7 @@ func (n *node) clean(t testing.TB) func() {
 			n.checkClean(t)
 		}
 		n.stop(t)
-		n.powerOff(t) // after a failure, resources may be left
+		n.powerOff(t) // after a failed test, resources may be left
 		os.RemoveAll(n.run)
 	}
 }
@@ -219,7 +219,8 @@ func (n *node) checkClean(t testing.TB) {
 		expectEmpty(t, filepath.Join(n.dir, "state", d))
 	}
 	for _, c := range cgroupDirs(n.cgroup) {
-		if n.handler != "" { // after the agent was killed, a containerd shim may leave empty cgroups, which the agent removes with the pod's
+		// After the agent was killed, a containerd shim may leave empty cgroups. The agent removes them with the cgroup of the pod.
+		if n.handler != "" {
 			removeCgroup(c)
 		}
 		for _, e := range subdirs(c) {
@@ -286,7 +287,7 @@ func (n *node) reboot(t testing.TB) {
 func (n *node) powerOff(t testing.TB) {
 	t.Helper()
 	for i := 1; i <= 20; i++ {
-		for _, name := range []string{"", "t"} { // t: shims that serve streams of containerd shims
+		for _, name := range []string{"", "t"} { // shims that serve the streams of containerd shims have the prefix t
 			if pid := shimProcess(t, n.shim, name+strconv.Itoa(i)); pid > 0 {
 				unix.Kill(pid, unix.SIGKILL)
 			}
@@ -372,7 +373,7 @@ func (n *network) left() (out []string) {
 	return out
 }
 
-// A testWriter writes to the log of a test while the test is running.
+// A testWriter writes to the log of a test until the test ends.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {

@@ -40,7 +40,7 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 		if err == nil {
 			oci.Path = path
 			tried = append(tried, path)
-			err = r.probe(ctx, oci)
+			err = r.probeOCI(ctx, oci)
 		}
 		if err == nil {
 			return oci, nil
@@ -73,9 +73,9 @@ func (r *Runtime) readOCIVersion() string {
 // versionTimeout is the timeout of the --version call.
 const versionTimeout = 5 * time.Second
 
-// probe tests an OCI runtime by running a container that exits immediately. If a cached result
-// exists, probe returns that.
-func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
+// probeOCI tests an OCI runtime by running a container that exits immediately. If a cached result
+// exists, it is returned instead.
+func (r *Runtime) probeOCI(ctx context.Context, oci wire.OCI) error {
 	st, err := os.Stat(oci.Path)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (r *Runtime) ociOfState(id string) wire.OCI {
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	// The ID is random because an agent in another PID namespace may have the same process ID.
 	id := "probe-" + strings.ToLower(rand.Text())
-	bundle := r.bundle(id)
+	bundle := r.bundlePath(id)
 	defer r.removeBundle(id)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestOCIOfState checks that an OCI runtime is never called for the state of another one if a record does not contain its OCI runtime.
-// This applies to crun and runc.
+// TestOCIOfState checks which OCI runtime is called if a record does not contain one. The state of crun must never be passed to runc, and
+// the state of runc never to crun.
 func TestOCIOfState(t *testing.T) {
 	programs, state := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", programs)
@@ -33,7 +33,7 @@ func TestOCIOfState(t *testing.T) {
 		{"/usr/lib/islet/crun", "unknown", "/usr/lib/islet/crun"},
 		{path("runc"), "by-runc", path("runc")},
 		{path("runc"), "by-crun", path("crun")},
-		{"/opt/youki", "by-runc", "/opt/youki"}, // the state of other runtimes cannot be recognized
+		{"/opt/youki", "by-runc", "/opt/youki"}, // the state of any other OCI runtime is not recognized
 	} {
 		r := &Runtime{oci: wire.OCI{Path: c.inUse, Root: state}, dirs: dirs{state: state}}
 		if got := r.ociOfState(c.id); got.Path != c.want || got.Root != state {

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The method socket serves the node's CRI until the test ends. It returns the client of a tool.
+// This method serves the node's CRI until the test ends. It returns a client as a tool would use it.
 func (n *node) socket(t *testing.T) *cri.Client {
 	t.Helper()
 	path := filepath.Join(n.run, "tool.sock")
@@ -39,9 +39,9 @@ func (n *node) socket(t *testing.T) *cri.Client {
 	return c
 }
 
-// TestToolsHarmNoPod checks that a tool that uses the socket can list and inspect the agent's pods, but can neither stop nor change them.
-// It can remove its own sandboxes, also after a restart of the agent. A sandbox of a tool with the metadata of a pod is a separate
-// sandbox.
+// TestToolsHarmNoPod checks what a tool can do through the socket. It can list and inspect the agent's pods, but not stop or change them.
+// It can remove its own sandboxes, also after a restart of the agent. If it creates a sandbox with the metadata of a pod, the result is a
+// separate sandbox.
 func TestToolsHarmNoPod(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()
@@ -99,7 +99,7 @@ func TestToolsHarmNoPod(t *testing.T) {
 	if out, err := tool.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "seen"}, Timeout: 60}); err != nil || string(out.Stdout) != "seen\n" {
 		t.Errorf("%v, %v", out, err)
 	}
-	// The same name and UID result in another sandbox.
+	// A tool that passes the name and UID of a pod gets another sandbox.
 	tools, err := tool.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
 	if err != nil || tools.PodSandboxId == pod {
 		t.Fatalf("%v, %v", tools, err)
@@ -130,7 +130,7 @@ func (n *node) removedBy(ctx context.Context, c *cri.Client, id string) error {
 	return err
 }
 
-// TestResizeSurvives checks that the resized resources of a pod and the user of a container survive a restart of the agent.
+// TestResizeSurvives checks that a restart of the agent keeps the resized resources of a pod and the user of a container.
 func TestResizeSurvives(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()

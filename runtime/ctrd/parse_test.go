@@ -20,7 +20,7 @@ func TestParseSignal(t *testing.T) {
 			t.Errorf("%q: %d, %v; want %d", s, got, ok, want)
 		}
 	}
-	// All signals of the CRI can be sent.
+	// Every signal of the CRI can be sent.
 	for n, name := range api.Signal_name {
 		if _, ok := parseSignal(strings.TrimPrefix(name, "SIGNAL_")); !ok && n != 0 {
 			t.Errorf("%s is not recognized", name)
@@ -44,8 +44,8 @@ func TestLayerDirs(t *testing.T) {
 	}
 }
 
-// FuzzUsers checks that a user namespace in a request is rejected, is the host's namespace, or has one valid range of UIDs and one of
-// GIDs without the host's root.
+// FuzzUsers checks the user namespace that results from an arbitrary request. A request with invalid ranges is rejected. An accepted range
+// of UIDs or GIDs does not contain the host's root. The host's user namespace is used only if the request demands it.
 func FuzzUsers(f *testing.F) {
 	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(65536), uint32(65536), uint32(0), uint32(65536), uint32(65536), true)
 	f.Add(int32(api.NamespaceMode_NODE), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), false)

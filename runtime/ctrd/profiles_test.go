@@ -7,7 +7,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestProfiles checks that the profiles in deprecated CRI fields are used if the current fields are not set. An invalid profile is an
+// TestProfiles checks that a profile in a deprecated field of the CRI is used if the current field is not set. An invalid profile is an
 // error.
 func TestProfiles(t *testing.T) {
 	local, standard, none := &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: "/x/y"},

@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPropagation checks that a mount whose propagation would have no effect, such as a host path in a private mount, is rejected with an
-// error that contains the mount. The other mounts propagate.
+// TestPropagation checks a mount with a propagation that cannot work, such as a host path in a private mount. The container is rejected,
+// and the error contains the mount. In all other cases, the container sees a new mount on the host exactly if the mount propagates.
 func TestPropagation(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)
@@ -34,7 +34,7 @@ func TestPropagation(t *testing.T) {
 		if err := os.Mkdir(host, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // bind-mounted from a shared mount, so it is shared
+		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // a bind mount of a shared mount is shared too
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Unmount(host, unix.MNT_DETACH) })
@@ -60,13 +60,13 @@ func TestPropagation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.kind == unix.MS_SLAVE {
-			continue // a slave mount only receives mounts from its master
+			continue // a slave mount receives mounts from its master, but sends none
 		}
 		n.expectReach(t, created.ContainerId, inside, c.propagation != api.MountPropagation_PROPAGATION_PRIVATE, i)
 	}
 }
 
-// expectReach mounts a tmpfs on the host and checks whether the container sees it.
+// expectReach mounts a tmpfs on the host. It checks whether the container sees the new mount.
 func (n *node) expectReach(t *testing.T, id, dir string, reaches bool, i int) {
 	t.Helper()
 	late := filepath.Join(dir, "late")

@@ -15,8 +15,8 @@ import (
 )
 
 // recordFormat is the newest record format that this program can read. The number changes only if
-// an older program would misread the new format. It does not change for an added field, which older
-// programs ignore and which is empty in older records. Records without a number have format 1.
+// an older program would misread the new format. A new field does not change the number: older
+// programs ignore the field, and it is empty in older records. Records without a number have format 1.
 // Sandboxes of a containerd shim have format 2.
 const (
 	recordFormat = 2

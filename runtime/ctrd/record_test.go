@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestTornRecord checks that a record that is truncated at any byte is read without its last change, and can be changed again.
+// TestTornRecord checks a record that is truncated at an arbitrary byte. It is read without its last change and can be changed again.
 func TestTornRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -53,7 +53,7 @@ func TestTornRecord(t *testing.T) {
 	}
 }
 
-// TestRecordFormats checks that records of older versions are read, that unknown fields are ignored, and that a newer format is an error.
+// TestRecordFormats checks that records of older versions can be read. Unknown fields are ignored. A newer format is an error.
 func TestRecordFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		`{"id":"a","config":"Yw==","shim":"1"}`:                            nil,

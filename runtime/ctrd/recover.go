@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// recover restores the state from the records, the shims and the run directory. It ends containers
+// recoverState restores the state from the records, the shims and the run directory. It ends containers
 // whose shim has died, and removes files and processes that belong to no known container.
-func (r *Runtime) recover(ctx context.Context) error {
+func (r *Runtime) recoverState(ctx context.Context) error {
 	if err := r.loadSandboxes(); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (r *Runtime) recover(ctx context.Context) error {
 	}
 	r.endInits(ctx, adopted)
 	r.adoptSandboxes(adopted)
-	return r.sweep(ctx, adopted)
+	return r.removeUnknown(ctx, adopted)
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
@@ -144,7 +144,7 @@ const listTimeout = 30 * time.Second
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
 // is killed.
 func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, error) {
-	names, err := r.shims.names()
+	names, err := r.shims.listSockets()
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +153,13 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 		r.shims.mu.Lock()
 		g := r.shims.groups[name]
 		if g == nil {
-			g = &group{name: name, pods: map[string]bool{}}
+			g = &shimGroup{name: name, pods: map[string]bool{}}
 			r.shims.groups[name] = g
 		}
 		r.shims.mu.Unlock()
 		client, err := r.shims.connect(ctx, g)
 		if err != nil { // the shim is dead
-			os.Remove(r.shims.socket(name))
+			os.Remove(r.shims.socketPath(name))
 			continue
 		}
 		if pid := client.PID(); inOtherMounts(pid) {
@@ -179,7 +179,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 		if err != nil { // the shim must not delay the recovery of other pods
 			r.log.Error("a shim does not respond and is killed: its pods are started again", "shim", name, "error", err)
 			client.Abandon()
-			os.Remove(r.shims.socket(name))
+			os.Remove(r.shims.socketPath(name))
 			continue
 		}
 		for _, c := range list {
@@ -250,8 +250,8 @@ func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 	}
 }
 
-// sweep removes everything that belongs to no known sandbox or container.
-func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer) error {
+// removeUnknown removes everything that belongs to no known sandbox or container.
+func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) error {
 	for id, h := range adopted {
 		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
 			continue
@@ -281,7 +281,7 @@ func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer
 	}
 	each(r.dirs.state, inUse, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
-		h, err := r.handler(name)
+		h, err := r.findHandler(name)
 		each(filepath.Join(r.dirs.handlers, name), inUse, func(id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {

@@ -23,25 +23,25 @@ import (
 	"github.com/islet-edge/islet/runtime/tree"
 )
 
-// rootfs is the directory in a bundle where the root file system is mounted until the container has
+// rootfsDir is the directory in a bundle where the root file system is mounted until the container has
 // started.
-const rootfs = "rootfs"
+const rootfsDir = "rootfs"
 
 // viewPrefix is the prefix of the keys of views. A view is a snapshot that keeps the layers of an
 // image while containers use them. There is one view for each image.
 const viewPrefix = "islet-view-"
 
-// views caches the layer directories of chain IDs. The top layer comes first.
-type views struct {
+// layerCache caches the layer directories of chain IDs. The top layer comes first.
+type layerCache struct {
 	mu     sync.Mutex
 	layers map[string][]string
 }
 
-// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an
-// upper directory, or a copy of the layers if overlayfs does not work. The parameter label is the SELinux label of the
-// files, or "". If users is not nil, the owners of the files are mapped to that user namespace.
+// mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an upper directory, or
+// a copy of the layers if overlayfs does not work. The files get the SELinux label, unless it is "". If there is a user namespace, the
+// owners of the files are mapped to it.
 func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
-	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
+	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundlePath(c.rec.ID), rootfsDir)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
 	if err != nil {
 		return fmt.Errorf("list the image's layers: %w", err)
@@ -53,7 +53,7 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 	if r.c.Daemon.Snapshotter() == daemon.Overlay && len(layers) > 0 {
 		if users != nil {
 			var done func() error
-			if layers, done, err = shiftLayers(layers, filepath.Join(r.bundle(c.rec.ID), shiftedLayers), users); err != nil {
+			if layers, done, err = shiftLayers(layers, filepath.Join(r.bundlePath(c.rec.ID), shiftedLayers), users); err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, done()) }()

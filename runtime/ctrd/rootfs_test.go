@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopyMount checks that the copy of an image has the mode of the image's root directory. The copying stops when its context ends.
+// TestCopyMount checks that the root directory of a copied image has the mode that it has in the image. The copying stops when its context
+// ends.
 func TestCopyMount(t *testing.T) {
 	image := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640),

@@ -110,7 +110,7 @@ func (r *Runtime) markDamaged(s *sandbox) {
 	s.ready, s.damaged = false, true
 	r.mu.Unlock()
 	if wasReady {
-		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		r.notifySubscribers(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
 
@@ -124,7 +124,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	var dir string
 	err := r.checkFiles(c)
 	if err == nil {
-		dir, err = os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+		dir, err = os.MkdirTemp(r.bundlePath(c.rec.ID), "exec-")
 	}
 	if errors.Is(err, os.ErrNotExist) && r.lostFiles(c) {
 		err = errLost
@@ -144,7 +144,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 
 // checkFiles returns an error if the container's files are missing in the run directory.
 func (r *Runtime) checkFiles(c *container) error {
-	if _, err := os.Lstat(r.bundle(c.rec.ID)); err != nil {
+	if _, err := os.Lstat(r.bundlePath(c.rec.ID)); err != nil {
 		return err
 	}
 	if r.tasksOf(c.rec.Sandbox) != nil || r.ociOf(c.rec.Sandbox).Root != r.dirs.state {
@@ -165,8 +165,8 @@ func (r *Runtime) lostFiles(c *container) bool {
 	return exists && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
 }
 
-// killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It needs neither a shim
-// nor an OCI runtime. The result found is true if there were any processes. After a nil error, no process is left.
+// killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It needs neither a shim nor an OCI runtime.
+// It returns true if there were any processes. After a nil error, no process is left.
 func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (found bool, err error) {
 	if s == nil {
 		return false, nil
@@ -198,7 +198,7 @@ func (r *Runtime) endUnreported(ctx context.Context, c *container) {
 	case found:
 		exit, reason, message := r.endWithoutShim(c, true, true)
 		exit.StartedAt = exit.FinishedAt
-		r.finish(c, exit, reason, message)
+		r.finishContainer(c, exit, reason, message)
 	}
 }
 
@@ -218,8 +218,8 @@ func (r *Runtime) endInits(ctx context.Context, adopted map[string]adoptedContai
 	}
 }
 
-// endWithoutShim returns the exit, reason and message of a container that no shim reported. The parameter hadBundle is
-// true if its bundle existed, and killed is true if it still had processes.
+// endWithoutShim returns the exit, reason and message of a container that no shim reported. They depend on whether the container's bundle
+// existed, and whether it still had processes, which were killed.
 func (r *Runtime) endWithoutShim(c *container, hadBundle, killed bool) (wire.Exit, string, string) {
 	exit := wire.Exit{Code: codeKilled, FinishedAt: time.Now()}
 	switch {
@@ -247,7 +247,7 @@ func (r *Runtime) deleteLost(ctx context.Context, c *container) {
 	if s == nil {
 		return
 	}
-	if client := r.connected(s); client != nil {
+	if client := r.connectedRunner(s); client != nil {
 		if err := ignoreNotFound(client.Delete(ctx, c.rec.ID)); err != nil {
 			r.log.Warn("a container whose bundle was lost could not be deleted from its shim", "container", c.rec.ID, "error", err)
 		}

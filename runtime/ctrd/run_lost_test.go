@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestExecLost removes the files that the OCI runtime needs to start a command while a container runs. An exec of a user fails with
-// advice, and the container keeps running. An exec probe would fail forever. Therefore it makes its pod not ready, and the pod is started
-// again.
+// TestExecLost checks a running container whose files for the OCI runtime are removed, so that no command can be started. An exec of a user
+// fails with advice, and the container keeps running. A failed exec probe makes the pod not ready, and the pod is started again. Otherwise
+// the probe would fail forever.
 func TestExecLost(t *testing.T) {
 	n := newNode(t, 16)
 	defer func() {
 		n.removeAll(t)
-		for _, c := range cgroupDirs(n.cgroup) { // as when the agent removes a pod
+		for _, c := range cgroupDirs(n.cgroup) { // the agent does this when it removes a pod
 			removeCgroup(c)
 		}
 	}()
@@ -55,8 +55,8 @@ func TestExecLost(t *testing.T) {
 	}
 }
 
-// TestShimWithoutSocket checks a shim whose socket was removed while no agent was running. No agent can connect to it. The next agent
-// kills the shim with its containers, and no process is left.
+// TestShimWithoutSocket checks a shim whose socket was removed while no agent was running. No agent can connect to such a shim. The next
+// agent kills the shim with its containers, and no process is left.
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sizeOf returns the size of the files below a directory on the directory's file system, in bytes.
+// sizeOf returns the total size of the files in a directory, in bytes. Files on other file systems do not count.
 func sizeOf(t testing.TB, dir string) (bytes int64) {
 	t.Helper()
 	top, err := os.Stat(dir)
@@ -42,8 +42,8 @@ func sizeOf(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// TestSandboxFilesHaveALimit checks that a pod can write a limited amount of data to its sandbox files and to /dev/shm, and that the data
-// uses no space of the host's run directory.
+// TestSandboxFilesHaveALimit checks that a pod can write only a limited amount of data to its sandbox files and to /dev/shm. The data uses
+// no space of the run directory.
 func TestSandboxFilesHaveALimit(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -115,8 +115,8 @@ func (n *node) startIn(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr 
 	return c.ContainerId
 }
 
-// TestSandboxFilesOfAnEarlierIslet checks sandboxes of an earlier version, whose files are directly in the run directory. Such a sandbox
-// is adopted, can start containers, and is removed completely.
+// TestSandboxFilesOfAnEarlierIslet checks sandboxes of an earlier version, whose files are in the run directory itself. The agent adopts
+// such a sandbox. It can start containers in the sandbox and remove the sandbox completely.
 func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	n := newNode(t, 16)
 	pod, _ := n.runPod(t, 1, "wait")

@@ -28,8 +28,9 @@ const initScore = -998
 // startInit starts the first process of a pod's shared PID namespace, or of the sandbox of a
 // containerd shim. The ID of its container equals the sandbox's ID.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
-	bundle := r.bundle(s.rec.ID)
-	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfs), 0o755), s.chown(filepath.Join(bundle, rootfs)))
+	bundle := r.bundlePath(s.rec.ID)
+	err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfsDir), 0o755),
+		s.chown(filepath.Join(bundle, rootfsDir)))
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 			return err
 		}
 	}
-	client, err := r.runner(ctx, s)
+	client, err := r.startRunner(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 		Container: r.ownContainer("init"),
 	})
 	if err == nil && s.tasks != nil {
-		s.annotate(spec, nil)
+		s.addAnnotations(spec, nil)
 	}
 	return spec, err
 }
@@ -99,8 +100,8 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	s.pid = 0
 	r.mu.Unlock()
-	client := r.connected(s)
-	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
+	client := r.connectedRunner(s)
+	if _, err := os.Stat(r.bundlePath(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
 		_, err := r.killRemaining(ctx, s, s.rec.ID)
 		if client != nil && err == nil {
 			client.DeleteEnded(ctx, s.rec.ID) // fails if the shim does not have it
@@ -136,6 +137,6 @@ func (r *Runtime) handleInitEnd(s *sandbox) {
 	}
 	r.mu.Unlock()
 	if wasReady {
-		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		r.notifySubscribers(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }

@@ -16,7 +16,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	want := expandID(r.sandboxes, f.GetId())
-	for id, s := range r.podSandboxes.candidates(r.sandboxes, f.GetLabelSelector()) {
+	for id, s := range r.podSandboxes.findCandidates(r.sandboxes, f.GetLabelSelector()) {
 		if !idMatches(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() ||
 			!matchLabels(s.config.GetLabels(), f.GetLabelSelector()) {
 			continue
@@ -25,7 +25,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 			Metadata: s.config.GetMetadata(), Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations(),
 		})
 		out.Items = append(out.Items, &api.PodSandbox{
-			Id: id, Metadata: cfg.GetMetadata(), State: s.state(), CreatedAt: nanos(s.rec.CreatedAt),
+			Id: id, Metadata: cfg.GetMetadata(), State: s.state(), CreatedAt: unixNanos(s.rec.CreatedAt),
 			Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), RuntimeHandler: s.rec.Handler,
 		})
 	}

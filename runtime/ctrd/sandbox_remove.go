@@ -13,7 +13,7 @@ import (
 // RemovePodSandbox stops a sandbox and removes it with its containers. It returns no error if the
 // sandbox does not exist.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return &api.RemovePodSandboxResponse{}, ignoreNotFound(err)
 	}

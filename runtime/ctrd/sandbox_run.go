@@ -30,7 +30,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	id = r.freeID(id)
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
-	h, err := r.handler(req.GetRuntimeHandler())
+	h, err := r.findHandler(req.GetRuntimeHandler())
 	if err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
@@ -71,14 +71,14 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
-	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both events, as other CRI runtimes do
-	r.notify(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+	r.notifySubscribers(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both events, as other CRI runtimes do
+	r.notifySubscribers(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
 // runSandbox starts s and adds it to r.sandboxes. On failure it removes everything that it created.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
-	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.AllocateLevel()
+	s.rec.Shim, s.rec.Level = r.shims.assignSandbox(s.rec.ID, s.tasks != nil), r.selinux.AllocateLevel()
 	defer func() {
 		if err == nil {
 			return
@@ -96,7 +96,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		return err
 	}
 	if !s.hostNetwork() {
-		ips, err := r.c.Network.Setup(ctx, s.rec.ID, r.netns(s), proto.CloneOf(s.config))
+		ips, err := r.c.Network.Setup(ctx, s.rec.ID, r.netnsPath(s), proto.CloneOf(s.config))
 		if err != nil {
 			return fmt.Errorf("set up network: %w", err)
 		}
@@ -128,7 +128,7 @@ func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sa
 // network also uses the host's UTS namespace.
 func namespaceConfig(s *sandbox) namespace.Config {
 	c := namespace.Config{
-		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.users(),
+		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.userMappings(),
 		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
 	}
 	if c.Net {

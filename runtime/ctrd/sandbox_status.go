@@ -13,16 +13,16 @@ import (
 // runtimeSpec. It is the specification that a pause container would have, from which tools read the
 // paths of the pod's namespaces.
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	out := &api.PodSandboxStatusResponse{Status: r.sandboxStatus(s)}
 	if req.GetVerbose() {
 		r.mu.Lock()
-		resources, overhead := s.resources()
+		resources, overhead := s.podResources()
 		info := map[string]any{
-			"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid,
+			"shim": s.rec.Shim, "netns": r.netnsPath(s), "pid": s.pid,
 			"resources": resources, "overhead": overhead, "runtimeSpec": r.podSpec(s),
 		}
 		b, err := json.Marshal(info)
@@ -59,7 +59,7 @@ func (r *Runtime) sandboxStatus(s *sandbox) *api.PodSandboxStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := &api.PodSandboxStatus{
-		Id: s.rec.ID, Metadata: cfg.GetMetadata(), State: s.state(), CreatedAt: nanos(s.rec.CreatedAt),
+		Id: s.rec.ID, Metadata: cfg.GetMetadata(), State: s.state(), CreatedAt: unixNanos(s.rec.CreatedAt),
 		Network: &api.PodSandboxNetworkStatus{}, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), RuntimeHandler: s.rec.Handler,
 		Linux: &api.LinuxPodSandboxStatus{Namespaces: &api.Namespace{Options: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()}},
 	}

@@ -15,7 +15,7 @@ import (
 // StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. It
 // returns no error if the sandbox does not exist or is already stopped.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return &api.StopPodSandboxResponse{}, ignoreNotFound(err)
 	}
@@ -51,7 +51,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 		return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
 	}
 	if wasReady {
-		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		r.notifySubscribers(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
 		errs = append(errs, r.stopInit(ctx, s), r.endTasks(ctx, s))
 	}
 	if !s.hostNetwork() {
-		if err := r.c.Network.Teardown(ctx, s.rec.ID, r.netns(s), proto.CloneOf(s.config)); err != nil {
+		if err := r.c.Network.Teardown(ctx, s.rec.ID, r.netnsPath(s), proto.CloneOf(s.config)); err != nil {
 			errs = append(errs, fmt.Errorf("tear down network: %w", err))
 		}
 	}

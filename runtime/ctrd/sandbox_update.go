@@ -14,7 +14,7 @@ import (
 func (r *Runtime) UpdatePodSandboxResources(
 	ctx context.Context, req *api.UpdatePodSandboxResourcesRequest,
 ) (*api.UpdatePodSandboxResourcesResponse, error) {
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +38,9 @@ func (r *Runtime) UpdatePodSandboxResources(
 	return &api.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-// resources returns the pod's total resources and its overhead after the last resize. The caller
+// podResources returns the pod's total resources and its overhead after the last resize. The caller
 // holds Runtime.mu.
-func (s *sandbox) resources() (resources, overhead *api.LinuxContainerResources) {
+func (s *sandbox) podResources() (resources, overhead *api.LinuxContainerResources) {
 	if s.resized != nil {
 		return s.resized.GetResources(), s.resized.GetOverhead()
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// TestNoSecretOnDisk checks that the values of Secrets in a container's environment or command are in no file on disk, neither while the
-// container runs nor after a power failure. They are removed from the records of an older version.
+// TestNoSecretOnDisk checks that no file on the disk contains a Secret from the environment or the command of a container. This includes
+// the time while the container runs and the time after a power failure. Secrets in the records of an older version are removed.
 func TestNoSecretOnDisk(t *testing.T) {
 	const value = "s3cr3t-in-the-environment"
 	n := newNode(t, 16)
@@ -42,7 +42,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	}
 	expectNowhere(t, n.dir, value)
 
-	// The record is written as by an earlier version.
+	// The test writes the record as an earlier version did.
 	n.stop(t)
 	record := filepath.Join(n.dir, "state", "containers", c.ContainerId, "record.json")
 	b, err := os.ReadFile(record)
@@ -75,7 +75,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	n.start(t)
 }
 
-// expectNowhere fails the test if a file below dir contains text, also inside a base64 configuration.
+// expectNowhere checks that no file below dir contains text. It also decodes configurations in base64.
 func expectNowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -93,7 +93,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// The function decodes reports whether a record has a configuration that contains text.
+// This function reports whether a record contains a configuration with text.
 func decodes(b []byte, text string) bool {
 	for line := range bytes.Lines(b) {
 		var rec struct{ Config []byte }

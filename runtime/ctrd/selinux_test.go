@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestLabelsRefused checks that a container that requests SELinux labels is not created if the labels cannot be enforced.
+// TestLabelsRefused checks that a container with SELinux labels is rejected on a machine that cannot enforce them.
 func TestLabelsRefused(t *testing.T) {
 	if selinux.GetEnabled() {
 		t.Skip("this machine has SELinux")

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// TestCutShimLog checks that the log of a shim of an earlier version is truncated when it has become too large. Such a shim does not
-// limit its log.
+// TestCutShimLog checks that the agent truncates the log of an old shim if the log is too large. A shim of an earlier version does not
+// limit its own log.
 func TestCutShimLog(t *testing.T) {
 	s := newShims(&Runtime{log: slog.New(slog.DiscardHandler), dirs: dirs{sockets: t.TempDir()}})
 	for size, want := range map[int64]int64{maxShimLog: maxShimLog, maxShimLog + 1: 0} {
@@ -18,7 +18,7 @@ func TestCutShimLog(t *testing.T) {
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.cutLog(&group{name: "1"}, &shim.Client{}) // another client than that of the group, so the call is not repeated
+		s.cutLog(&shimGroup{name: "1"}, &shim.Client{}) // another client than the client of the group, so that the call is not repeated
 		if st, err := os.Stat(path); err != nil || st.Size() != want {
 			t.Errorf("a log of %d bytes has %v, %v; want %d", size, st.Size(), err, want)
 		}

@@ -14,20 +14,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shims are the shim processes and their sandboxes. A sandbox keeps its shim until it is removed.
-// The shim process is started for the first container, and again after it has died. A shim without
-// sandboxes is shut down.
-type shims struct {
+// shimSet contains the shim processes and their sandboxes. A sandbox keeps its shim until it is removed. The shim process is started for
+// the first container, and again after it has died. A shim without sandboxes is shut down.
+type shimSet struct {
 	r *Runtime
 
 	mu      sync.Mutex
-	groups  map[string]*group
+	groups  map[string]*shimGroup
 	groupOf map[string]string // group name by sandbox
 	closed  bool
 }
 
-// A group is one shim and its sandboxes. mu serializes starts of the process.
-type group struct {
+// A shimGroup is one shim and its sandboxes. mu serializes starts of the process.
+type shimGroup struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil if it is not connected
@@ -38,16 +37,15 @@ type group struct {
 	mu sync.Mutex
 }
 
-func newShims(r *Runtime) *shims {
-	return &shims{r: r, groups: map[string]*group{}, groupOf: map[string]string{}}
+func newShims(r *Runtime) *shimSet {
+	return &shimSet{r: r, groups: map[string]*shimGroup{}, groupOf: map[string]string{}}
 }
 
-func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
+func (s *shimSet) socketPath(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim that has room. If
-// streams is true, a containerd shim runs the containers, and the shim of islet only serves their streams. Such shims run
-// no containers, and their names begin with "t".
-func (s *shims) join(sandbox string, streams bool) string {
+// assignSandbox returns the name of a sandbox's shim. If the sandbox has none yet, it is assigned to a shim that has room. If a containerd
+// shim runs the containers, the shim of islet only serves their streams. Such shims run no containers, and their names begin with "t".
+func (s *shimSet) assignSandbox(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if name, ok := s.groupOf[sandbox]; ok {
@@ -66,10 +64,10 @@ func (s *shims) join(sandbox string, streams bool) string {
 }
 
 // put assigns a sandbox to a shim. The caller holds mu.
-func (s *shims) put(sandbox, name string) {
+func (s *shimSet) put(sandbox, name string) {
 	g := s.groups[name]
 	if g == nil {
-		g = &group{name: name, pods: map[string]bool{}}
+		g = &shimGroup{name: name, pods: map[string]bool{}}
 		s.groups[name] = g
 	}
 	g.pods[sandbox] = true
@@ -77,7 +75,7 @@ func (s *shims) put(sandbox, name string) {
 }
 
 // removeSandbox removes a sandbox from its shim. If it was the last one, the shim is shut down.
-func (s *shims) removeSandbox(sandbox string) {
+func (s *shimSet) removeSandbox(sandbox string) {
 	s.mu.Lock()
 	g := s.groups[s.groupOf[sandbox]]
 	if g == nil {
@@ -101,12 +99,12 @@ func (s *shims) removeSandbox(sandbox string) {
 	client := g.client
 	s.mu.Unlock()
 	if empty {
-		s.end(g.name, client)
+		s.shutdownShim(g.name, client)
 	}
 }
 
-// end shuts down a shim that has no containers.
-func (s *shims) end(name string, client *shim.Client) {
+// shutdownShim shuts down a shim that has no containers.
+func (s *shimSet) shutdownShim(name string, client *shim.Client) {
 	if client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
@@ -118,12 +116,12 @@ func (s *shims) end(name string, client *shim.Client) {
 			client.Close()
 		}
 	}
-	os.Remove(s.socket(name))
-	os.Remove(s.socket(name) + ".log")
+	os.Remove(s.socketPath(name))
+	os.Remove(s.socketPath(name) + ".log")
 }
 
-// connected returns the client of a shim, or nil if it is not connected.
-func (s *shims) connected(name string) *shim.Client {
+// connectedClient returns the client of a shim, or nil if it is not connected.
+func (s *shimSet) connectedClient(name string) *shim.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.groups[name]; g != nil {
@@ -132,9 +130,9 @@ func (s *shims) connected(name string) *shim.Client {
 	return nil
 }
 
-// client returns the client of a shim and starts the process if it is not running.
-func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
-	if c := s.connected(name); c != nil {
+// startClient returns the client of a shim and starts the process if it is not running.
+func (s *shimSet) startClient(ctx context.Context, name string) (*shim.Client, error) {
+	if c := s.connectedClient(name); c != nil {
 		return c, nil
 	}
 	s.mu.Lock()
@@ -145,10 +143,10 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c := s.connected(name); c != nil {
+	if c := s.connectedClient(name); c != nil {
 		return c, nil
 	}
-	if err := shim.Start(s.r.c.ShimPath, s.socket(name), s.r.hidden); err != nil {
+	if err := shim.Start(s.r.c.ShimPath, s.socketPath(name), s.r.hidden); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -158,10 +156,10 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 }
 
 // connect connects to a listening shim.
-func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
+func (s *shimSet) connect(ctx context.Context, g *shimGroup) (*shim.Client, error) {
 	s.mu.Lock() // onGone must not run before g.client is set
 	defer s.mu.Unlock()
-	c, err := shim.Dial(ctx, s.socket(g.name),
+	c, err := shim.Dial(ctx, s.socketPath(g.name),
 		func(e wire.Container) {
 			if e.Exit != nil {
 				s.r.handleEnd(e.ID, *e.Exit)
@@ -185,8 +183,8 @@ const (
 
 // cutLog truncates the log of a shim that does not limit it itself. It repeats this every
 // cutShimLogs while c is the shim's client.
-func (s *shims) cutLog(g *group, c *shim.Client) {
-	path := s.socket(g.name) + ".log"
+func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
+	path := s.socketPath(g.name) + ".log"
 	if st, err := os.Lstat(path); err == nil && st.Size() > maxShimLog {
 		if err := os.Truncate(path, 0); err != nil {
 			s.r.log.Warn("the log of a shim could not be truncated", "file", path, "error", err)
@@ -203,7 +201,7 @@ func (s *shims) cutLog(g *group, c *shim.Client) {
 }
 
 // onGone ends the containers of a shim that has died.
-func (s *shims) onGone(g *group) {
+func (s *shimSet) onGone(g *shimGroup) {
 	s.mu.Lock()
 	g.client = nil
 	pods := make([]string, 0, len(g.pods))
@@ -235,8 +233,8 @@ func (r *Runtime) endPodOfShim(sandbox string) {
 	}
 }
 
-// names returns the names of the shims whose socket exists.
-func (s *shims) names() ([]string, error) {
+// listSockets returns the names of the shims whose socket exists.
+func (s *shimSet) listSockets() ([]string, error) {
 	entries, err := os.ReadDir(s.r.dirs.sockets)
 	if err != nil {
 		return nil, err
@@ -251,7 +249,7 @@ func (s *shims) names() ([]string, error) {
 }
 
 // endUnused shuts down the shims that have no sandbox.
-func (s *shims) endUnused() {
+func (s *shimSet) endUnused() {
 	s.mu.Lock()
 	unused := map[string]*shim.Client{}
 	for name, g := range s.groups {
@@ -262,18 +260,18 @@ func (s *shims) endUnused() {
 	}
 	s.mu.Unlock()
 	for name, client := range unused {
-		s.end(name, client)
+		s.shutdownShim(name, client)
 	}
 }
 
-func (s *shims) hasShim(name string) bool {
+func (s *shimSet) hasShim(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.groups[name] != nil
 }
 
 // close closes the connections to all shims. Their containers continue to run.
-func (s *shims) close() {
+func (s *shimSet) close() {
 	s.mu.Lock()
 	s.closed = true
 	var clients []*shim.Client

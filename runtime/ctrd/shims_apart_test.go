@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInOtherMounts checks that inOtherMounts distinguishes a process in its own mount namespace from a process in the mount namespace of
-// the test.
+// TestInOtherMounts checks that inOtherMounts returns true for a process with its own mount namespace. It returns false for a process in
+// the mount namespace of the test.
 func TestInOtherMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -39,16 +39,16 @@ func TestInOtherMounts(t *testing.T) {
 	}
 }
 
-// TestJoinApart checks that a new sandbox does not join a shim in another mount namespace. A sandbox that already uses such a shim keeps
-// it.
+// TestJoinApart checks that no new sandbox is assigned to a shim in another mount namespace. A sandbox that already uses this shim stays
+// there.
 func TestJoinApart(t *testing.T) {
 	s := newShims(&Runtime{c: Config{ShimPods: 4}})
-	if name := s.join("old", false); name != "1" {
+	if name := s.assignSandbox("old", false); name != "1" {
 		t.Fatal(name)
 	}
 	s.groups["1"].otherMounts = true
 	for sandbox, want := range map[string]string{"new": "2", "newer": "2", "old": "1"} {
-		if name := s.join(sandbox, false); name != want {
+		if name := s.assignSandbox(sandbox, false); name != want {
 			t.Errorf("%s is in shim %s, want %s", sandbox, name, want)
 		}
 	}

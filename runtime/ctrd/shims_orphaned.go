@@ -16,8 +16,8 @@ import (
 // was removed, to which no client can connect any more.
 const socketTable = "/proc/net/unix"
 
-// listening is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
-const listening = 1 << 16
+// listeningFlag is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
+const listeningFlag = 1 << 16
 
 // endShimsWithoutSocket kills the shims whose socket files were removed while they ran, because no
 // client can connect to them any more. Their containers are then ended like those of a shim that
@@ -34,8 +34,8 @@ func (r *Runtime) endShimsWithoutSocket() {
 	}
 	defer f.Close()
 	lost := map[string]string{} // shim name by socket inode
-	for inode, name := range listeners(f, r.dirs.sockets) {
-		if r.shims.connected(name) == nil {
+	for inode, name := range parseListeners(f, r.dirs.sockets) {
+		if r.shims.connectedClient(name) == nil {
 			lost[inode] = name
 		}
 	}
@@ -108,11 +108,11 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(self, other)
 }
 
-// listeners returns the listening sockets in a directory, as names by inode. It skips other
+// parseListeners returns the listening sockets in a directory, as names by inode. It skips other
 // sockets, which may be very many. The columns of the table are
 //
 //	address: count protocol flags type state inode path
-func listeners(table io.Reader, in string) map[string]string {
+func parseListeners(table io.Reader, in string) map[string]string {
 	out := map[string]string{}
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		f := strings.Fields(lines.Text())
@@ -120,7 +120,7 @@ func listeners(table io.Reader, in string) map[string]string {
 			continue
 		}
 		flags, err := strconv.ParseUint(f[3], 16, 64)
-		if err != nil || flags&listening == 0 {
+		if err != nil || flags&listeningFlag == 0 {
 			continue
 		}
 		if dir, name := filepath.Split(strings.Join(f[7:], " ")); filepath.Clean(dir) == in {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function stranger starts a process that inherits a listening socket. It returns the process and the inode of the socket.
+// This function starts a process that inherits a listening socket. It returns the process and the inode of the socket.
 func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd, uint64) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -47,9 +47,9 @@ func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd,
 	return cmd, st.Ino
 }
 
-// TestForgedSocketTable checks a pod on the host's network that binds a socket whose name looks like further lines of the kernel's socket
-// table. These lines claim that a process of the host has the socket of a shim. This process is not killed. A process that was started as
-// the shim is killed.
+// TestForgedSocketTable checks a pod on the host's network that creates a socket whose name contains a newline. In the kernel's socket
+// table, the rest of the name looks like a separate line. This line claims that the socket of a shim belongs to a process of the host. The
+// agent must not kill this process. It must still kill a real shim that has lost its socket.
 func TestForgedSocketTable(t *testing.T) {
 	short, err := os.MkdirTemp("/tmp", "f") // a socket's name has at most 108 bytes
 	if err != nil {
@@ -71,7 +71,7 @@ func TestForgedSocketTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	if got := listeners(table, short); len(got) != 1 || got[fmt.Sprint(inode)] != "7" {
+	if got := parseListeners(table, short); len(got) != 1 || got[fmt.Sprint(inode)] != "7" {
 		t.Fatalf("the table has the sockets %q", got)
 	}
 	r.endShimsWithoutSocket()

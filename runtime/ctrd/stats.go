@@ -20,7 +20,7 @@ import (
 
 // ContainerStats returns a container's resource usage.
 func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 		out.Cpu, out.Memory, out.Swap = cpuUsage(f), memoryUsage(f), &api.SwapUsage{Timestamp: f.At.UnixNano(), SwapUsageBytes: u64(f.Swap)}
 	}
 	var err error
-	out.WritableLayer, err = r.layer(ctx, c)
+	out.WritableLayer, err = r.writableLayerUsage(ctx, c)
 	return out, err
 }
 
@@ -146,7 +146,7 @@ func (r *Runtime) cgroupDir(s *sandbox, id string) string {
 
 // PodSandboxStats returns the resource usage of a pod, from the pod's cgroup.
 func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandb
 	}
 	out := &api.ListPodSandboxStatsResponse{}
 	for _, i := range list.Items {
-		s, err := r.sandbox(i.Id)
+		s, err := r.findSandbox(i.Id)
 		if err != nil {
 			continue // another call has removed it
 		}

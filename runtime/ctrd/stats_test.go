@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// TestPodNetworkFigures checks that the figures of a pod include those of its network without the loopback interface.
+// TestPodNetworkFigures checks the network figures of a pod. The loopback interface is not included.
 func TestPodNetworkFigures(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("no network interface can be created")

@@ -33,7 +33,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
 		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 
-		RuntimeHandlers: r.handlers(),
+		RuntimeHandlers: r.listHandlers(),
 	}
 	if req.GetVerbose() {
 		cgroup := "1"

@@ -90,7 +90,7 @@ func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Si
 // direction fails, or ctx ends, the connection is reset and an error is returned.
 func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
-	s, err := r.sandbox(id)
+	s, err := r.findSandbox(id)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,12 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	if !ready { // its network namespace does not exist; on the host's network, the port may belong to another program
 		return fmt.Errorf("forward to port %d of sandbox %s: it is not ready: %w", port, s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
-	conn, err := r.dial(ctx, s, port)
+	conn, err := r.dialSandbox(ctx, s, port)
 	if err != nil {
 		return fmt.Errorf("forward to port %d of sandbox %s: %w", port, s.rec.ID, err)
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { reset(conn); stream.Close() })()
+	defer context.AfterFunc(ctx, func() { resetConn(conn); stream.Close() })()
 	to := &clientStream{ReadWriteCloser: stream}
 	sent := make(chan struct{})
 	go func() {
@@ -115,7 +115,7 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 		switch c, ok := conn.(*net.TCPConn); {
 		case errors.As(err, &op) && op.Op == "write": // the server stopped reading, but may have sent a response
 		case err != nil, ctx.Err() != nil, to.wasReset():
-			reset(conn) // the server must not mistake this for the end of the data
+			resetConn(conn) // the server must not mistake this for the end of the data
 		case ok:
 			c.CloseWrite()
 		}
@@ -155,18 +155,18 @@ func (f *clientStream) Close() error {
 	return f.ReadWriteCloser.Close()
 }
 
-// reset closes a connection with a TCP reset, so that the peer does not mistake it for the end of
+// resetConn closes a connection with a TCP reset, so that the peer does not mistake it for the end of
 // the data.
-func reset(conn net.Conn) {
+func resetConn(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		c.SetLinger(0)
 	}
 	conn.Close()
 }
 
-// dial connects to a loopback address in the sandbox's network namespace. The addresses are
+// dialSandbox connects to a loopback address in the sandbox's network namespace. The addresses are
 // literals, so no resolver starts a thread outside the namespace.
-func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Conn, err error) {
+func (r *Runtime) dialSandbox(ctx context.Context, s *sandbox, port int32) (conn net.Conn, err error) {
 	try := func() error {
 		var d net.Dialer
 		for _, host := range []string{"127.0.0.1", "::1"} {
@@ -179,7 +179,7 @@ func (r *Runtime) dial(ctx context.Context, s *sandbox, port int32) (conn net.Co
 	if s.hostNetwork() {
 		return conn, try()
 	}
-	return conn, namespace.Do(r.netns(s), try)
+	return conn, namespace.Do(r.netnsPath(s), try)
 }
 
 var errURL = fmt.Errorf("the CRI socket's server implements streams over a URL: %w", errdefs.ErrNotImplemented)

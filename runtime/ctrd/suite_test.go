@@ -23,7 +23,8 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// The function short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract always runs all tests.
+// This function returns the names of the tests that a subject runs. With ISLET_TEST_LONG a subject runs all tests, as TestContract always
+// does.
 func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil
@@ -31,7 +32,7 @@ func short(names ...string) []string {
 	return names
 }
 
-// TestContractUsers runs the contract tests with pods that have a user namespace.
+// TestContractUsers runs the contract tests. Their pods have a user namespace.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.UserNamespace(3 << 16),
@@ -40,8 +41,8 @@ func TestContractUsers(t *testing.T) {
 			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
 }
 
-// TestContractOverSocket runs the contract tests through a CRI socket. Without ISLET_TEST_LONG it runs those for sandboxes, filters,
-// errors, events and streams.
+// TestContractOverSocket runs the contract tests through a CRI socket. Without ISLET_TEST_LONG it runs only the tests of sandboxes,
+// filters, errors, events and streams.
 func TestContractOverSocket(t *testing.T) {
 	n := newNode(t, 16)
 	socket := filepath.Join(n.run, "cri.sock")

@@ -76,7 +76,7 @@ func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
 	return r.Status.State
 }
 
-// The function eventually polls a condition for which no event exists.
+// This function polls a condition for which no event exists.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
@@ -97,7 +97,7 @@ func shimProcess(t testing.TB, program, name string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[int]int{} // parent's PID by PID
+	found := map[int]int{} // PID of the parent by PID
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
 		if !strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
@@ -110,15 +110,15 @@ func shimProcess(t testing.TB, program, name string) int {
 		}
 	}
 	for pid, parent := range found {
-		if _, child := found[parent]; !child { // a child process of the shim has the shim's command line until its exec
+		if _, child := found[parent]; !child { // until its exec, a child process of the shim has the same command line
 			return pid
 		}
 	}
 	return 0
 }
 
-// TestAgentRestart checks that a restart of the agent does not affect running containers. The next agent reports the containers that have
-// ended meanwhile.
+// TestAgentRestart checks that running containers are not affected by a restart of the agent. The next agent reports the containers that
+// have ended in the meantime.
 func TestAgentRestart(t *testing.T) {
 	n := newNode(t, 4)
 	const pods = 6
@@ -158,7 +158,7 @@ func TestAgentRestart(t *testing.T) {
 			t.Errorf("a running container was not adopted: %v", st)
 		}
 	}
-	// Adopted containers can be stopped, and their logs have no gap.
+	// The next agent can stop these containers. Their logs have no gap.
 	if _, err := n.StopContainer(t.Context(), &api.StopContainerRequest{ContainerId: ids[0], Timeout: 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestAgentRestart(t *testing.T) {
 	}
 }
 
-// TestSignalOnce checks that a stop signal is sent only once, even if the agent restarts.
+// TestSignalOnce checks that a container gets its stop signal only once, even if the agent restarts during the stop.
 func TestSignalOnce(t *testing.T) {
 	n := newNode(t, 1)
 	_, id := n.runPod(t, 0, "once")
@@ -186,7 +186,7 @@ func TestSignalOnce(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // returns when the context ends
+		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // the call returns when its context ends
 	}()
 	logged("signal terminated")
 	eventually(t, "the signal is recorded", func() bool {
@@ -205,7 +205,7 @@ func TestSignalOnce(t *testing.T) {
 	}
 }
 
-// pid returns the PID of a container's first process, from its verbose status.
+// pid returns the PID of a container's first process. The PID is part of the verbose status.
 func (n *node) pid(t testing.TB, id string) int {
 	t.Helper()
 	r, err := n.ContainerStatus(context.Background(), &api.ContainerStatusRequest{ContainerId: id, Verbose: true})
@@ -219,8 +219,8 @@ func (n *node) pid(t testing.TB, id string) int {
 	return info.Pid
 }
 
-// TestShimDeath checks that the containers of a dead shim end, and that the containers of other shims continue. The pods of the dead shim
-// get a new shim.
+// TestShimDeath checks that the containers of a dead shim end. The containers of other shims keep running. The pods of the dead shim get a
+// new shim.
 func TestShimDeath(t *testing.T) {
 	n := newNode(t, 2)
 	ids := map[int]string{}
@@ -284,8 +284,9 @@ func TestShimAndAgentDeath(t *testing.T) {
 	}
 }
 
-// TestRecordLostByPowerCut checks that a container gets another ID if a power failure has destroyed the record of an earlier container
-// with the same attempt that was reported. Within one boot, the same identity always has the same ID, also after restarts of the agent.
+// TestRecordLostByPowerCut checks a power failure that destroys the record of a container whose ID was already reported. After the next
+// boot, the container with the same attempt gets another ID. Within one boot, the same attempt always has the same ID, even after a restart
+// of the agent.
 func TestRecordLostByPowerCut(t *testing.T) {
 	n := newNode(t, 2)
 	pod, before := n.runPod(t, 0, "ignore")
@@ -307,7 +308,7 @@ func TestRecordLostByPowerCut(t *testing.T) {
 	}
 }
 
-// TestReboot checks that no container is running after a reboot, that no resource is left, and that the containers have a status.
+// TestReboot checks the containers after a reboot. No container is running, and no resource is left. Each container still has a status.
 func TestReboot(t *testing.T) {
 	n := newNode(t, 2)
 	shared := n.podConfig(9)
@@ -336,7 +337,7 @@ func TestReboot(t *testing.T) {
 			t.Errorf("sandbox: %v", st)
 		}
 	}
-	// The same identity can run again.
+	// The same containers can be created and run again.
 	for _, id := range ids {
 		if _, err := n.RemoveContainer(t.Context(), &api.RemoveContainerRequest{ContainerId: id}); err != nil {
 			t.Fatal(err)

@@ -33,22 +33,22 @@ type runner interface {
 	Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan shim.Size) error
 }
 
-// runner returns the runner of a sandbox. It starts a shim of islet if that is not running. A
+// startRunner returns the runner of a sandbox. It starts a shim of islet if that is not running. A
 // containerd shim is started only once, together with its sandbox.
-func (r *Runtime) runner(ctx context.Context, s *sandbox) (runner, error) {
+func (r *Runtime) startRunner(ctx context.Context, s *sandbox) (runner, error) {
 	if s.tasks != nil {
 		return s.tasks, nil
 	}
-	return r.shims.client(ctx, s.rec.Shim)
+	return r.shims.startClient(ctx, s.rec.Shim)
 }
 
-// connected returns the runner of a sandbox, or nil if it is not running.
-func (r *Runtime) connected(s *sandbox) runner {
+// connectedRunner returns the runner of a sandbox, or nil if it is not running.
+func (r *Runtime) connectedRunner(s *sandbox) runner {
 	if s.tasks != nil {
 		if s.tasks.Connected() {
 			return s.tasks
 		}
-	} else if c := r.shims.connected(s.rec.Shim); c != nil {
+	} else if c := r.shims.connectedClient(s.rec.Shim); c != nil {
 		return c
 	}
 	return nil
@@ -107,8 +107,8 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	return taskshim.New(taskshim.Config{
 		ID: id, Program: s.rec.Program, ConfigFile: config, OCI: s.oci,
 		Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(),
-		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.client(ctx, s.rec.Shim) },
-		Connected: func() *shim.Client { return r.shims.connected(s.rec.Shim) },
+		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.startClient(ctx, s.rec.Shim) },
+		Connected: func() *shim.Client { return r.shims.connectedClient(s.rec.Shim) },
 		Ended:     func(c wire.Container) { r.handleEnd(c.ID, *c.Exit) },
 		Gone:      func() { r.tasksGone(id) },
 		OOM:       r.outOfMemory, Logger: r.log,
@@ -215,7 +215,7 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	if tasks := r.tasksOf(id); tasks != nil {
 		return tasks.Discard(ctx, id)
 	}
-	if _, err := os.Stat(filepath.Join(r.bundle(id), taskshim.StateFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(r.bundlePath(id), taskshim.StateFile)); err != nil {
 		return nil
 	}
 	s := &sandbox{rec: sandboxRecord{ID: id}}
@@ -229,9 +229,9 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
 }
 
-// annotate sets the annotations from which a containerd shim learns the pod and the container of a specification. The
-// parameter ctr is nil for the first container, which represents the sandbox.
-func (s *sandbox) annotate(spec *specs.Spec, ctr *api.ContainerConfig) {
+// addAnnotations sets the annotations from which a containerd shim learns the pod and the container of a specification. The first
+// container, which represents the sandbox, has no configuration (nil).
+func (s *sandbox) addAnnotations(spec *specs.Spec, ctr *api.ContainerConfig) {
 	const prefix = "io.kubernetes.cri."
 	m := s.config.GetMetadata()
 	if spec.Annotations == nil {
@@ -288,7 +288,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	case err != nil && caller.Err() != nil:
 		return caller.Err()
 	case errors.As(err, &lost):
-		return &undeliveredError{lost: lost, command: fmt.Sprintf("exit status %d", code)}
+		return &undeliveredError{deliveryError: lost, exitStatus: fmt.Sprintf("exit status %d", code)}
 	case err != nil:
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	case code != 0:

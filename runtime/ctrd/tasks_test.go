@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// The function runcShim builds containerd's own shim once, in the repository's cache. The shim is built in its own module, because its
-// dependencies are not dependencies of islet.
+// This function builds containerd's own shim once and stores it in the cache of the repository. The shim is built in its own module,
+// because it has dependencies that islet does not have.
 var runcShim = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
 		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
@@ -67,7 +67,7 @@ func newTaskNode(t *testing.T) *node {
 	return n
 }
 
-// taskShims returns the PIDs of a sandbox's containerd shims, or of all containerd shims if sandbox is "".
+// taskShims returns the PIDs of the containerd shims of a sandbox. If sandbox is "", it returns the PIDs of all containerd shims.
 func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -96,7 +96,7 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 	}
 }
 
-// TestTaskContract checks that pods of a containerd shim pass the contract tests of the CRI.
+// TestTaskContract checks that pods with a containerd shim pass the contract tests of the CRI.
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup,
@@ -105,8 +105,8 @@ func TestTaskContract(t *testing.T) {
 			"Update", "Stats", "Metrics")})
 }
 
-// TestTaskRestart checks that the containers of a containerd shim and their logs survive a restart of the agent. The next agent reports
-// the exit codes of containers that ended meanwhile.
+// TestTaskRestart checks that containers of a containerd shim survive a restart of the agent, and that their logs have no gap. The next
+// agent reports the exit codes of containers that have ended in the meantime.
 func TestTaskRestart(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -158,8 +158,8 @@ func TestTaskRestart(t *testing.T) {
 	n.handlers = handlers
 }
 
-// TestTaskShimSilent checks that containerd shims that do not respond do not affect the figures of other containers, and delay a list by
-// one timeout in total.
+// TestTaskShimSilent checks several containerd shims that do not respond. The figures of other containers are still reported. All silent
+// shims together delay a list by a single timeout.
 func TestTaskShimSilent(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestShimSilent, by a containerd shim: ISLET_TEST_LONG=1")
@@ -186,7 +186,7 @@ func TestTaskShimSilent(t *testing.T) {
 	}
 }
 
-// The function stopped reports whether all threads of a process are stopped. They stop some time after the signal.
+// This function reports whether all threads of a process are stopped. A thread may stop some time after the signal.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -194,14 +194,14 @@ func stopped(t *testing.T, pid int) bool {
 		t.Fatalf("process %d has no threads: %v", pid, err)
 	}
 	return !slices.ContainsFunc(files, func(file string) bool {
-		text, _ := os.ReadFile(file) // a thread that has ended is not running
+		text, _ := os.ReadFile(file) // a thread that has ended does not count
 		_, state, ok := bytes.Cut(text, []byte(") "))
 		return ok && state[0] != 'T'
 	})
 }
 
-// TestTaskShimDies checks that the containers of a dead containerd shim are ended and reported, whether or not an agent was running. The
-// pod can run again.
+// TestTaskShimDies checks a containerd shim that dies while an agent is running, or while no agent is running. The containers of the shim
+// are ended and reported. The pod can run again.
 func TestTaskShimDies(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -235,8 +235,8 @@ func TestTaskShimDies(t *testing.T) {
 	}
 }
 
-// TestTaskStreamsLost checks that a pod of a containerd shim is ended if islet's own shim, which serves the streams of its containers,
-// dies. The output would be lost otherwise.
+// TestTaskStreamsLost checks a pod with a containerd shim. A shim of islet serves the streams of its containers. If this shim dies, the pod
+// is ended, because its output would be lost.
 func TestTaskStreamsLost(t *testing.T) {
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
@@ -249,7 +249,7 @@ func TestTaskStreamsLost(t *testing.T) {
 	eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
 }
 
-// TestTaskReboot checks that no resource of a containerd shim is left after a reboot, and that the pod is recreated.
+// TestTaskReboot checks that no resource of a containerd shim is left after a reboot. The pod is recreated.
 func TestTaskReboot(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestReboot, by a containerd shim: ISLET_TEST_LONG=1")
@@ -278,7 +278,7 @@ func TestTaskKilledAgain(t *testing.T) {
 	testKilledAgain(t, newTaskNode(t), 4)
 }
 
-// TestTaskShimRefused checks that a sandbox fails if its program is not a containerd shim. No resource is left.
+// TestTaskShimRefused checks a handler whose program is not a containerd shim. The sandbox fails, and no resource is left.
 func TestTaskShimRefused(t *testing.T) {
 	n := newTaskNode(t)
 	n.stop(t)

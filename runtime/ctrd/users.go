@@ -77,9 +77,9 @@ func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	return namespace.IDs{First: m[0].GetHostId(), Count: m[0].GetLength()}, nil
 }
 
-// users returns the sandbox's ID mappings, or nil for the host's user namespace. RunPodSandbox has
+// userMappings returns the sandbox's ID mappings, or nil for the host's user namespace. RunPodSandbox has
 // validated them.
-func (s *sandbox) users() *namespace.Users {
+func (s *sandbox) userMappings() *namespace.Users {
 	u, _ := usersOf(s.namespaces())
 	return u
 }
@@ -118,7 +118,7 @@ func checkUserNamespace(s *sandbox, c *api.ContainerConfig) error {
 	if users != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
 		return fmt.Errorf("a user namespace cannot be combined with the host's PID namespace: %w", errdefs.ErrInvalidArgument)
 	}
-	if pod := s.users(); (users == nil) != (pod == nil) || users != nil && *users != *pod {
+	if pod := s.userMappings(); (users == nil) != (pod == nil) || users != nil && *users != *pod {
 		return fmt.Errorf("its user namespace differs from its sandbox's: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
@@ -148,7 +148,7 @@ func mappingFault(s *sandbox, m *api.Mount) string {
 	}
 	uids, err1 := idsOf(m.GetUidMappings())
 	gids, err2 := idsOf(m.GetGidMappings())
-	if u := s.users(); u == nil || err1 != nil || err2 != nil || u.UIDs != uids || u.GIDs != gids {
+	if u := s.userMappings(); u == nil || err1 != nil || err2 != nil || u.UIDs != uids || u.GIDs != gids {
 		return "has other ID mappings than its sandbox's user namespace"
 	}
 	return ""
@@ -156,7 +156,7 @@ func mappingFault(s *sandbox, m *api.Mount) string {
 
 // openUsers opens the pinned user namespace of a sandbox. The file is nil if the sandbox has none.
 func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
-	if s.users() == nil {
+	if s.userMappings() == nil {
 		return nil, nil
 	}
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
@@ -166,7 +166,7 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 // root of that namespace may enter it too, to reach the root file system in the bundle. Therefore
 // the directory's group is the host's GID of that root.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
-	bundle, u := r.bundle(id), s.users()
+	bundle, u := r.bundlePath(id), s.userMappings()
 	err := os.MkdirAll(bundle, 0o700)
 	if err != nil || u == nil {
 		return err
@@ -192,7 +192,7 @@ func (r *Runtime) restrictBundles() error {
 
 // chown changes the owner of a sandbox's files to the root of its user namespace.
 func (s *sandbox) chown(paths ...string) error {
-	u := s.users()
+	u := s.userMappings()
 	if u == nil {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 		if st, err := os.Stat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
 			continue // the process has ended, or the file is a terminal or /dev/null
 		}
-		if u := s.users(); u != nil {
+		if u := s.userMappings(); u != nil {
 			os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if the process has ended
 		}
 	}
@@ -228,8 +228,8 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 // owners until the overlay of these layers is mounted.
 const shiftedLayers = "layers"
 
-// shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. The function done unmounts
-// them. All layers must be in one directory of the snapshotter.
+// shiftLayers mounts layers below a directory, with owners mapped to a user namespace. The returned function unmounts them. All layers must
+// be in one directory of the snapshotter.
 func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
 	dir := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
@@ -252,9 +252,9 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 // Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, sweep removes them
+	dir, bundle := r.containerDir(id), r.bundlePath(id) // if this process dies, the next process removes them
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
-	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
+	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfsDir)
 	for _, d := range []string{layer, target} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err

@@ -15,11 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// currentRunc returns a runc that supports idmapped mounts. It is built once from its module, because the runc of Debian 12 does not
-// support them.
+// currentRunc returns a runc that supports idmapped mounts. It is built once from its module, because the runc of Debian 12 is too old.
 func currentRunc(t testing.TB) string {
 	t.Helper()
-	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // without Go, as in a virtual machine
+	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // on a machine without Go, such as a virtual machine
 		return filepath.Join(dir, "runc")
 	}
 	cmd := exec.Command("../../test/runc/build.sh")
@@ -52,8 +51,8 @@ func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxC
 	return cfg, c
 }
 
-// TestUsersSurvive checks that a pod with a user namespace survives a restart of the agent and gets new containers afterwards. It does
-// not survive a reboot.
+// TestUsersSurvive checks that a pod with a user namespace survives a restart of the agent. New containers can then be started in the pod.
+// The pod does not survive a reboot.
 func TestUsersSurvive(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ctx := t.Context()
@@ -84,9 +83,9 @@ func TestUsersSurvive(t *testing.T) {
 	}
 }
 
-// TestBundlesArePrivate checks that no user of the host can access a container's root file system, which may have setuid programs
-// (CVE-2021-41103). The root user of one pod's user namespace cannot access the root file system of another pod. Bundles that an earlier
-// version left accessible are protected.
+// TestBundlesArePrivate checks that users of the host cannot access the root file system of a container. Its setuid programs would be a
+// risk (CVE-2021-41103). The root user of a pod's user namespace cannot access the root file systems of other pods. Bundles that an earlier
+// version has left accessible are protected too.
 func TestBundlesArePrivate(t *testing.T) {
 	n := newUsersNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -120,8 +119,8 @@ func TestBundlesArePrivate(t *testing.T) {
 	}
 }
 
-// TestUsersNative checks a pod with a user namespace on the native snapshotter. The copy of the image and the image volumes are mounted
-// with mapped owners.
+// TestUsersNative checks a pod with a user namespace and the native snapshotter. The owners of the image's copy and of the image volumes
+// are mapped.
 func TestUsersNative(t *testing.T) {
 	n := newNode(t, 4)
 	n.stop(t)

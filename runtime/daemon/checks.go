@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checks contains the name prefixes of the temporary directory and the temporary file of
+// checkPrefixes contains the name prefixes of the temporary directory and the temporary file of
 // containerd's test of overlayfs. The test mounts an overlay in the directory.
-var checks = []string{"multiple-lowerdir-check", "fsutils-dummy"}
+var checkPrefixes = []string{"multiple-lowerdir-check", "fsutils-dummy"}
 
 // removeChecks removes the files of interrupted overlayfs tests from dirs. The caller must make
 // sure that no other process is running the test.
@@ -23,7 +23,7 @@ func removeChecks(dirs ...string) error {
 		entries, err := os.ReadDir(dir)
 		errs = append(errs, err)
 		for _, e := range entries {
-			if !slices.ContainsFunc(checks, func(c string) bool { return strings.HasPrefix(e.Name(), c) }) {
+			if !slices.ContainsFunc(checkPrefixes, func(c string) bool { return strings.HasPrefix(e.Name(), c) }) {
 				continue
 			}
 			path := filepath.Join(dir, e.Name())

@@ -20,26 +20,26 @@ var errClosed = errors.New("containerd's storage is closed")
 // A collector removes unreferenced content and snapshots: collectDelay after a deletion, or at once
 // on request. All collections run in one goroutine.
 type collector struct {
-	db       *metadata.DB
-	log      *slog.Logger
-	dirty    chan struct{}   // capacity 1; receives a value after a deletion
-	requests chan chan error // requests to collect now; each channel receives the result
-	quit     chan struct{}
-	ended    chan struct{}
+	db         *metadata.DB
+	log        *slog.Logger
+	deleted    chan struct{}   // capacity 1; receives a value after a deletion
+	requests   chan chan error // requests to collect now; each channel receives the result
+	stopSignal chan struct{}
+	ended      chan struct{}
 }
 
 func newCollector(db *metadata.DB, log *slog.Logger) *collector {
 	c := &collector{
 		db: db, log: log,
-		dirty:    make(chan struct{}, 1),
-		requests: make(chan chan error),
-		quit:     make(chan struct{}),
-		ended:    make(chan struct{}),
+		deleted:    make(chan struct{}, 1),
+		requests:   make(chan chan error),
+		stopSignal: make(chan struct{}),
+		ended:      make(chan struct{}),
 	}
 	db.RegisterMutationCallback(func(deleted bool) {
 		if deleted {
 			select {
-			case c.dirty <- struct{}{}:
+			case c.deleted <- struct{}{}:
 			default:
 			}
 		}
@@ -53,9 +53,9 @@ func (c *collector) run() {
 	var due <-chan time.Time
 	for {
 		select {
-		case <-c.quit:
+		case <-c.stopSignal:
 			return
-		case <-c.dirty:
+		case <-c.deleted:
 			if due == nil {
 				due = time.After(collectDelay)
 			}
@@ -83,7 +83,7 @@ func (c *collector) collectNow(ctx context.Context) error {
 	select {
 	case c.requests <- done:
 		return <-done
-	case <-c.quit:
+	case <-c.stopSignal:
 		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
@@ -91,7 +91,7 @@ func (c *collector) collectNow(ctx context.Context) error {
 }
 
 func (c *collector) stop() {
-	close(c.quit)
+	close(c.stopSignal)
 	<-c.ended
 }
 

@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStorage checks that a blob with a lease survives a restart, and is removed when the lease is
-// deleted.
+// TestStorage checks that a blob with a lease survives a restart. It is removed when the lease is deleted.
 func TestStorage(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -59,8 +58,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestInterruptedChecks checks that Start unmounts and removes the files of an interrupted overlayfs test. It does not do so if it cannot
-// open the storage.
+// TestInterruptedChecks checks the files of an overlayfs test that was interrupted. Start unmounts and removes them. If Start cannot open
+// the storage, it keeps them.
 func TestInterruptedChecks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -83,7 +82,7 @@ func TestInterruptedChecks(t *testing.T) {
 		if err := unix.Mount("overlay", check+"/merged", "overlay", 0, options); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // fails if Start has unmounted it
+		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // the call fails if Start has already unmounted it
 		dummy := filepath.Join(dir, "fsutils-dummy2")
 		if err := os.WriteFile(dummy, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -123,8 +122,8 @@ func (f failingLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestTornIngests checks that Start removes an incomplete blob with missing or empty files, as after a power failure. It keeps a blob
-// that can be resumed.
+// TestTornIngests checks incomplete blobs after a power failure. Start removes a blob with missing or empty files. It keeps a blob whose
+// download can be resumed.
 func TestTornIngests(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// A fifoProcess is a process that writes to a FIFO with a second open read end, like the FIFOs of a
-// containerd shim. It gets no SIGPIPE when one read end is closed.
+// A fifoProcess is a process that writes to a FIFO. The FIFO has two open read ends, like the FIFOs of a containerd shim. Therefore the
+// process gets no SIGPIPE when one of them is closed.
 type fifoProcess struct {
 	*exec.Cmd
 	out    drain.Outputs
@@ -34,7 +34,7 @@ func startFIFO(t *testing.T, w *failingReader, signal bool, script string) *fifo
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := os.OpenFile(path, os.O_RDWR, 0) // keeps both ends open until the test ends
+	theirs, err := os.OpenFile(path, os.O_RDWR, 0) // keeps both ends of the FIFO open until the test ends
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func startFIFO(t *testing.T, w *failingReader, signal bool, script string) *fifo
 	return h
 }
 
-// finish waits until the process and its output have ended.
+// finish waits until the process has ended and its output was read.
 func (h *fifoProcess) finish(ctx context.Context) (syscall.WaitStatus, error) {
-	h.Wait() // the result is in ProcessState
+	h.Wait() // ProcessState contains the result
 	err := h.out.Finish(ctx, 0)
 	return h.ProcessState.Sys().(syscall.WaitStatus), err
 }
@@ -77,8 +77,8 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// TestBrokenPipeIgnored checks that a process that ignores SIGPIPE is not blocked, and that
-// LostError counts every byte that the reader did not receive.
+// TestBrokenPipeIgnored checks that a process that ignores SIGPIPE is not blocked. LostError contains the number of bytes that the reader
+// did not receive.
 func TestBrokenPipeIgnored(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{101, 5000, 1 << 20} {
@@ -91,8 +91,7 @@ func TestBrokenPipeIgnored(t *testing.T) {
 	}
 }
 
-// TestBrokenPipeChild checks that a child process that keeps writing does not block Finish after
-// the reader has failed.
+// TestBrokenPipeChild checks a child process that keeps writing after the reader has failed. The child process does not block Finish.
 func TestBrokenPipeChild(t *testing.T) {
 	t.Parallel()
 	canceled, cancel := context.WithCancel(t.Context())

@@ -65,7 +65,7 @@ func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 // Add adds the read end of a pipe or a terminal, which must be non-blocking. Outputs closes it. If
 // w has a method Ended, it is called after the last byte.
 func (o *Outputs) Add(f *os.File, w io.Writer) {
-	o.outputs = append(o.outputs, &output{file: f, to: w})
+	o.outputs = append(o.outputs, &output{file: f, reader: w})
 }
 
 // Start starts to copy the output and closes the write ends. The process must already have
@@ -91,10 +91,9 @@ func (o *Outputs) closeChildren() {
 	}
 }
 
-// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output
-// was lost. The parameter limit is the time for which Finish reads the output of child processes that still run. It is 0
-// for no limit. Set it if the caller waits for the complete output. After ctx has ended, Finish no longer reads such
-// output, and no longer waits for a slow reader.
+// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output was lost. The
+// output of child processes that still run is read only for the time limit. A limit of 0 means no limit. Set a limit if the caller waits
+// for the complete output. After ctx has ended, Finish no longer reads such output, and no longer waits for a slow reader.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.outputs {
 		one.processEnded(limit)
@@ -120,16 +119,16 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }
 
 // An output is one pipe that is copied to a reader.
 type output struct {
-	file *os.File
-	to   io.Writer
-	lost *LostError // set by copy, read after copy has returned
+	file   *os.File
+	reader io.Writer
+	lost   *LostError // set by copy, read after copy has returned
 
-	mu      sync.Mutex
-	read    int64 // number of bytes read from the pipe
-	ended   bool
-	total   int64     // value of read when the process's own output is completely read
-	limit   time.Time // deadline for the output of child processes; zero means none
-	stopped error     // cause of the end of Finish's context
+	mu        sync.Mutex
+	bytesRead int64 // number of bytes read from the pipe
+	ended     bool
+	total     int64     // value of bytesRead when the process's own output is completely read
+	limit     time.Time // deadline for the output of child processes; zero means none
+	stopped   error     // cause of the end of Finish's context
 }
 
 // processEnded is called when the process has ended. It sets total and the deadlines.
@@ -137,7 +136,7 @@ func (o *output) processEnded(limit time.Duration) {
 	raw, err := o.file.SyscallConn()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended, o.total = true, o.read
+	o.ended, o.total = true, o.bytesRead
 	if limit > 0 {
 		o.limit = time.Now().Add(limit)
 	}
@@ -165,7 +164,7 @@ func (o *output) stopWaiting(ctx context.Context) {
 // broken and discards the rest of the output.
 func (o *output) copy(broken func()) {
 	defer o.file.Close()
-	if e, ok := o.to.(interface{ Ended() }); ok {
+	if e, ok := o.reader.(interface{ Ended() }); ok {
 		defer e.Ended()
 	}
 	raw, err := o.file.SyscallConn()
@@ -182,7 +181,7 @@ func (o *output) copy(broken func()) {
 			buffers.Put(buf)
 			continue
 		}
-		sent, err := o.to.Write((*buf)[:n])
+		sent, err := o.reader.Write((*buf)[:n])
 		buffers.Put(buf)
 		if err == nil {
 			continue
@@ -202,11 +201,11 @@ func (o *output) prepareRead() bool {
 	if !o.ended {
 		return true
 	}
-	switch delivered := o.read >= o.total; {
+	switch delivered := o.bytesRead >= o.total; {
 	case o.lost != nil && (delivered || o.stopped != nil): // the rest is from child processes, and the reader has failed
 		return false
 	case o.stopped != nil && !delivered:
-		o.lost = &LostError{Bytes: o.total - o.read, Err: o.stopped}
+		o.lost = &LostError{Bytes: o.total - o.bytesRead, Err: o.stopped}
 		return false
 	case o.stopped != nil, delivered && !o.limit.IsZero() && time.Now().After(o.limit):
 		return false
@@ -247,7 +246,7 @@ func (o *output) readNow(fd int) (*[]byte, int, error) {
 	buf := buffers.Get().(*[]byte)
 	o.mu.Lock()
 	n, err := unix.Read(fd, *buf)
-	o.read += int64(max(n, 0))
+	o.bytesRead += int64(max(n, 0))
 	o.mu.Unlock()
 	if n <= 0 {
 		buffers.Put(buf)

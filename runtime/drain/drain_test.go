@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// The function run runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
+// This function runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
 func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
 	t.Helper()
 	var out drain.Outputs
@@ -44,7 +44,7 @@ func seq(n int) string {
 	return b.String()
 }
 
-// A gatedReader is a reader whose Write blocks until the channel open is closed.
+// A gatedReader is a reader that blocks in Write until the channel open is closed.
 type gatedReader struct {
 	bytes.Buffer
 	once sync.Once
@@ -62,11 +62,11 @@ func (g *gatedReader) Write(b []byte) (int, error) {
 	return g.Buffer.Write(b)
 }
 
-// TestSlowReader checks that a reader that pauses for longer than Grace after the end of the
-// process receives all bytes of the pipe.
+// TestSlowReader checks a reader that pauses after the process has ended. It receives all bytes of the pipe, even if its pause is longer
+// than Grace.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	want := seq(10000) // 48,894 bytes fit into the pipe, so the process ends at once
+	want := seq(10000) // 48,894 bytes, which fit into the pipe, so the process ends immediately
 	for name, limit := range map[string]time.Duration{"followed": 0, "collected": time.Nanosecond} {
 		g := newGated()
 		go func() {
@@ -81,8 +81,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestChildren checks that the output of a child process is read after the end of the process. A child process that writes nothing is
-// ignored after Grace.
+// TestChildren checks that the output of a child process is still read when the process itself has ended. If the child process writes
+// nothing, it is ignored after Grace.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -100,8 +100,8 @@ func TestChildren(t *testing.T) {
 	exec.Command("kill", "-9", strings.TrimSpace(out.String())).Run()
 }
 
-// TestEndlessChild checks that a child process that never stops writing does not block Finish if Finish has a limit or a context that
-// ends. The output of the process itself is complete.
+// TestEndlessChild checks a child process that never stops writing. It does not block Finish if Finish has a limit or its context ends. The
+// output of the process itself is complete.
 func TestEndlessChild(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -118,7 +118,7 @@ func TestEndlessChild(t *testing.T) {
 	}
 }
 
-// A failingReader is a reader whose Write returns an error after a number of bytes.
+// A failingReader is a reader that returns an error from Write after the given number of bytes.
 type failingReader struct{ after int }
 
 func (f *failingReader) Write(b []byte) (int, error) {
@@ -130,7 +130,7 @@ func (f *failingReader) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestLost checks that a failure of the reader is reported as an error and does not block the process.
+// TestLost checks that Finish returns an error if the reader has failed. The process is not blocked.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	err, lost := run(t, t.Context(), &failingReader{after: 100}, 0, "yes")
@@ -138,8 +138,7 @@ func TestLost(t *testing.T) {
 	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
 		t.Errorf("a failing reader: %v, %v", err, lost)
 	}
-	// If the context ends while the reader pauses, the error contains the number of bytes that were
-	// not delivered.
+	// If the context ends while the reader pauses, the error contains the number of lost bytes.
 	g := newGated()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-g.full; cancel(); close(g.open) }()
@@ -150,8 +149,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestManyChildren checks that processes whose child processes keep running leave no goroutines and
-// file descriptors.
+// TestManyChildren checks processes whose child processes keep running. No goroutine and no file descriptor is left.
 func TestManyChildren(t *testing.T) {
 	files := func() int {
 		d, err := os.ReadDir("/proc/self/fd")

@@ -15,12 +15,12 @@ import (
 func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
-	if err := r.call("CreateContainer", r.subject(req.GetPodSandboxId())+"/"+m.GetName()); err != nil {
+	if err := r.recordCall("CreateContainer", r.callSubject(req.GetPodSandboxId())+"/"+m.GetName()); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 	if s.status.State != api.PodSandboxState_SANDBOX_READY {
 		return nil, fmt.Errorf("create container %s: its sandbox is not ready: %w", m.GetName(), errdefs.ErrFailedPrecondition)
 	}
-	image, err := r.image(cfg.GetImage().GetImage())
+	image, err := r.findImage(cfg.GetImage().GetImage())
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", m.GetName(), err)
 	}
@@ -49,11 +49,11 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 // StartContainer sets a container to running. It runs until End or StopContainer is called.
 func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	id := req.GetContainerId()
-	if err := r.call("StartContainer", r.subject(id)); err != nil {
+	if err := r.recordCall("StartContainer", r.callSubject(id)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
-	c, err := r.container(id)
+	c, err := r.findContainer(id)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -77,7 +77,7 @@ func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerReque
 // StopContainer ends a container. The exit code is 143 if there is a grace period, and 137
 // otherwise.
 func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
-	if err := r.call("StopContainer", r.subject(req.GetContainerId())); err != nil {
+	if err := r.recordCall("StopContainer", r.callSubject(req.GetContainerId())); err != nil {
 		return nil, err
 	}
 	code := int32(137)
@@ -91,7 +91,7 @@ func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest
 // RemoveContainer ends and removes a container.
 func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	id := req.GetContainerId()
-	if err := r.call("RemoveContainer", r.subject(id)); err != nil {
+	if err := r.recordCall("RemoveContainer", r.callSubject(id)); err != nil {
 		return nil, err
 	}
 	r.End(id, 137)
@@ -108,7 +108,7 @@ func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerReq
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +140,12 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 func (r *Runtime) UpdateContainerResources(
 	_ context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
-	if err := r.call("UpdateContainerResources", r.subject(req.GetContainerId())); err != nil {
+	if err := r.recordCall("UpdateContainerResources", r.callSubject(req.GetContainerId())); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -157,18 +157,18 @@ func (r *Runtime) UpdateContainerResources(
 func (r *Runtime) ReopenContainerLog(_ context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.container(req.GetContainerId())
+	_, err := r.findContainer(req.GetContainerId())
 	return &api.ReopenContainerLogResponse{}, err
 }
 
 // ExecSync succeeds without output if the container is running.
 func (r *Runtime) ExecSync(_ context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
-	if err := r.call("ExecSync", r.subject(req.GetContainerId())); err != nil {
+	if err := r.recordCall("ExecSync", r.callSubject(req.GetContainerId())); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.container(req.GetContainerId())
+	c, err := r.findContainer(req.GetContainerId())
 	if err == nil && c.status.State != api.ContainerState_CONTAINER_RUNNING {
 		err = fmt.Errorf("exec in container %s: it is not running: %w", req.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}

@@ -64,14 +64,14 @@ func (r *Runtime) Calls() []string {
 }
 
 // End ends a container with an exit code. It does nothing if the container is not running.
-func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
+func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, exitReason(code)) }
 
 // EndFor does the same as End, but also sets the reason, such as OOMKilled.
 func (r *Runtime) EndFor(id string, code int32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil && c.status.State == api.ContainerState_CONTAINER_RUNNING {
-		r.end(c, code, why)
+		r.endContainer(c, code, why)
 	}
 }
 
@@ -96,28 +96,28 @@ func (r *Runtime) Reboot() {
 	}
 	for _, c := range r.containers {
 		if c.status.State == api.ContainerState_CONTAINER_RUNNING {
-			r.end(c, 255, "Unknown")
+			r.endContainer(c, 255, "Unknown")
 		}
 	}
 	r.watchers = watchers
 }
 
-func reason(code int32) string {
+func exitReason(code int32) string {
 	if code == 0 {
 		return "Completed"
 	}
 	return "Error"
 }
 
-// end ends a container. The caller holds the lock.
-func (r *Runtime) end(c *container, code int32, why string) {
+// endContainer ends a container. The caller holds the lock.
+func (r *Runtime) endContainer(c *container, code int32, why string) {
 	c.status.State, c.status.ExitCode, c.status.Reason = api.ContainerState_CONTAINER_EXITED, code, why
 	c.status.FinishedAt = time.Now().UnixNano()
 	r.sendEvent(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// call records a call and returns the error of Fail. The caller must not hold the lock.
-func (r *Runtime) call(name, subject string) error {
+// recordCall records a call and returns the error of Fail. The caller must not hold the lock.
+func (r *Runtime) recordCall(name, subject string) error {
 	r.mu.Lock()
 	r.calls = append(r.calls, name+" "+subject)
 	r.mu.Unlock()
@@ -127,23 +127,23 @@ func (r *Runtime) call(name, subject string) error {
 	return nil
 }
 
-func (r *Runtime) sandbox(id string) (*sandbox, error) {
+func (r *Runtime) findSandbox(id string) (*sandbox, error) {
 	if s := r.sandboxes[id]; s != nil {
 		return s, nil
 	}
 	return nil, fmt.Errorf("sandbox %q: %w", id, errdefs.ErrNotFound)
 }
 
-func (r *Runtime) container(id string) (*container, error) {
+func (r *Runtime) findContainer(id string) (*container, error) {
 	if c := r.containers[id]; c != nil {
 		return c, nil
 	}
 	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
 }
 
-// subject returns the subject of a call for Fail and Calls: the name of the pod for a sandbox ID,
+// callSubject returns the subject of a call for Fail and Calls: the name of the pod for a sandbox ID,
 // pod/container for a container ID, and otherwise id. The caller must not hold the lock.
-func (r *Runtime) subject(id string) string {
+func (r *Runtime) callSubject(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil {

@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: r})
 }
 
-// TestInjection checks Fail, End and Reboot of the fake runtime.
+// TestInjection checks three functions of the fake runtime. Fail makes a call fail, End ends a container, and Reboot ends all containers.
 func TestInjection(t *testing.T) {
 	r := fake.New("i")
 	wrong := errors.New("wrong")

@@ -17,7 +17,7 @@ func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionRes
 
 // Status reports that the runtime and its network are ready.
 func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
-	if err := r.call("Status", ""); err != nil {
+	if err := r.recordCall("Status", ""); err != nil {
 		return nil, err
 	}
 	return &api.StatusResponse{Status: &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
@@ -78,7 +78,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 ) (*api.UpdatePodSandboxResourcesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 func (r *Runtime) CheckpointContainer(_ context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := r.container(req.GetContainerId()); err != nil {
+	if _, err := r.findContainer(req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	return nil, errNoProcesses
@@ -109,8 +109,8 @@ func (r *Runtime) ListPodSandboxMetrics(context.Context, *api.ListPodSandboxMetr
 	return &api.ListPodSandboxMetricsResponse{}, nil
 }
 
-// image returns the ID of an image. The caller holds the lock.
-func (r *Runtime) image(ref string) (id string, err error) {
+// findImage returns the ID of an image. The caller holds the lock.
+func (r *Runtime) findImage(ref string) (id string, err error) {
 	for have, id := range r.images {
 		if have == ref || id == ref {
 			return id, nil
@@ -135,7 +135,7 @@ func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*
 	ref := req.GetImage().GetImage()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id, err := r.image(ref)
+	id, err := r.findImage(ref)
 	if err != nil {
 		return &api.ImageStatusResponse{}, nil
 	}
@@ -145,12 +145,12 @@ func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*
 // PullImage adds an image.
 func (r *Runtime) PullImage(_ context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	ref := req.GetImage().GetImage()
-	if err := r.call("PullImage", ref); err != nil {
+	if err := r.recordCall("PullImage", ref); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id, err := r.image(ref)
+	id, err := r.findImage(ref)
 	if err != nil {
 		r.serial++
 		id = fmt.Sprintf("sha256:%063d1", r.serial)
@@ -162,7 +162,7 @@ func (r *Runtime) PullImage(_ context.Context, req *api.PullImageRequest) (*api.
 // RemoveImage removes an image.
 func (r *Runtime) RemoveImage(_ context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
-	if err := r.call("RemoveImage", ref); err != nil {
+	if err := r.recordCall("RemoveImage", ref); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()

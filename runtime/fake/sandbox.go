@@ -13,7 +13,7 @@ import (
 func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
-	if err := r.call("RunPodSandbox", m.GetName()); err != nil {
+	if err := r.recordCall("RunPodSandbox", m.GetName()); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -34,22 +34,22 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest
 
 // StopPodSandbox ends the containers of a sandbox and sets the sandbox to not ready.
 func (r *Runtime) StopPodSandbox(_ context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
-	if err := r.call("StopPodSandbox", r.subject(req.GetPodSandboxId())); err != nil {
+	if err := r.recordCall("StopPodSandbox", r.callSubject(req.GetPodSandboxId())); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.sandboxes[req.GetPodSandboxId()]; s != nil {
-		r.stop(s)
+		r.stopSandbox(s)
 	}
 	return &api.StopPodSandboxResponse{}, nil
 }
 
-// stop stops a sandbox. The caller holds the lock.
-func (r *Runtime) stop(s *sandbox) {
+// stopSandbox stops a sandbox. The caller holds the lock.
+func (r *Runtime) stopSandbox(s *sandbox) {
 	for _, c := range r.containers {
 		if c.sandbox == s.status.Id && c.status.State == api.ContainerState_CONTAINER_RUNNING {
-			r.end(c, 137, "Error")
+			r.endContainer(c, 137, "Error")
 		}
 	}
 	if s.status.State == api.PodSandboxState_SANDBOX_READY {
@@ -61,13 +61,13 @@ func (r *Runtime) stop(s *sandbox) {
 // RemovePodSandbox stops a sandbox and removes it with its containers.
 func (r *Runtime) RemovePodSandbox(_ context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	id := req.GetPodSandboxId()
-	if err := r.call("RemovePodSandbox", r.subject(id)); err != nil {
+	if err := r.recordCall("RemovePodSandbox", r.callSubject(id)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.sandboxes[id]; s != nil {
-		r.stop(s)
+		r.stopSandbox(s)
 		for k, c := range r.containers {
 			if c.sandbox == id {
 				delete(r.containers, k)
@@ -83,7 +83,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *api.RemovePodSandboxR
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, err := r.sandbox(req.GetPodSandboxId())
+	s, err := r.findSandbox(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}

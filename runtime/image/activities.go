@@ -8,25 +8,24 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// activities are the imports and pulls in progress, each with its latest progress.
-type activities struct {
-	mu  sync.Mutex
-	now map[*cri.ImportProgress]struct{}
+// activitySet contains the imports and pulls in progress, each with its latest progress.
+type activitySet struct {
+	mu         sync.Mutex
+	inProgress map[*cri.ImportProgress]struct{}
 }
 
-// track registers an import or a pull until the function end is called. The function report stores the progress, and
-// passes it to the function tell if that is not nil. The parameter total is the number of bytes to read, or 0 if it is
-// unknown.
-func (g *activities) track(
+// trackActivity registers an import or a pull, with the number of bytes to read, or 0 if it is unknown. The first result stores the
+// progress and passes it to the caller's function, if there is one. The second result ends the registration.
+func (g *activitySet) trackActivity(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {
 	last := &cri.ImportProgress{Ref: ref, Status: "waiting", Total: total}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.now == nil {
-		g.now = map[*cri.ImportProgress]struct{}{}
+	if g.inProgress == nil {
+		g.inProgress = map[*cri.ImportProgress]struct{}{}
 	}
-	g.now[last] = struct{}{}
+	g.inProgress[last] = struct{}{}
 	report = func(p cri.ImportProgress) {
 		if p.Ref == ref { // a different Ref is one image of an archive
 			g.mu.Lock()
@@ -40,7 +39,7 @@ func (g *activities) track(
 	return report, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.now, last)
+		delete(g.inProgress, last)
 	}
 }
 
@@ -49,7 +48,7 @@ func (s *Service) ImportsInProgress() []cri.ImportProgress {
 	s.active.mu.Lock()
 	defer s.active.mu.Unlock()
 	var out []cri.ImportProgress
-	for p := range s.active.now {
+	for p := range s.active.inProgress {
 		out = append(out, *p)
 	}
 	sorting.By(out, func(a, b cri.ImportProgress) int { return cmp.Compare(a.Ref, b.Ref) })

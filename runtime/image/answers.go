@@ -53,7 +53,7 @@ func limitBody(req *http.Request, res *http.Response) error {
 	return nil
 }
 
-// A limitedBody is the body of a response. Its Read fails after the number of bytes in the field most.
+// A limitedBody is the body of a response, with a maximum number of bytes. After that number, Read fails.
 type limitedBody struct {
 	io.ReadCloser
 	left, most int64

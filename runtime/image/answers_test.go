@@ -13,7 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestAnswerBombs checks that responses of registries and token servers use little memory, and that endless responses are not read to the
+// TestAnswerBombs checks that hostile responses of registries and token servers use little memory. An endless response is not read to its
 // end.
 func TestAnswerBombs(t *testing.T) {
 	img := small(t)
@@ -106,7 +106,7 @@ func TestAnswerBombs(t *testing.T) {
 	}
 }
 
-// forever writes until the peer closes the connection.
+// This function writes until the peer closes the connection.
 func forever(out io.Writer) {
 	block := bytes.Repeat([]byte("x"), 64<<10)
 	for range 1 << 20 {
@@ -127,7 +127,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLongerThanDescriptor checks that a document whose length differs from the size in its descriptor is rejected.
+// TestLongerThanDescriptor checks that a document is rejected if its length differs from the size in its descriptor.
 func TestLongerThanDescriptor(t *testing.T) {
 	for _, more := range []int64{1, -1} {
 		hub := newBombRegistry(t)

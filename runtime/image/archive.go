@@ -70,9 +70,9 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.Reader
 		links: map[string]string{},
 		blobs: map[digest.Digest]blob{},
 	}
-	at := &position{Reader: r}
+	at := &positionReader{Reader: r}
 	t := tar.NewReader(at)
-	at.allow(0)
+	at.allowFile(0)
 	for n := 0; ; n++ {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -99,11 +99,11 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.Reader
 }
 
 // addEntry adds a file or a link. Entries of other types are skipped.
-func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at *position) error {
+func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at *positionReader) error {
 	if h.Typeflag == tar.TypeGNUSparse {
 		return errSparse
 	}
-	at.allow(h.Size)
+	at.allowFile(h.Size)
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
 		return fmt.Errorf("the name %.40q... or its link target has more than %d bytes: %w", h.Name, maxName, errdefs.ErrInvalidArgument)
 	}
@@ -128,23 +128,23 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 
 var errSparse = fmt.Errorf("a file of the archive is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
 
-// A position counts the bytes that are read. It fails if the headers of one file are too long. It
+// A positionReader counts the bytes that are read. It fails if the headers of one file are too long. It
 // does not implement io.Seeker, so tar reads the data that it skips.
-type position struct {
+type positionReader struct {
 	io.Reader
 	n, most int64
 }
 
-// allow permits reading the content of a file of this size, and the headers of the next file.
+// allowFile permits reading the content of a file of this size, and the headers of the next file.
 // Sparse files are rejected before their size is used.
-func (p *position) allow(size int64) {
+func (p *positionReader) allowFile(size int64) {
 	p.most = math.MaxInt64
 	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {
 		p.most = p.n + size + 4*maxPadding // name, link target, PAX records and padding
 	}
 }
 
-func (p *position) Read(b []byte) (int, error) {
+func (p *positionReader) Read(b []byte) (int, error) {
 	if p.n >= p.most {
 		return 0, fmt.Errorf("the headers of one file have more than %d bytes: %w", 4*maxPadding, errdefs.ErrInvalidArgument)
 	}
@@ -160,7 +160,7 @@ func notArchive(err error) error {
 	return err
 }
 
-// add adds a file with the content of the reader r. The parameter offset is the position of the content in the archive.
+// add adds a file with the content of a reader. The offset is the position of the content in the archive.
 func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, offset int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -185,7 +185,7 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 		}
 	default:
 		var err error
-		if b.digest, err = a.ingest(ctx, r, name, h.Size); err != nil {
+		if b.digest, err = a.storeBlob(ctx, r, name, h.Size); err != nil {
 			return err
 		}
 	}
@@ -196,8 +196,8 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 	return nil
 }
 
-// ingest writes a blob to the content store.
-func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int64) (digest.Digest, error) {
+// storeBlob writes a blob to the content store.
+func (a *archive) storeBlob(ctx context.Context, r io.Reader, name string, size int64) (digest.Digest, error) {
 	// The lease ID is part of the reference, so concurrent imports use different references.
 	w, err := content.OpenWriter(ctx, a.store, content.WithRef("import-"+leaseOf(ctx)+"-"+name))
 	if err != nil {
@@ -217,8 +217,8 @@ func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int
 	return sum, nil
 }
 
-// file returns the file with the name that a manifest contains. It follows links.
-func (a *archive) file(name string) (blob, error) {
+// findFile returns the file with the name that a manifest contains. It follows links.
+func (a *archive) findFile(name string) (blob, error) {
 	at := path.Clean(name)
 	for range 8 { // limited, because links may form a loop
 		if b, ok := a.files[at]; ok {

@@ -43,9 +43,9 @@ type namedImage struct {
 	target ocispec.Descriptor
 }
 
-// images lists the images of the archive. If there is an OCI layout, docker's manifest.json is
+// listImages lists the images of the archive. If there is an OCI layout, docker's manifest.json is
 // ignored, because docker save writes both.
-func (a *archive) images(ctx context.Context) ([]namedImage, error) {
+func (a *archive) listImages(ctx context.Context) ([]namedImage, error) {
 	if b, ok := a.files[ocispec.ImageIndexFile]; ok {
 		return a.ociImages(ctx, b)
 	}
@@ -72,7 +72,7 @@ func (a *archive) ociImages(ctx context.Context, b blob) ([]namedImage, error) {
 		if name == "" {
 			name = nameFromArchive(m.Annotations.Ref)
 		}
-		out = append(out, namedImage{name: name, target: m.spec()})
+		out = append(out, namedImage{name: name, target: m.toOCI()})
 	}
 	return out, nil
 }
@@ -93,7 +93,7 @@ func (a *archive) dockerImages(ctx context.Context, b blob) ([]namedImage, error
 			out = append(out, namedImage{target: target})
 		}
 		for _, tag := range img.RepoTags {
-			n, err := normalize(tag)
+			n, err := normalizeName(tag)
 			if err != nil {
 				return nil, fmt.Errorf("manifest.json: %w", err)
 			}
@@ -109,7 +109,7 @@ func (a *archive) dockerImages(ctx context.Context, b blob) ([]namedImage, error
 // are the digests of the uncompressed content, so they do not depend on the compression of the
 // archive.
 func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.Descriptor, error) {
-	file, err := a.file(img.Config)
+	file, err := a.findFile(img.Config)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
@@ -135,7 +135,7 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 		Layers:        []ocispec.Descriptor{},
 	}
 	for i, name := range img.Layers {
-		l, err := a.file(name)
+		l, err := a.findFile(name)
 		if err != nil {
 			return ocispec.Descriptor{}, err
 		}

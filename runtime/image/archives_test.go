@@ -59,7 +59,7 @@ func layerOf(tb testing.TB, files ...file) v1.Layer {
 	return l
 }
 
-// The function noise returns n incompressible bytes. The same seed results in the same bytes.
+// This function returns n incompressible bytes, which are always the same for a seed.
 func noise(seed uint64, n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -93,7 +93,7 @@ func imageFor(tb testing.TB, arch, user string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// The function small returns an image of two layers. The second layer deletes a file of the first.
+// This function returns an image with two layers. The second layer deletes a file of the first one.
 func small(tb testing.TB) v1.Image {
 	tb.Helper()
 	return imageOf(tb, "1000:100",
@@ -127,7 +127,7 @@ func dockerArchive(tb testing.TB, images map[string]v1.Image) []byte {
 	return b.Bytes()
 }
 
-// ociArchive returns an archive of an OCI layout with the images that the function add appends.
+// ociArchive returns an archive of an OCI layout. The function add appends the images.
 func ociArchive(tb testing.TB, add func(layout.Path) error) []byte {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -38,12 +38,12 @@ func withoutSecrets(h http.Header) http.Header {
 // registry itself and to the token server that the registry names. If the registry redirects to
 // another host, the authority requests tokens for that host without secrets.
 type authority struct {
-	registry origin
-	plain    bool // whether HTTP is tried if the registry does not support TLS
-	client   *http.Client
-	header   http.Header
-	secrets  func(host string) (user, secret string, err error)
-	token    string // a fixed token; if it is empty, a token is requested
+	registry  origin
+	triesHTTP bool // whether HTTP is tried if the registry does not support TLS
+	client    *http.Client
+	header    http.Header
+	secrets   func(host string) (user, secret string, err error)
+	token     string // a fixed token; if it is empty, a token is requested
 
 	mu          sync.Mutex
 	authorizers map[origin]docker.Authorizer
@@ -59,9 +59,9 @@ func restrictHosts(
 			h := &list[i]
 			_, direct := h.Client.Transport.(registryTransport)
 			h.Authorizer = &authority{
-				registry: originOf(&url.URL{Scheme: h.Scheme, Host: h.Host}),
-				plain:    !direct, // containerd wraps the transport if it may fall back to HTTP
-				client:   h.Client, header: withoutSecrets(h.Header),
+				registry:  originOf(&url.URL{Scheme: h.Scheme, Host: h.Host}),
+				triesHTTP: !direct, // containerd wraps the transport if it may fall back to HTTP
+				client:    h.Client, header: withoutSecrets(h.Header),
 				secrets: secrets, token: token(h.Host),
 				authorizers: map[origin]docker.Authorizer{},
 			}
@@ -72,7 +72,7 @@ func restrictHosts(
 
 // isRegistry reports whether o is the origin of the registry.
 func (a *authority) isRegistry(o origin) bool {
-	if a.plain && o.scheme == "http" && o.host == a.registry.host {
+	if a.triesHTTP && o.scheme == "http" && o.host == a.registry.host {
 		o.scheme = a.registry.scheme
 		if o.port == "80" {
 			o.port = a.registry.port
@@ -81,15 +81,15 @@ func (a *authority) isRegistry(o origin) bool {
 	return o == a.registry
 }
 
-// authorizer returns the authorizer for requests to o.
-func (a *authority) authorizer(o origin) docker.Authorizer {
+// findAuthorizer returns the authorizer for requests to o.
+func (a *authority) findAuthorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.authorizers[o] == nil {
 		opts := []docker.AuthorizerOpt{docker.WithAuthClient(a.client), docker.WithAuthHeader(a.header)}
 		switch {
 		case a.isRegistry(o) && a.token != "":
-			a.authorizers[o] = bearer(a.token)
+			a.authorizers[o] = fixedToken(a.token)
 			return a.authorizers[o]
 		case a.isRegistry(o):
 			opts = append(opts, docker.WithAuthCreds(a.secrets))
@@ -106,27 +106,27 @@ func (a *authority) Authorize(ctx context.Context, req *http.Request) error {
 	if !a.isRegistry(o) {
 		req.Header = withoutSecrets(req.Header)
 	}
-	return a.authorizer(o).Authorize(forTokens(ctx, a.registry), req)
+	return a.findAuthorizer(o).Authorize(forTokens(ctx, a.registry), req)
 }
 
 // AddResponses processes the challenge in a response.
 func (a *authority) AddResponses(ctx context.Context, responses []*http.Response) error {
 	o := originOf(responses[len(responses)-1].Request.URL)
-	return a.authorizer(o).AddResponses(forTokens(ctx, a.registry), responses)
+	return a.findAuthorizer(o).AddResponses(forTokens(ctx, a.registry), responses)
 }
 
-// A bearer is a docker.Authorizer with a fixed token.
-type bearer string
+// A fixedToken is a docker.Authorizer with a fixed token.
+type fixedToken string
 
 // Authorize adds the token.
-func (b bearer) Authorize(_ context.Context, req *http.Request) error {
+func (b fixedToken) Authorize(_ context.Context, req *http.Request) error {
 	req.Header.Set("Authorization", "Bearer "+string(b))
 	return nil
 }
 
 // AddResponses returns an error. It is called if the registry rejected the token, and there is no
 // other token.
-func (b bearer) AddResponses(context.Context, []*http.Response) error {
+func (b fixedToken) AddResponses(context.Context, []*http.Response) error {
 	return fmt.Errorf("the registry rejected the token: %w", docker.ErrInvalidAuthorization)
 }
 

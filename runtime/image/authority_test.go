@@ -20,7 +20,7 @@ import (
 
 const secretWord = "open-sesame"
 
-// A thief is a server that records the secrets in its requests.
+// A thief is a server that records the secrets in the requests that it receives.
 type thief struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -71,14 +71,14 @@ func (x *thief) check(t *testing.T) {
 	}
 }
 
-// TestSecretsStay checks that the credentials of a registry are sent only to this registry. They are not sent to a server to which the
-// registry redirects, even if that server demands credentials. An anonymous token of that server is used.
+// TestSecretsStay checks that the credentials of a registry are sent only to this registry. If the registry redirects to another server,
+// that server gets no credentials, even if it demands them. Anonymous tokens for the other server are used.
 func TestSecretsStay(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
 	for name, tt := range map[string]struct {
 		auth      *api.AuthConfig
-		header    string // in hosts.toml of the registry
+		header    string // header that hosts.toml sets for the registry
 		challenge string // authentication scheme that the other server demands
 	}{
 		"a ready token":                     {auth: &api.AuthConfig{RegistryToken: secretWord}},
@@ -130,8 +130,8 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// TestTokenServer checks that credentials are sent to the token server that the registry names. They are not sent without TLS if the
-// registry uses TLS, and not to a server to which the token server redirects.
+// TestTokenServer checks that credentials are sent only to the token server that the registry names. If the registry uses TLS, they are not
+// sent to a token server without TLS. If the token server redirects, the target gets no credentials.
 func TestTokenServer(t *testing.T) {
 	auth := &api.AuthConfig{Username: "u", Password: secretWord}
 	t.Run("without TLS", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestTokenServer(t *testing.T) {
 			var sent atomic.Int32
 			tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != method {
-					w.WriteHeader(http.StatusNotFound) // then GET is tried
+					w.WriteHeader(http.StatusNotFound) // the client then tries GET
 					return
 				}
 				sent.Add(1)
@@ -177,7 +177,7 @@ func TestTokenServer(t *testing.T) {
 	}
 }
 
-// wantToken makes a registry demand a token of realm for every request.
+// wantToken makes a registry demand a token for every request. The token server is realm.
 func wantToken(hub *server, realm string) {
 	hub.set(func(h *server) {
 		h.before = func(w http.ResponseWriter, r *http.Request) bool {
@@ -188,7 +188,7 @@ func wantToken(hub *server, realm string) {
 	})
 }
 
-// TestForeignURLs checks that the urls field of a layer's descriptor is ignored for every media type.
+// TestForeignURLs checks that the field urls of a layer's descriptor is ignored, whatever the media type of the layer is.
 func TestForeignURLs(t *testing.T) {
 	requests := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

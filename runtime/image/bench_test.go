@@ -20,10 +20,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// benchSize is the size of the benchmarks' layer when unpacked, in bytes.
+// benchSize is the unpacked size of the benchmarks' layer, in bytes.
 const benchSize = 200 << 20
 
-// benchImage returns an image with one layer of many files that compress to half their size.
+// benchImage returns an image with one layer. The layer has many files that can be compressed to half of their size.
 func benchImage(tb testing.TB) v1.Image {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "layer.tar")
@@ -54,7 +54,7 @@ func benchImage(tb testing.TB) v1.Image {
 	return imageOf(tb, "", l)
 }
 
-// The function cost reports the CPU time, the bytes written to disk and the peak memory of f.
+// This function reports the CPU time of f, the bytes that f writes to the disk, and the peak memory.
 func cost(b *testing.B, f func() error) {
 	b.Helper()
 	cpu := func() float64 {

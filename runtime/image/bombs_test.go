@@ -20,11 +20,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// mostHeap is the maximum memory for a hostile image, in bytes.
+// mostHeap is the maximum memory that a hostile image may use, in bytes.
 const mostHeap = 96 << 20
 
-// heapOf returns the maximum growth of this process's memory while f runs. The garbage collector
-// runs as in an agent with little memory.
+// heapOf returns how much the memory of this process grows while f runs. The garbage collector is set as in an agent with little memory.
 func heapOf(t *testing.T, f func()) int64 {
 	t.Helper()
 	runtime.GC()
@@ -67,16 +66,15 @@ func wantHeap(t *testing.T, most int64, f func()) {
 	}
 }
 
-// The function wide returns a JSON document of about n bytes with a list that repeats one value.
+// This function returns a JSON document of about n bytes. It contains a list of equal values.
 func wide(before, entry, after string, n int) []byte {
 	return []byte(before + strings.Repeat(entry+",", max(1, n/(len(entry)+1))) + entry + after)
 }
 
-// bombRegistry serves blobs and manifests from memory, with gzip content encoding if the client
-// accepts it.
+// A bombRegistry serves blobs and manifests from memory. It compresses them with gzip if the client accepts this.
 type bombRegistry struct {
 	*server
-	blobs map[string][]byte // by digest, already compressed by gzip
+	blobs map[string][]byte // gzip-compressed blobs by digest
 	sizes map[string]int
 	types map[string]string
 	root  string
@@ -117,7 +115,7 @@ func (b *bombRegistry) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// add adds a document to the registry. The tag 1 refers to the document that was added last.
+// add adds a document to the registry. The last document has the tag 1.
 func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.Descriptor {
 	t.Helper()
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
@@ -126,7 +124,7 @@ func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.D
 	return d
 }
 
-// indexOf returns an image index with the given entries. An ignored field pads it to n bytes.
+// indexOf returns an image index with the given entries, padded to n bytes.
 func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 	t.Helper()
 	text := toJSON(t, map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": entries})
@@ -135,8 +133,8 @@ func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 
 const manifestOpen = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`
 
-// The map documentBombs contains documents that are small on the network and large in memory. The root of the image is the document that
-// is added last.
+// This map contains image documents that are small on the network and large in memory. The document that is added last is the root of the
+// image.
 var documentBombs = map[string]struct {
 	want string
 	add  func(*testing.T, *bombRegistry)
@@ -204,9 +202,8 @@ func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 	b.add(t, ocispec.MediaTypeImageManifest, []byte(manifestOpen+`"config":`+toJSON(t, c)+`}`))
 }
 
-// TestDocumentBombs checks that no index, manifest or config of a registry uses much memory, even if several images are pulled
-// concurrently, or if images are loaded at the next start. Without ISLET_TEST_LONG only one kind of document is pulled four times
-// concurrently.
+// TestDocumentBombs checks that no index, manifest or config of a registry uses much memory. Several images are pulled at the same time,
+// and images are loaded again as after a restart. Without ISLET_TEST_LONG only one kind of document is pulled four times at the same time.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
 		parallel := 1
@@ -231,7 +228,7 @@ func TestDocumentBombs(t *testing.T) {
 					}
 				}
 			})
-			s.index.loaded = false // as after a restart
+			s.index.loaded = false // as if the agent has restarted
 			wantHeap(t, mostHeap, func() {
 				if _, err := s.Resolve(t.Context(), "registry.example/demo0:1"); err != nil && !errdefs.IsNotFound(err) {
 					t.Error(err)
@@ -241,7 +238,7 @@ func TestDocumentBombs(t *testing.T) {
 	}
 }
 
-// TestConfigDocument checks that an image has the values of its config document, also after a restart.
+// TestConfigDocument checks that the status of an image contains the values of its config document. A restart does not change this.
 func TestConfigDocument(t *testing.T) {
 	hub := newBombRegistry(t)
 	long := "LONG=" + strings.Repeat("x", maxCachedConfig)

@@ -19,8 +19,8 @@ const maxNested = 4
 // maxListed is the maximum number of other platforms that an error lists.
 const maxListed = 16
 
-// A pick is the image for this host's platform.
-type pick struct {
+// A pickedImage is the image for this host's platform.
+type pickedImage struct {
 	parents  []ocispec.Descriptor // the indexes above the manifest, outermost first
 	manifest ocispec.Descriptor
 	config   ocispec.Descriptor
@@ -35,26 +35,25 @@ type candidate struct {
 	platform *ocispec.Platform // nil if only the config contains the platform
 }
 
-// choose finds the image for the host's platform at the descriptor target or below it. It reads documents with the
-// function read, and checks that the manifest and the config are consistent. If no image is for this platform, the error
-// is errdefs.ErrNotFound and lists the image's platforms.
-func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
+// chooseImage finds the image for the host's platform at or below a descriptor. It checks that the manifest and the config are consistent.
+// If no image is for this platform, the error is errdefs.ErrNotFound and lists the image's platforms.
+func (s *Service) chooseImage(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pickedImage, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)
 	return s.chooseOf(ctx, target, d)
 }
 
 // chooseOf does the same as choose with the given documents, which the caller can continue to use.
-func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
+func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documentReader) (*pickedImage, error) {
 	w := walk{service: s, read: d, left: maxManifests}
-	found, err := w.candidates(ctx, target, nil)
+	found, err := w.listCandidates(ctx, target, nil)
 	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(c candidate) bool {
 		return c.platform != nil && (c.platform.OS == "unknown" || c.desc.ArtifactType != "")
 	})
-	sorting.StableBy(found, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
+	sorting.StableBy(found, func(a, b candidate) int { return s.comparePlatforms(a.platform, b.platform) })
 	for _, c := range found {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
 			w.addSeen(*c.platform)
@@ -88,8 +87,8 @@ func (w *wrongPlatform) Error() string {
 // Is makes errors.Is report a wrongPlatform as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
-// compare orders platforms: the best match is first, and unknown platforms are last.
-func (s *Service) compare(a, b *ocispec.Platform) int {
+// comparePlatforms orders platforms: the best match is first, and unknown platforms are last.
+func (s *Service) comparePlatforms(a, b *ocispec.Platform) int {
 	switch {
 	case a == nil && b == nil:
 		return 0
@@ -109,7 +108,7 @@ func (s *Service) compare(a, b *ocispec.Platform) int {
 // hostile index may refer to the same indexes many times.
 type walk struct {
 	service *Service
-	read    *documents
+	read    *documentReader
 	left    int
 	seen    []string // platforms that do not match
 }
@@ -121,9 +120,9 @@ func (w *walk) addSeen(p ocispec.Platform) {
 	}
 }
 
-// candidates lists the manifests below desc. It does not read manifests, and skips indexes of other
+// listCandidates lists the manifests below desc. It does not read manifests, and skips indexes of other
 // platforms, because an archive may lack the blobs of other platforms.
-func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
+func (w *walk) listCandidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
 	w.left--
 	if w.left < 0 {
 		return nil, fmt.Errorf("index %s has more than %d entries: %w", desc.Digest, maxManifests, errdefs.ErrInvalidArgument)
@@ -151,7 +150,7 @@ func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents 
 		if !images.IsIndexType(m.MediaType) && !images.IsManifestType(m.MediaType) && m.MediaType != "" {
 			continue // not an image
 		}
-		below, err := w.candidates(ctx, m.spec(), parents)
+		below, err := w.listCandidates(ctx, m.toOCI(), parents)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +159,7 @@ func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents 
 	return out, nil
 }
 
-func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documents) (document, error) {
+func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documentReader) (document, error) {
 	var doc document
 	if err := d.decode(ctx, desc, maxManifest, &doc); err != nil {
 		return document{}, err
@@ -175,7 +174,7 @@ func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documents) (d
 	return doc, nil
 }
 
-func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
+func readPick(ctx context.Context, c candidate, d *documentReader) (*pickedImage, error) {
 	doc, err := readDocument(ctx, c.desc, d)
 	if err != nil {
 		return nil, err
@@ -186,7 +185,7 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 	if err := doc.Config.check(); err != nil {
 		return nil, fmt.Errorf("manifest %s: config: %w", c.desc.Digest, err)
 	}
-	p := &pick{parents: c.parents, manifest: c.desc, config: doc.Config.spec()}
+	p := &pickedImage{parents: c.parents, manifest: c.desc, config: doc.Config.toOCI()}
 	if p.manifest.MediaType == "" {
 		p.manifest.MediaType = ocispec.MediaTypeImageManifest
 	}
@@ -194,7 +193,7 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 	if err := d.decode(ctx, p.config, maxConfig, &config); err != nil {
 		return nil, err
 	}
-	if p.image, err = config.spec(); err != nil {
+	if p.image, err = config.toOCI(); err != nil {
 		return nil, fmt.Errorf("config %s: %w", p.config.Digest, err)
 	}
 	for _, l := range doc.Layers {
@@ -208,7 +207,7 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 }
 
 // check returns an error if the layers do not match the config's root file system.
-func (p *pick) check() error {
+func (p *pickedImage) check() error {
 	for _, l := range p.layers {
 		if err := l.Digest.Validate(); err != nil {
 			return fmt.Errorf("manifest %s: layer %q: %w: %w", p.manifest.Digest, l.Digest, err, errdefs.ErrInvalidArgument)

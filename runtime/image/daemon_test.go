@@ -21,7 +21,7 @@ func newDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	return d
 }
 
-// openDaemon is like newDaemon, but the test must close the storage.
+// openDaemon opens a storage that the test must close.
 func openDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	tb.Helper()
 	d, err := daemon.Start(tb.Context(), daemon.Config{Root: dir, Log: logger(tb)})
@@ -35,7 +35,7 @@ func logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), nil))
 }
 
-// onSmallDisk mounts a file system of the given size in bytes. It is in memory, so tests do not wait for a disk.
+// onSmallDisk mounts a file system with the given size in bytes. The file system is in memory, so a test does not wait for a disk.
 func onSmallDisk(tb testing.TB, size int) string {
 	tb.Helper()
 	return onSmallDiskWith(tb, fmt.Sprintf("size=%d", size))
@@ -75,10 +75,10 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
-// The function left returns the image data that containerd has stored: records, leases, blobs, downloads and snapshots.
+// This function returns all image data in containerd's storage: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
-	ctx := namespaced(context.Background())
+	ctx := withNamespace(context.Background())
 	var out []string
 	check := func(err error) {
 		tb.Helper()
@@ -105,7 +105,7 @@ func left(tb testing.TB, s *Service) []string {
 	for _, i := range st {
 		out = append(out, "download "+i.Ref)
 	}
-	check(s.snapshots().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
+	check(s.snapshotter().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
 		out = append(out, "snapshot "+i.Name)
 		return nil
 	}))

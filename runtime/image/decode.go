@@ -61,7 +61,7 @@ type platform struct {
 	Variant      string   `json:"variant"`
 }
 
-func (p *platform) spec() ocispec.Platform {
+func (p *platform) toOCI() ocispec.Platform {
 	return ocispec.Platform{Architecture: p.Architecture, OS: p.OS, OSVersion: p.OSVersion, OSFeatures: p.OSFeatures, Variant: p.Variant}
 }
 
@@ -69,11 +69,11 @@ func (p *platform) check() error {
 	return checkLength(append([]string{p.Architecture, p.OS, p.OSVersion, p.Variant}, p.OSFeatures...)...)
 }
 
-// spec converts the descriptor to containerd's type, without annotations.
-func (d *descriptor) spec() ocispec.Descriptor {
+// toOCI converts the descriptor to containerd's type, without annotations.
+func (d *descriptor) toOCI() ocispec.Descriptor {
 	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
 	if d.Platform != nil {
-		p := d.Platform.spec()
+		p := d.Platform.toOCI()
 		out.Platform = &p
 	}
 	return out
@@ -119,8 +119,8 @@ type configDocument struct {
 	} `json:"rootfs"`
 }
 
-// spec converts the config to containerd's type. It returns an error if a field is too long.
-func (c *configDocument) spec() (ocispec.Image, error) {
+// toOCI converts the config to containerd's type. It returns an error if a field is too long.
+func (c *configDocument) toOCI() (ocispec.Image, error) {
 	if err := c.check(); err != nil {
 		return ocispec.Image{}, err
 	}
@@ -129,7 +129,7 @@ func (c *configDocument) spec() (ocispec.Image, error) {
 			len(c.Config.User), maxUser, errdefs.ErrInvalidArgument)
 	}
 	return ocispec.Image{
-		Platform: c.platform.spec(),
+		Platform: c.platform.toOCI(),
 		Config: ocispec.ImageConfig{
 			User: c.Config.User, Env: c.Config.Env, Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd,
 			Volumes: c.Config.Volumes, WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal,
@@ -206,8 +206,8 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes a JSON array of at most maxEntries entries. The value null is an empty array. If the function check
-// is not nil, it is called for each entry.
+// decodeList decodes a JSON array of at most maxEntries entries. The value null is an empty array. The optional check is called for each
+// entry.
 func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if opened, err := openDelim(dec, what, '['); err != nil || !opened {

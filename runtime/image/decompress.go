@@ -11,8 +11,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// magics are the first bytes of compressed streams.
-var magics = []struct {
+// compressionMagics are the first bytes of compressed streams.
+var compressionMagics = []struct {
 	name  string
 	magic []byte
 }{
@@ -27,17 +27,16 @@ var magics = []struct {
 // headSize is the number of bytes from which the compression is detected.
 const headSize = 512
 
-// ustar is the offset of the magic number in a tar header. A stream with this magic number is
+// ustarOffset is the offset of the magic number in a tar header. A stream with this magic number is
 // uncompressed, even if the name of its first file begins like compressed data.
-const ustar = 257
+const ustarOffset = 257
 
-// compression returns the compression of a stream that begins with head. It returns "" for an
-// uncompressed stream.
-func compression(head []byte) string {
-	if len(head) > ustar && bytes.HasPrefix(head[ustar:], []byte("ustar")) {
+// detectCompression detects how a stream is compressed, from its first bytes. It returns "" for an uncompressed stream.
+func detectCompression(head []byte) string {
+	if len(head) > ustarOffset && bytes.HasPrefix(head[ustarOffset:], []byte("ustar")) {
 		return ""
 	}
-	for _, m := range magics {
+	for _, m := range compressionMagics {
 		if bytes.HasPrefix(head, m.magic) {
 			return m.name
 		}
@@ -49,17 +48,17 @@ func compression(head []byte) string {
 	return ""
 }
 
-// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is
-// decompressed by the goroutine that calls Read, which saves memory. For a zstd stream, the function window is called
-// with the size of the window before the memory is allocated. Close does not close r.
-func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
+// newDecompressor returns the uncompressed content of r, which may be compressed with gzip or zstd, but only once. The data is
+// decompressed by the goroutine that calls Read, which saves memory. For a zstd stream, the caller's function receives the size of the
+// window before the memory is allocated, and can return an error. Close does not close r.
+func newDecompressor(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
 	var out io.ReadCloser
-	switch format := compression(head); format {
+	switch format := detectCompression(head); format {
 	case "":
 		return io.NopCloser(in), nil
 	case "gzip":
@@ -83,7 +82,7 @@ func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, err
 		out.Close()
 		return nil, err
 	}
-	if format := compression(head); format != "" {
+	if format := detectCompression(head); format != "" {
 		out.Close()
 		return nil, fmt.Errorf("compressed twice, with %s inside: %w", format, errdefs.ErrInvalidArgument)
 	}

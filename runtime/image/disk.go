@@ -17,7 +17,7 @@ type diskFull struct {
 
 func (e *diskFull) Error() string {
 	return fmt.Sprintf("the disk of %s is full: %d MiB are free and %d MiB are kept for running pods; remove images or other files",
-		e.dir, e.free>>20, int64(reserve)>>20)
+		e.dir, e.free>>20, int64(reservedSpace)>>20)
 }
 
 // Is makes errors.Is report a diskFull as ENOSPC.
@@ -55,7 +55,7 @@ func checkSpace(dir string, bytes, inodes int64) error {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	if free := int64(st.Bavail) * int64(st.Bsize); bytes < 0 || free-reserve < bytes {
+	if free := int64(st.Bavail) * int64(st.Bsize); bytes < 0 || free-reservedSpace < bytes {
 		return &diskFull{dir: dir, free: free}
 	}
 	keep := min(int64(st.Files)/reserveShare, reserveInodes)
@@ -124,9 +124,9 @@ type spaceFilter struct {
 	small        int64 // size of these files in bytes
 }
 
-// next is called with the header of each file before it is unpacked. It implements containerd's
+// checkHeader is called with the header of each file before it is unpacked. It implements containerd's
 // archive.Filter.
-func (g *spaceFilter) next(h *tar.Header) (bool, error) {
+func (g *spaceFilter) checkHeader(h *tar.Header) (bool, error) {
 	g.subtractWritten()
 	g.files += 1 + int64(strings.Count(h.Name, "/"))
 	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {

@@ -31,9 +31,9 @@ const (
 // size, the blob is not longer than this size.
 type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
 
-// documents reads the indexes, manifests and configs of one image, with a limit on their total
+// documentReader reads the indexes, manifests and configs of one image, with a limit on their total
 // size. It caches them until keepOnly is called.
-type documents struct {
+type documentReader struct {
 	service *Service
 	fetch   readFunc
 	left    int64 // number of bytes that may still be read
@@ -44,12 +44,12 @@ type documents struct {
 	timer   *time.Timer   // ends the reading; may be nil
 }
 
-func (s *Service) newDocuments(fetch readFunc) *documents {
-	return &documents{service: s, fetch: fetch, left: maxDocuments, cached: map[digest.Digest][]byte{}}
+func (s *Service) newDocuments(fetch readFunc) *documentReader {
+	return &documentReader{service: s, fetch: fetch, left: maxDocuments, cached: map[digest.Digest][]byte{}}
 }
 
 // read returns a document from the cache, or reads it. The method is a readFunc.
-func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+func (d *documentReader) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if b, ok := d.cached[desc.Digest]; ok {
 		return b, nil
 	}
@@ -58,7 +58,7 @@ func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 
 // decode reads a document of at most maxSize bytes and decodes it. The length counts towards the
 // limit of the image. Only one document is decoded at a time in this process.
-func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize int64, into any) error {
+func (d *documentReader) decode(ctx context.Context, desc ocispec.Descriptor, maxSize int64, into any) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %.300q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
 	}
@@ -66,7 +66,7 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
 			desc.Digest, desc.Size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
-	if err := d.charge(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
+	if err := d.chargeBytes(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
 		return err
 	}
 	b, err := d.read(ctx, desc)
@@ -79,7 +79,7 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 			desc.Digest, size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
 	// The descriptors in an archive may have no size.
-	if err := d.charge(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
+	if err := d.chargeBytes(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
 		return err
 	}
 	d.cached[desc.Digest] = b
@@ -116,9 +116,9 @@ func kindOf(maxSize int64) string {
 	return "an index or a manifest"
 }
 
-// charge counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
-// charge first waits until no other image exceeds it.
-func (d *documents) charge(ctx context.Context, what digest.Digest, n int64) error {
+// chargeBytes counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
+// it first waits until no other image exceeds that limit.
+func (d *documentReader) chargeBytes(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
 			what, maxDocuments, errdefs.ErrInvalidArgument)
@@ -138,7 +138,7 @@ func (d *documents) charge(ctx context.Context, what digest.Digest, n int64) err
 }
 
 // withTimeout returns a context that is cancelled with errStalled if reading takes longer than limit.
-func (d *documents) withTimeout(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
+func (d *documentReader) withTimeout(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	d.maxTime, d.timer = limit, time.AfterFunc(limit, func() { cancel(errStalled) })
 	return bounded, func() {
@@ -149,10 +149,10 @@ func (d *documents) withTimeout(ctx context.Context, limit time.Duration) (bound
 
 // keepOnly drops all cached documents except those of p. Another image may then exceed
 // smallDocuments.
-func (d *documents) keepOnly(p *pick) {
+func (d *documentReader) keepOnly(p *pickedImage) {
 	cached := map[digest.Digest][]byte{}
 	if p != nil {
-		for _, desc := range p.documents() {
+		for _, desc := range p.listDocuments() {
 			if b, ok := d.cached[desc.Digest]; ok {
 				cached[desc.Digest] = b
 			}
@@ -165,7 +165,7 @@ func (d *documents) keepOnly(p *pick) {
 	}
 }
 
-// documents returns the descriptors of the image's indexes, manifest and config.
-func (p *pick) documents() []ocispec.Descriptor {
+// listDocuments returns the descriptors of the image's indexes, manifest and config.
+func (p *pickedImage) listDocuments() []ocispec.Descriptor {
 	return append(append([]ocispec.Descriptor{}, p.parents...), p.manifest, p.config)
 }

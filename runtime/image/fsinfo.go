@@ -20,7 +20,7 @@ type usageCache struct {
 	at     time.Time
 }
 
-func (u *usageCache) forget() {
+func (u *usageCache) invalidate() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.valid = false
@@ -32,7 +32,7 @@ func (u *usageCache) forget() {
 // that containerd stored when it unpacked them. Writable layers are not included, because they
 // count as usage of the containers.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
-	u, at, err := s.imageUsage(namespaced(ctx))
+	u, at, err := s.imageUsage(withNamespace(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, e
 	change := c.change
 	c.mu.Unlock()
 
-	sn := s.snapshots()
+	sn := s.snapshotter()
 	var layers []string
 	err := sn.Walk(ctx, func(_ context.Context, info snapshots.Info) error {
 		layers = append(layers, info.Name)

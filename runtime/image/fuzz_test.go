@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The function imports tries to import data and checks the result. A failed import leaves no data. An imported image can be inspected and
-// removed, and its removal leaves no data.
+// This function imports data and checks the result. If the import fails, no data is left. If it succeeds, the image can be inspected and
+// removed, and no data is left after the removal.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()
 	refs, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "fuzz", nil)
@@ -39,7 +39,7 @@ func imports(t *testing.T, s *Service, data []byte) {
 }
 
 func fuzzService(f *testing.F) *Service {
-	dir := onSmallDisk(f, 4*reserve) // in memory, because a disk would be slow
+	dir := onSmallDisk(f, 4*reservedSpace) // the file system is in memory, because a disk would be slow
 	return serviceOn(f, newDaemon(f, dir), dir, func(c *Config) { c.Log = slog.New(slog.DiscardHandler) })
 }
 
@@ -55,8 +55,8 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { imports(t, s, data) })
 }
 
-// FuzzImportParts replaces an archive's index, manifests, config and layer by arbitrary bytes, so
-// that each part is read.
+// FuzzImportParts imports an archive whose index, manifest, config and layer are arbitrary bytes. The index refers to the manifest, so that
+// each part is read.
 func FuzzImportParts(f *testing.F) {
 	layer := tarOf(f, file{name: "a", body: "a"}, file{name: ".wh.b"})
 	config := toJSON(f, ocispec.Image{
@@ -90,7 +90,7 @@ func FuzzImportParts(f *testing.F) {
 	})
 }
 
-// relink returns an index whose first entry refers to manifest.
+// relink makes the first entry of an index refer to manifest, and returns the index.
 func relink(index, manifest string) string {
 	var x ocispec.Index
 	if json.Unmarshal([]byte(index), &x) != nil || len(x.Manifests) == 0 {

@@ -35,7 +35,7 @@ func toJSON(tb testing.TB, v any) string {
 	return string(b)
 }
 
-// TestImportHostile checks that an invalid archive causes a specific error, leaves no data, and does not write to the host.
+// TestImportHostile checks that the import of an invalid archive returns the right error. It leaves no data and does not write to the host.
 func TestImportHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	config := toJSON(t, ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}})
@@ -106,7 +106,7 @@ func TestImportHostile(t *testing.T) {
 	}
 }
 
-// The map importers contains the functions that import an archive.
+// This map contains the functions with which a test imports an archive.
 var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 	"stream": func(tb testing.TB, s *Service, data []byte) ([]string, error) {
 		return s.ImportArchive(tb.Context(), bytes.NewReader(data), "stream", nil)
@@ -123,7 +123,7 @@ var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 	},
 }
 
-// swapLayers swaps the contents of two layers of an archive.
+// swapLayers exchanges the contents of two layers in an archive.
 func swapLayers(t *testing.T, b []byte) []byte {
 	t.Helper()
 	var files []file
@@ -150,7 +150,7 @@ func swapLayers(t *testing.T, b []byte) []byte {
 	return tarOf(t, files...)
 }
 
-// ociOf returns a layout whose index refers to one blob.
+// ociOf returns an archive of an OCI layout. Its index refers to one blob.
 func ociOf(t *testing.T, blob string) []byte {
 	t.Helper()
 	d := digest.FromString(blob)
@@ -158,10 +158,10 @@ func ociOf(t *testing.T, blob string) []byte {
 	return tarOf(t, file{name: "blobs/sha256/" + d.Encoded(), body: blob}, file{name: "index.json", body: toJSON(t, index)})
 }
 
-// TestDiskFull checks that images are rejected on a nearly full disk and that no part of them is kept. Images are accepted when the disk
-// has free space again.
+// TestDiskFull checks that an image is rejected on a nearly full disk. No part of it is kept. When the disk has free space again, images
+// are accepted.
 func TestDiskFull(t *testing.T) {
-	dir := onSmallDisk(t, reserve+10<<20)
+	dir := onSmallDisk(t, reservedSpace+10<<20)
 	s := serviceOn(t, newDaemon(t, dir), dir, nil)
 	bomb := bombLayer(t, 32<<20)
 	big := imageOf(t, "", layerOf(t, file{name: "data", body: noise(4, 6<<20)}), layerOf(t, file{name: "more", body: noise(5, 6<<20)}))
@@ -183,7 +183,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestHiddenBombs checks that a layer that needs much more disk space than the size of its stream is rejected before the disk is full.
+// TestHiddenBombs checks layers that need much more disk space than the size of their stream. They are rejected before the disk is full.
 func TestHiddenBombs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options string
@@ -196,7 +196,7 @@ func TestHiddenBombs(t *testing.T) {
 		"directories in a name": {",nr_inodes=2000", emptyFiles(t, 20, strings.Repeat("d/", 200)), "no more files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := onSmallDiskWith(t, fmt.Sprintf("size=%d%s", reserve+16<<20, tt.options))
+			dir := onSmallDiskWith(t, fmt.Sprintf("size=%d%s", reservedSpace+16<<20, tt.options))
 			s := serviceOn(t, newDaemon(t, dir), dir, nil)
 			before := free(t, dir)
 			var plain bytes.Buffer
@@ -231,7 +231,7 @@ func free(t *testing.T, dir string) freeSpace {
 	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
 }
 
-// The function sparse returns a tar entry, in GNU tar's PAX format, of a file that consists of one hole.
+// This function returns a tar entry for a file that consists of one hole. The entry has the PAX format of GNU tar.
 func sparse(name string, size int64) []byte {
 	block := func(name string, kind byte, data string) []byte {
 		h := make([]byte, 512, 1536)
@@ -254,7 +254,7 @@ func sparse(name string, size int64) []byte {
 		n := len(kv) + 4 // the length includes its own two digits
 		records += fmt.Sprintf("%d %s\n", n, kv)
 	}
-	hole := fmt.Sprintf("1\n%d\n0\n", size) // a fragment of no bytes at the end
+	hole := fmt.Sprintf("1\n%d\n0\n", size) // a fragment with no bytes at the end of the file
 	hole += strings.Repeat("\x00", 512-len(hole))
 	return slices.Concat(block("x", 'x', records), block(name, '0', hole))
 }

@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestArchiveImageID checks that an imported image has the same ID and repo digests as with containerd if its layers are uncompressed, as
-// in an archive of docker save.
+// TestArchiveImageID checks an imported image with uncompressed layers, as docker save writes them. It has the same ID and repo digests as
+// with containerd.
 func TestArchiveImageID(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: "b"})
 	img := imageOf(t, "", layerOf(t, file{name: "a", body: "b"}))
@@ -29,7 +29,7 @@ func TestArchiveImageID(t *testing.T) {
 		if err != nil || st.Image == nil {
 			t.Fatalf("%s: %v, %v", name, st, err)
 		}
-		ctx, done, err := s.withLease(namespaced(t.Context()))
+		ctx, done, err := s.withLease(withNamespace(t.Context()))
 		if err != nil {
 			t.Fatal(err)
 		}

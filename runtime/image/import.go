@@ -24,14 +24,14 @@ const (
 	gcSnapshot = "containerd.io/gc.ref.snapshot."
 )
 
-// ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be compressed with gzip or zstd.
-// It returns the references of the images. The reference of an image without a name is its image ID. The parameter name
-// is the archive's name for messages. If an image supports several platforms, only the variant for this host is imported.
-// An archive may be imported again. If any part of the tarball is damaged, nothing is imported.
+// ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be compressed with gzip or zstd. It returns the
+// references of the images. The reference of an image without a name is its image ID. The archive's name is used in messages. If an image
+// supports several platforms, only the variant for this host is imported. An archive may be imported again. If any part of the tarball is
+// damaged, nothing is imported.
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
-	progress, end := s.active.track(name, 0, progress)
+	progress, end := s.active.trackActivity(name, 0, progress)
 	defer end()
-	refs, err := s.importStream(namespaced(ctx), &meter{Reader: r, name: name, tell: progress})
+	refs, err := s.importStream(withNamespace(ctx), &meteredReader{Reader: r, name: name, report: progress})
 	if err != nil {
 		return nil, importError(name, err)
 	}
@@ -45,7 +45,7 @@ func importError(name string, err error) error {
 	return fmt.Errorf("import %s: %w", name, err)
 }
 
-func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error) {
+func (s *Service) importStream(ctx context.Context, in *meteredReader) ([]string, error) {
 	ctx, done, err := s.withLease(ctx)
 	if err != nil {
 		return nil, err
@@ -55,14 +55,14 @@ func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	return s.importImages(ctx, a, in.tell)
+	return s.importImages(ctx, a, in.report)
 }
 
 // readStream reads an archive, which may be compressed as a whole.
 func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	plain, err := decompress(contextReader{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	defer at.releaseAll()
+	plain, err := newDecompressor(contextReader{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +70,13 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile does the same as ImportArchive for a file. It imports nothing if the function imported returns true for the
-// digest of the file's content. If the archive is not compressed as a whole, its layers are unpacked directly from the
-// file, so they are not written twice.
+// importFile does the same as ImportArchive for a file. It imports nothing if the caller's function reports that a file with the same
+// digest was imported before. If the archive is not compressed as a whole, its layers are unpacked directly from the file, so they are not
+// written twice.
 func (s *Service) importFile(
 	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
 ) ([]string, error) {
-	refs, err := s.importFileOnce(namespaced(ctx), f, imported, progress)
+	refs, err := s.importFileOnce(withNamespace(ctx), f, imported, progress)
 	if err != nil {
 		return nil, importError(f.Name(), err)
 	}
@@ -90,7 +90,7 @@ func (s *Service) importFileOnce(
 	if err != nil {
 		return nil, err
 	}
-	progress, end := s.active.track(f.Name(), info.Size(), progress)
+	progress, end := s.active.trackActivity(f.Name(), info.Size(), progress)
 	defer end()
 	head := make([]byte, headSize)
 	n, err := f.ReadAt(head, 0)
@@ -98,9 +98,9 @@ func (s *Service) importFileOnce(
 		return nil, err
 	}
 	sum := digest.Canonical.Digester()
-	in := io.TeeReader(contextReader{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
+	in := io.TeeReader(contextReader{ctx, &meteredReader{Reader: f, name: f.Name(), report: progress}}, sum.Hash())
 	var a *archive
-	format := compression(head[:n])
+	format := detectCompression(head[:n])
 	if format != "" {
 		_, err = io.Copy(io.Discard, in)
 	} else {
@@ -116,7 +116,7 @@ func (s *Service) importFileOnce(
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}
-		return s.importStream(ctx, &meter{Reader: f, name: f.Name(), tell: progress})
+		return s.importStream(ctx, &meteredReader{Reader: f, name: f.Name(), report: progress})
 	}
 	ctx, done, err := s.withLease(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Service) importFileOnce(
 
 // importImages imports all images of an archive that are for this host.
 func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.ImportProgress)) ([]string, error) {
-	list, err := a.images(ctx)
+	list, err := a.listImages(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +136,17 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	var wrongPlatforms error // error about images for other hosts
 	skipped := 0
 	for _, n := range list {
-		tell(cri.ImportProgress{Ref: n.label(), Status: "unpacking"})
+		tell(cri.ImportProgress{Ref: n.displayName(), Status: "unpacking"})
 		ref, err := s.importImage(ctx, a, n)
 		var wrong *wrongPlatform
 		switch {
 		case errors.As(err, &wrong):
 			skipped++
 			if skipped <= maxListed {
-				wrongPlatforms = errors.Join(wrongPlatforms, fmt.Errorf("%s: %w", n.label(), err))
+				wrongPlatforms = errors.Join(wrongPlatforms, fmt.Errorf("%s: %w", n.displayName(), err))
 			}
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", n.label(), err)
+			return nil, fmt.Errorf("%s: %w", n.displayName(), err)
 		default:
 			refs = append(refs, ref)
 			tell(cri.ImportProgress{Ref: ref, Status: "done"})
@@ -161,7 +161,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	return nil, fmt.Errorf("the archive has no image: %w", errdefs.ErrInvalidArgument)
 }
 
-func (n namedImage) label() string {
+func (n namedImage) displayName() string {
 	if n.name != "" {
 		return n.name
 	}
@@ -170,7 +170,7 @@ func (n namedImage) label() string {
 
 // importImage unpacks and records one image of an archive if it does not exist yet.
 func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (string, error) {
-	p, err := s.choose(ctx, n.target, a.read)
+	p, err := s.chooseImage(ctx, n.target, a.read)
 	if err != nil {
 		return "", err
 	}
@@ -178,28 +178,28 @@ func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (st
 	if name == "" {
 		name = p.config.Digest.String()
 	}
-	if s.recordedID(ctx, name, p.target().Digest) != "" {
+	if s.recordedID(ctx, name, p.targetDescriptor().Digest) != "" {
 		return name, nil
 	}
-	unpacked, err := s.countUnpacked(ctx, p.chain())
+	unpacked, err := s.countUnpacked(ctx, p.chainIDs())
 	if err != nil {
 		return "", err
 	}
-	if err := s.unpack(ctx, p, unpacked, a); err != nil {
+	if err := s.unpackLayers(ctx, p, unpacked, a); err != nil {
 		return "", err
 	}
 	if err := s.storeDocuments(ctx, p, a.read); err != nil {
 		return "", err
 	}
-	if err := s.record(ctx, name, p.target(), p.entry()); err != nil {
+	if err := s.recordName(ctx, name, p.targetDescriptor(), p.newEntry()); err != nil {
 		return "", err
 	}
 	s.notifyChange()
 	return name, nil
 }
 
-// target returns the descriptor to which the image's name refers.
-func (p *pick) target() ocispec.Descriptor {
+// targetDescriptor returns the descriptor to which the image's name refers.
+func (p *pickedImage) targetDescriptor() ocispec.Descriptor {
 	if len(p.parents) > 0 {
 		return p.parents[0]
 	}
@@ -209,9 +209,9 @@ func (p *pick) target() ocispec.Descriptor {
 // storeDocuments writes the indexes, the manifest and the config of an unpacked image to the content store,
 // if they do not exist there. Labels lead the garbage collector from an index to the manifest, the
 // config and the snapshot. No label refers to a layer, so the blobs of layers are deleted.
-func (s *Service) storeDocuments(ctx context.Context, p *pick, read readFunc) error {
+func (s *Service) storeDocuments(ctx context.Context, p *pickedImage, read readFunc) error {
 	labels := map[string]string{}
-	if chain := p.entry().chainID; chain != "" {
+	if chain := p.newEntry().chainID; chain != "" {
 		labels[gcSnapshot+s.c.Snapshotter] = chain.String()
 	}
 	if err := s.storeBlob(ctx, p.config, labels, read); err != nil {

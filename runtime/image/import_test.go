@@ -32,7 +32,7 @@ func TestImport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newService(t, nil)
-			for _, imp := range []string{"stream", "stream", "file", "file"} { // repeated imports succeed
+			for _, imp := range []string{"stream", "stream", "file", "file"} { // an import may be repeated
 				refs, err := importers[imp](t, s, c.data)
 				if err != nil {
 					t.Fatal(err)
@@ -80,7 +80,7 @@ func TestImportChoosesPlatform(t *testing.T) {
 	}
 	wantImage(t, s, "docker.io/library/multi@"+sum.String(), imageID(t, native))
 
-	// A new process reads the same image from containerd's records.
+	// A new process finds the same image in containerd's records.
 	again := serviceOn(t, d, dir, nil)
 	wantImage(t, again, "multi:1", imageID(t, native))
 
@@ -110,16 +110,16 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 // wantFiles checks the files of an image as a container sees them.
 func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gone ...string) {
 	t.Helper()
-	ctx := namespaced(t.Context())
+	ctx := withNamespace(t.Context())
 	r, err := s.Resolve(ctx, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := s.snapshots().View(ctx, t.Name(), r.ChainID)
+	mounts, err := s.snapshotter().View(ctx, t.Name(), r.ChainID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.snapshots().Remove(ctx, t.Name())
+	defer s.snapshotter().Remove(ctx, t.Name())
 	if err := mount.WithReadonlyTempMount(ctx, mounts, func(root string) error {
 		for name, body := range want {
 			b, err := os.ReadFile(filepath.Join(root, name))
@@ -148,7 +148,7 @@ func count(list []string, prefix string) int {
 	return n
 }
 
-// TestImportTruncated checks that a truncated archive is an error, and that its import leaves no data.
+// TestImportTruncated checks that the import of a truncated archive returns an error. It leaves no data.
 func TestImportTruncated(t *testing.T) {
 	s := newService(t, nil)
 	for name, data := range map[string][]byte{
@@ -171,12 +171,12 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// TestForsake checks that the next process removes layers that a killed process has unpacked without a record.
+// TestForsake checks layers that a killed process has unpacked and not yet recorded as an image. The next process removes them.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
 	first := serviceOn(t, d, dir, nil)
-	ctx, _, err := first.withLease(namespaced(t.Context()))
+	ctx, _, err := first.withLease(withNamespace(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,15 +185,15 @@ func TestForsake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := a.images(ctx)
+	list, err := a.listImages(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := first.choose(ctx, list[0].target, a.read)
+	p, err := first.chooseImage(ctx, list[0].target, a.read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.unpack(ctx, p, 0, a); err != nil {
+	if err := first.unpackLayers(ctx, p, 0, a); err != nil {
 		t.Fatal(err)
 	}
 
@@ -201,7 +201,7 @@ func TestForsake(t *testing.T) {
 	if n := count(left(t, next), "snapshot "); n != 2 {
 		t.Fatalf("%d snapshots are left, want 2", n)
 	}
-	if err := next.dropUnfinished(namespaced(t.Context())); err != nil {
+	if err := next.dropUnfinished(withNamespace(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(t, next); len(got) > 0 {
@@ -209,7 +209,7 @@ func TestForsake(t *testing.T) {
 	}
 }
 
-// TestSnapshotters checks that both snapshotters apply layers completely, including whiteouts.
+// TestSnapshotters checks that each snapshotter applies layers completely. Whiteouts are included.
 func TestSnapshotters(t *testing.T) {
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
 	for _, name := range []string{daemon.Overlay, daemon.Native} {

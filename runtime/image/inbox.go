@@ -51,14 +51,14 @@ type InboxConfig struct {
 // remains, the image is not imported again automatically, because the removal may be intended. If a
 // pod needs the image, WaitImage makes the Inbox import it again.
 type Inbox struct {
-	c     InboxConfig
-	again chan struct{} // capacity 1; requests a scan that ignores earlier imports
+	c             InboxConfig
+	rescanRequest chan struct{} // capacity 1; requests a scan that ignores earlier imports
 
-	mu       sync.Mutex
-	turn     chan struct{}   // closed and replaced when an import or a scan has ended
-	idle     bool            // false until the first scan has ended, and during an import
-	notFound map[string]bool // images that a forced scan did not find
-	force    bool
+	mu        sync.Mutex
+	stepEnded chan struct{}   // closed and replaced when an import or a scan has ended
+	idle      bool            // false until the first scan has ended, and during an import
+	notFound  map[string]bool // images that a forced scan did not find
+	force     bool
 }
 
 const (
@@ -89,7 +89,7 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 			}
 		}
 	}
-	return &Inbox{c: c, again: make(chan struct{}, 1), turn: make(chan struct{}), notFound: map[string]bool{}}, nil
+	return &Inbox{c: c, rescanRequest: make(chan struct{}, 1), stepEnded: make(chan struct{}), notFound: map[string]bool{}}, nil
 }
 
 // WaitImage returns when the image exists, when no archive in the inbox can contain it any more, or
@@ -97,7 +97,7 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	for asked := false; ; {
 		b.mu.Lock()
-		turn, idle := b.turn, b.idle && !b.force
+		turn, idle := b.stepEnded, b.idle && !b.force
 		notFound := b.notFound[ref]
 		b.mu.Unlock()
 		_, err := b.c.Service.Resolve(ctx, ref)
@@ -114,7 +114,7 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 				return nil
 			}
 			asked = true
-			b.rescan()
+			b.requestRescan()
 			continue
 		}
 		select {
@@ -127,7 +127,7 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 
 // importedBefore reports whether an archive that contains this image was imported before.
 func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
-	named, err := normalize(ref)
+	named, err := normalizeName(ref)
 	if err != nil {
 		return false
 	}
@@ -138,12 +138,12 @@ func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	return imported
 }
 
-func (b *Inbox) rescan() {
+func (b *Inbox) requestRescan() {
 	b.mu.Lock()
 	b.force = true
 	b.mu.Unlock()
 	select {
-	case b.again <- struct{}{}:
+	case b.rescanRequest <- struct{}{}:
 	default:
 	}
 }
@@ -186,12 +186,12 @@ func (b *Inbox) Run(ctx context.Context) error {
 			changed()
 		case <-failures: // for example an event overflow; the watcher stops if errors are not read
 			changed()
-		case <-b.again:
-			l.forget()
+		case <-b.rescanRequest:
+			l.forgetImports()
 			due.Reset(0)
 		case <-due.C:
 			deadline = time.Time{}
-			next := l.scan(ctx)
+			next := l.scanDirectory(ctx)
 			if watcher != nil && next == scanInterval {
 				_ = watcher.Add(b.c.Dir) // the directory may have been replaced; if this fails, the next scan reports it
 			}
@@ -200,13 +200,13 @@ func (b *Inbox) Run(ctx context.Context) error {
 	}
 }
 
-// wake sets idle and wakes the callers of WaitImage.
-func (b *Inbox) wake(idle bool) {
+// setIdle sets idle and wakes the callers of WaitImage.
+func (b *Inbox) setIdle(idle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.idle = idle
-	close(b.turn)
-	b.turn = make(chan struct{})
+	close(b.stepEnded)
+	b.stepEnded = make(chan struct{})
 }
 
 // A scanner is the state of Run: the files that it has seen in the directory.
@@ -217,14 +217,14 @@ type scanner struct {
 	unreadable bool // whether the directory could not be read
 }
 
-// forget makes the next scan import all archives again.
-func (l *scanner) forget() {
+// forgetImports makes the next scan import all archives again.
+func (l *scanner) forgetImports() {
 	l.forced = true
 	clear(l.files)
 }
 
-// scan imports new files in the directory and returns the delay until the next scan.
-func (l *scanner) scan(ctx context.Context) (next time.Duration) {
+// scanDirectory imports new files in the directory and returns the delay until the next scan.
+func (l *scanner) scanDirectory(ctx context.Context) (next time.Duration) {
 	b := l.inbox
 	next = scanInterval
 	list, err := os.ReadDir(b.c.Dir)
@@ -239,7 +239,7 @@ func (l *scanner) scan(ctx context.Context) (next time.Duration) {
 			continue
 		}
 		exists[path] = true
-		open, err := l.file(ctx, path)
+		open, err := l.importFile(ctx, path)
 		if ctx.Err() != nil {
 			return next
 		}
@@ -264,13 +264,13 @@ func (l *scanner) scan(ctx context.Context) (next time.Duration) {
 		b.force = false
 		b.mu.Unlock()
 	}
-	b.wake(true)
+	b.setIdle(true)
 	return next
 }
 
-// file imports a file that is new or changed, and complete. The result open is true if another process is still writing
-// the file. If the import fails, the method returns the error of this attempt.
-func (l *scanner) file(ctx context.Context, path string) (open bool, err error) {
+// importFile imports a file that is new or changed, and complete. It returns true if another process is still writing the file. If the
+// import fails, it returns the error of this attempt.
+func (l *scanner) importFile(ctx context.Context, path string) (open bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -330,7 +330,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 			return err
 		}
 	}
-	b.wake(false)
+	b.setIdle(false)
 	var keys []string
 	done := false
 	refs, err := b.c.Service.importFile(ctx, f, func(sum digest.Digest) (bool, error) {
@@ -342,7 +342,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 		return done, err
 	}, func(p cri.ImportProgress) {
 		if p.Status == "done" {
-			b.wake(false)
+			b.setIdle(false)
 		}
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestInboxFullDisk checks an image that was removed and whose archive cannot be imported again because the disk is full. The archive is
-// imported as soon as the disk has free space, although it was imported before and the first attempt failed.
+// TestInboxFullDisk checks an archive that cannot be imported because the disk is full. Its image was imported once and then removed. The
+// archive is imported again as soon as the disk has free space.
 func TestInboxFullDisk(t *testing.T) {
 	x := newInbox(t)
 	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
@@ -31,7 +31,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, free(t, root).bytes-reserve/2); err != nil {
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, free(t, root).bytes-reservedSpace/2); err != nil {
 		t.Fatal(err)
 	}
 	if x.wait(t, "one:1") {
@@ -44,9 +44,9 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// A change of the directory starts a scan before scanInterval is over.
+	// A change of the directory starts a scan, although scanInterval is not over.
 	writeFile(t, filepath.Join(x.dir, "other.tar"), []byte("not an archive"))
-	for range 2 { // reports of one.tar's success and other.tar's failure
+	for range 2 { // one report that one.tar was imported, and one that other.tar has failed
 		r := recv(t, x.reports)
 		if (r.file == "one.tar") != (r.err == nil) {
 			t.Fatalf("report %+v", r)

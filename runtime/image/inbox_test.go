@@ -34,7 +34,7 @@ func (m *memory) AddImport(_ context.Context, key, name string) error {
 	return nil
 }
 
-// A report contains the arguments of one call of Report.
+// A report contains the arguments of a call of Report.
 type report struct {
 	file string
 	err  error
@@ -64,7 +64,7 @@ func newInbox(t *testing.T) *inboxTest {
 	return x
 }
 
-// start runs a new Inbox, as after a restart of the agent.
+// start runs a new Inbox as the next agent does.
 func (x *inboxTest) start(t *testing.T) (stop func()) {
 	t.Helper()
 	b, err := NewInbox(InboxConfig{
@@ -86,7 +86,7 @@ func (x *inboxTest) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// The method wait waits for an image as a pod does. It reports whether the image exists.
+// This method waits for an image as a pod does. Then it reports whether the image exists.
 func (x *inboxTest) wait(t *testing.T, ref string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -127,7 +127,7 @@ func TestInbox(t *testing.T) {
 	}
 	recv(t, x.changes)
 
-	// An archive that appears later is imported because of its inotify event, whether it is written or moved to the directory.
+	// When a new archive is written or moved to the directory, an inotify event starts its import.
 	writeFile(t, filepath.Join(x.dir, "two.tar.gz"), gzipped(t, dockerArchive(t, map[string]v1.Image{"two:1": imageOf(t, "")})))
 	recv(t, x.changes)
 	if !x.wait(t, "two:1") {
@@ -141,7 +141,7 @@ func TestInbox(t *testing.T) {
 	}
 	stop()
 
-	// After a restart, and with another file name, no archive is imported again.
+	// No archive is imported again after a restart or under another file name.
 	writeFile(t, filepath.Join(x.dir, "copy.tar"), one)
 	stop = x.start(t)
 	x.wait(t, "absent:1")
@@ -149,7 +149,7 @@ func TestInbox(t *testing.T) {
 		t.Fatal("an archive was imported again")
 	}
 
-	// A removed image is imported again only when a pod needs it.
+	// An image that was removed is imported again when a pod needs it, and not before.
 	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestBusyInbox checks that an archive is imported while another archive is being written, however long that takes.
+// TestBusyInbox checks that an archive is imported although another archive is still being written.
 func TestBusyInbox(t *testing.T) {
 	x := newInbox(t)
 	x.start(t)
@@ -205,7 +205,7 @@ func TestBusyInbox(t *testing.T) {
 	}
 }
 
-// TestInboxHalfWritten checks that a file that is being written is not read until it is closed.
+// TestInboxHalfWritten checks that a file is not read before its writer has closed it.
 func TestInboxHalfWritten(t *testing.T) {
 	x := newInbox(t)
 	data := dockerArchive(t, map[string]v1.Image{"slow:1": small(t)})
@@ -236,7 +236,7 @@ func TestInboxHalfWritten(t *testing.T) {
 	}
 }
 
-// TestInboxStopped checks that the next start imports the archive if the Inbox was stopped during an import. No other data is left.
+// TestInboxStopped checks an Inbox that is stopped during an import. The next start imports the archive, and no other data is left.
 func TestInboxStopped(t *testing.T) {
 	x := newInbox(t)
 	var layers []v1.Layer
@@ -251,7 +251,7 @@ func TestInboxStopped(t *testing.T) {
 	if !x.wait(t, "big:1") {
 		t.Fatal("the image was not imported")
 	}
-	stop() // the image exists before its import has removed its temporary data
+	stop() // the import may not have removed its temporary data when the image exists
 	if got := left(t, x.svc); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != len(layers) {
 		t.Errorf("left over: %q", got)
 	}

@@ -33,17 +33,17 @@ type record struct {
 	id     digest.Digest
 }
 
-// An index holds all images of the node in memory, with a few kilobytes for each. It is created
+// An imageIndex holds all images of the node in memory, with a few kilobytes for each. It is created
 // from containerd's records when it is first used.
-type index struct {
+type imageIndex struct {
 	mu     sync.Mutex
 	loaded bool
 	names  map[string]record
 	images map[digest.Digest]*entry
 }
 
-// load creates the index. The caller holds index.mu.
-func (s *Service) load(ctx context.Context) error {
+// loadIndex creates the index. The caller holds index.mu.
+func (s *Service) loadIndex(ctx context.Context) error {
 	if s.index.loaded {
 		return nil
 	}
@@ -73,27 +73,27 @@ func (s *Service) load(ctx context.Context) error {
 // snapshot does not exist.
 func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*entry, error) {
 	store := s.c.Client.ContentStore()
-	p, err := s.choose(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+	p, err := s.chooseImage(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
 		return readStored(ctx, store, d)
 	})
 	if err != nil {
 		return nil, err
 	}
-	e := p.entry()
+	e := p.newEntry()
 	if e.chainID != "" {
-		if _, err := s.snapshots().Stat(ctx, e.chainID.String()); err != nil {
+		if _, err := s.snapshotter().Stat(ctx, e.chainID.String()); err != nil {
 			return nil, fmt.Errorf("snapshot of image %s: %w", e.id, err)
 		}
 	}
 	return e, nil
 }
 
-// chain returns the chain IDs of the image's snapshots, beginning with the bottom layer.
-func (p *pick) chain() []digest.Digest {
+// chainIDs returns the chain IDs of the image's snapshots, beginning with the bottom layer.
+func (p *pickedImage) chainIDs() []digest.Digest {
 	return identity.ChainIDs(slices.Clone(p.image.RootFS.DiffIDs))
 }
 
-func (p *pick) entry() *entry {
+func (p *pickedImage) newEntry() *entry {
 	e := &entry{
 		id:       p.config.Digest,
 		chainID:  identity.ChainID(p.image.RootFS.DiffIDs),
@@ -101,7 +101,7 @@ func (p *pick) entry() *entry {
 		user:     p.image.Config.User,
 		size:     p.manifest.Size + p.config.Size,
 	}
-	if weight(&p.image.Config) <= maxCachedConfig {
+	if configWeight(&p.image.Config) <= maxCachedConfig {
 		e.config = &ocispec.Image{Platform: p.image.Platform, Config: p.image.Config}
 	}
 	for _, l := range p.layers {
@@ -114,8 +114,8 @@ func (p *pick) entry() *entry {
 // are read from the content store when they are needed.
 const maxCachedConfig = 16 << 10
 
-// weight returns the approximate size of c in memory, in bytes.
-func weight(c *ocispec.ImageConfig) (sum int) {
+// configWeight returns the approximate size of c in memory, in bytes.
+func configWeight(c *ocispec.ImageConfig) (sum int) {
 	const header = 16
 	lists := [][]string{c.Env, c.Entrypoint, c.Cmd, slices.Collect(maps.Keys(c.Volumes)), {c.User, c.WorkingDir, c.StopSignal}}
 	for _, list := range lists {
@@ -139,15 +139,15 @@ func (s *Service) configOf(ctx context.Context, e *entry) (ocispec.Image, error)
 	if err := d.decode(ctx, ocispec.Descriptor{Digest: e.id}, maxConfig, &doc); err != nil {
 		return ocispec.Image{}, fmt.Errorf("config of image %s: %w", e.id, err)
 	}
-	return doc.spec()
+	return doc.toOCI()
 }
 
-// find returns the image with this ID, ID prefix, tag or digest. The error is errdefs.ErrNotFound
+// findImage returns the image with this ID, ID prefix, tag or digest. The error is errdefs.ErrNotFound
 // if there is none.
-func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
+func (s *Service) findImage(ctx context.Context, ref string) (*entry, error) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if err := s.load(ctx); err != nil {
+	if err := s.loadIndex(ctx); err != nil {
 		return nil, err
 	}
 	if id, err := digest.Parse(ref); err == nil {
@@ -156,7 +156,7 @@ func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
 		}
 		return nil, noImage(ref, errdefs.ErrNotFound)
 	}
-	named, err := normalize(ref)
+	named, err := normalizeName(ref)
 	if err == nil {
 		if e := s.index.byName(named); e != nil {
 			return e, nil
@@ -169,7 +169,7 @@ func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
 	return nil, err
 }
 
-func (x *index) byName(named reference.Named) *entry {
+func (x *imageIndex) byName(named reference.Named) *entry {
 	if r, ok := x.names[named.String()]; ok {
 		return x.images[r.id]
 	}
@@ -192,7 +192,7 @@ func inRepo(name, repo string) bool {
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
 }
 
-func (x *index) byPrefix(prefix string) (*entry, error) {
+func (x *imageIndex) byPrefix(prefix string) (*entry, error) {
 	var found *entry
 	for id, e := range x.images {
 		if !strings.HasPrefix(id.Encoded(), prefix) {
@@ -210,7 +210,7 @@ func (x *index) byPrefix(prefix string) (*entry, error) {
 }
 
 // namesOf returns the names of an image, sorted.
-func (x *index) namesOf(id digest.Digest) []string {
+func (x *imageIndex) namesOf(id digest.Digest) []string {
 	var out []string
 	for name, r := range x.names {
 		if r.id == id {
@@ -221,13 +221,13 @@ func (x *index) namesOf(id digest.Digest) []string {
 	return out
 }
 
-// record stores a complete image under a name, in containerd's metadata and in the index. If the
-// name already refers to this image, record writes nothing. The caller must still hold the lease
-// under which the image was created.
-func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
+// recordName stores a complete image under a name, in containerd's metadata and in the index. If the
+// name already refers to this image, nothing is written. The caller must still hold the lease under
+// which the image was created.
+func (s *Service) recordName(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if err := s.load(ctx); err != nil {
+	if err := s.loadIndex(ctx); err != nil {
 		return err
 	}
 	old, exists := s.index.names[name]
@@ -280,7 +280,7 @@ func (s *Service) keepUntagged(ctx context.Context, name string, old record) err
 }
 
 // dropUnnamed removes images without a name from the index.
-func (x *index) dropUnnamed() {
+func (x *imageIndex) dropUnnamed() {
 	named := map[digest.Digest]bool{}
 	for _, r := range x.names {
 		named[r.id] = true
@@ -290,7 +290,7 @@ func (x *index) dropUnnamed() {
 
 // removeNames deletes every name of an image and runs the garbage collector.
 func (s *Service) removeNames(ctx context.Context, ref string) error {
-	e, err := s.find(ctx, ref)
+	e, err := s.findImage(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -307,5 +307,5 @@ func (s *Service) removeNames(ctx context.Context, ref string) error {
 		delete(s.index.names, name)
 	}
 	s.index.dropUnnamed()
-	return errors.Join(append(errs, s.collect(ctx))...)
+	return errors.Join(append(errs, s.collectGarbage(ctx))...)
 }

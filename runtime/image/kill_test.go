@@ -12,21 +12,23 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// These environment variables contain the storage, the archive and the registry of the process that TestKill kills.
+// These environment variables are set in the process that TestKill kills. They contain the paths of its storage, the archive and the
+// registry configuration.
 const (
 	envDir     = "ISLET_TEST_DIR"
 	envArchive = "ISLET_TEST_ARCHIVE"
 	envCerts   = "ISLET_TEST_CERTS"
 )
 
-// TestKilled is not a test. It runs in the process that TestKill kills. It imports, pulls and removes images in an endless loop.
+// TestKilled is not a test. TestKill starts it in another process and kills this process. It imports, pulls and removes images in an
+// endless loop.
 func TestKilled(t *testing.T) {
 	dir := os.Getenv(envDir)
 	if dir == "" {
 		return
 	}
 	s := serviceOn(t, openDaemon(t, dir), dir, func(c *Config) { c.CertsDir = os.Getenv(envCerts) })
-	if err := s.dropUnfinished(namespaced(t.Context())); err != nil {
+	if err := s.dropUnfinished(withNamespace(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(os.Getenv(envArchive))
@@ -51,8 +53,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKill kills a process at random moments. It checks that the next process uses or removes all of its data, and that no incomplete
-// image exists.
+// TestKill kills a process at random moments. The next process must use or remove all data of the killed one. No incomplete image may
+// exist.
 func TestKill(t *testing.T) {
 	dir := onSmallDisk(t, 1<<30)
 	hub := newServer(t, false)
@@ -78,7 +80,7 @@ func TestKill(t *testing.T) {
 		if _, err := out.Read(up); err != nil || string(up) != "up\n" {
 			t.Errorf("the process did not start: %q, %v", up, err)
 		}
-		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the randomness is intended
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the random time is intended
 		child.Process.Kill()
 		child.Wait()
 		if t.Failed() {

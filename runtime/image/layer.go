@@ -28,19 +28,19 @@ const (
 // bytes that are read and written for them. containerd keeps the path of each file and the header
 // of each directory in memory.
 type layerNames struct {
-	in   *position
-	root string // directory in which the layer is unpacked
-	disk string // a path on the same file system
-	need func(bytes int64) error
+	in           *positionReader
+	root         string // directory in which the layer is unpacked
+	disk         string // a path on the same file system
+	reserveSpace func(bytes int64) error
 
 	hasSymlink bool   // whether there was a symbolic link; a resolved path may then be longer than the name
 	dir, path  string // directory of the last file, and its resolved path
 	size, most int64  // total size of the files, and size of the file system
 }
 
-// next is called with the header of each file before it is unpacked. It implements containerd's
+// checkHeader is called with the header of each file before it is unpacked. It implements containerd's
 // archive.Filter, and removes fields from the header that are not needed.
-func (l *layerNames) next(h *tar.Header) error {
+func (l *layerNames) checkHeader(h *tar.Header) error {
 	if len(h.Name) > maxName || len(h.Linkname) > maxName {
 		return fmt.Errorf("the name %.40q... or its link target has more than %d bytes: %w",
 			h.Name, maxName, errdefs.ErrInvalidArgument)
@@ -72,14 +72,14 @@ func (l *layerNames) next(h *tar.Header) error {
 		}
 		l.dir, l.path = dir, path
 	}
-	return l.need(cost + int64(max(len(l.root), len(l.path))))
+	return l.reserveSpace(cost + int64(max(len(l.root), len(l.path))))
 }
 
 // limitContent limits the number of bytes that are read from the stream for this file, and the total
 // size of all files.
 func (l *layerNames) limitContent(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse {
-		l.in.allow(0)
+		l.in.allowFile(0)
 		return nil
 	}
 	if l.most == 0 {
@@ -92,7 +92,7 @@ func (l *layerNames) limitContent(h *tar.Header) error {
 	if h.Size > l.most { // the header of a sparse file may contain such a size
 		return checkSpace(l.disk, h.Size, 0)
 	}
-	l.in.allow(h.Size)
+	l.in.allowFile(h.Size)
 	if l.size += h.Size; l.size > l.most+maxTwice {
 		return fmt.Errorf("the files of the layer are larger than the disk of %s: %w", l.disk, errdefs.ErrInvalidArgument)
 	}

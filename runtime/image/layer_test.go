@@ -23,7 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// The function packed writes a tar stream and compresses it. The stream has no end marker.
+// This function returns a compressed tar stream that write has written. The stream has no end marker.
 func packed(t *testing.T, write func(*tar.Writer, io.Writer)) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -50,8 +50,8 @@ func putEntry(t *testing.T, w *tar.Writer, h tar.Header) {
 	}
 }
 
-// putEntries writes n entries that differ only in the digits for "NNNN" in the extended header. It encodes the entry once, because
-// archive/tar encodes long headers slowly.
+// putEntries writes n entries that differ only in the digits that replace "NNNN" in the extended header. It encodes the entry only once,
+// because archive/tar is slow for long headers.
 func putEntries(t *testing.T, z io.Writer, n int, h tar.Header) {
 	t.Helper()
 	var b bytes.Buffer
@@ -69,7 +69,7 @@ func putEntries(t *testing.T, z io.Writer, n int, h tar.Header) {
 	}
 }
 
-// The function ended writes the two empty blocks that end a tar stream, followed by more zero bytes.
+// This function writes the two empty blocks that end a tar stream. More zero bytes follow.
 func ended(t *testing.T, w io.Writer, more int) {
 	t.Helper()
 	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
@@ -77,10 +77,10 @@ func ended(t *testing.T, w io.Writer, more int) {
 	}
 }
 
-// mostHeaders is the maximum memory for the headers of an archive, in bytes. It is less than the headers of a bomb.
+// mostHeaders is the maximum memory that the headers of an archive may use, in bytes. The headers of a bomb are larger.
 const mostHeaders = 48 << 20
 
-// TestArchiveBombs checks that the headers of an archive use little memory, and that endless archives are rejected.
+// TestArchiveBombs checks that the headers of an archive use little memory. An endless archive is rejected.
 func TestArchiveBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
@@ -125,7 +125,7 @@ func TestArchiveBombs(t *testing.T) {
 	}
 }
 
-// paxHeaderOnly returns a PAX header without a following file.
+// paxHeaderOnly returns a PAX header. No file follows it.
 func paxHeaderOnly(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -134,21 +134,20 @@ func paxHeaderOnly(t *testing.T) []byte {
 	return b.Bytes()[:b.Len()-512]
 }
 
-// The function extracted unpacks a layer as the first layer of an image if bottom is true, and otherwise as a later layer. It returns the
-// directory of the layer.
+// This function unpacks a layer and returns its directory. If bottom is true, the layer is the first one of the image.
 func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	if err := at.begin(ctx); err != nil {
+	defer at.releaseAll()
+	if err := at.waitForTurn(ctx); err != nil {
 		return "", err
 	}
-	_, err := s.extract(ctx, at, bytes.NewReader(layer), []mount.Mount{{Type: "bind", Source: dir}}, bottom)
+	_, err := s.extractLayer(ctx, at, bytes.NewReader(layer), []mount.Mount{{Type: "bind", Source: dir}}, bottom)
 	return dir, err
 }
 
-// TestLayerBombs checks that the file names of a layer use a limited amount of memory, and that endless layers are rejected.
+// TestLayerBombs checks that the memory for the file names of a layer is limited. An endless layer is rejected.
 func TestLayerBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
@@ -192,7 +191,7 @@ func TestLayerBombs(t *testing.T) {
 	}
 }
 
-// TestNamesBehindLinks checks that the length of the resolved path counts if a name in a layer leads through a symlink.
+// TestNamesBehindLinks checks names in a layer that lead through a symlink. The limit applies to the length of the resolved path.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
@@ -204,15 +203,15 @@ func TestNamesBehindLinks(t *testing.T) {
 	}
 	s := newService(t, nil)
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	in := &position{Reader: bytes.NewReader(nil)}
-	l := &layerNames{in: in, root: root, disk: root, need: func(n int64) error { return at.needNames(t.Context(), n) }}
-	if err := l.next(&tar.Header{Name: "l", Linkname: deep, Typeflag: tar.TypeSymlink}); err != nil {
+	defer at.releaseAll()
+	in := &positionReader{Reader: bytes.NewReader(nil)}
+	l := &layerNames{in: in, root: root, disk: root, reserveSpace: func(n int64) error { return at.needNames(t.Context(), n) }}
+	if err := l.checkHeader(&tar.Header{Name: "l", Linkname: deep, Typeflag: tar.TypeSymlink}); err != nil {
 		t.Fatal(err)
 	}
 	const most = maxLayerNames / 3600
 	for i := range 2 * most {
-		err := l.next(&tar.Header{Name: fmt.Sprint("l/", i), Linkname: "f", Typeflag: tar.TypeLink})
+		err := l.checkHeader(&tar.Header{Name: fmt.Sprint("l/", i), Linkname: "f", Typeflag: tar.TypeLink})
 		if err == nil {
 			continue
 		}
@@ -224,7 +223,8 @@ func TestNamesBehindLinks(t *testing.T) {
 	t.Error("the number of files is not limited")
 }
 
-// TestEndlessPadding checks that a stream of zeros after the end of a layer is rejected early, although it compresses well.
+// TestEndlessPadding checks zeros that follow the end of a layer. A long stream of zeros is rejected early, although its compressed size is
+// small.
 func TestEndlessPadding(t *testing.T) {
 	layer := packed(t, func(w *tar.Writer, z io.Writer) {
 		putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
@@ -239,8 +239,8 @@ func TestEndlessPadding(t *testing.T) {
 	}))
 	s := newService(t, nil)
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
+	defer at.releaseAll()
+	_, err := s.extractLayer(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
 	if err == nil || !strings.Contains(err.Error(), "has data after its end") || read > 1<<20 {
 		t.Errorf("after %d bytes: %v", read, err)
 	}
@@ -250,8 +250,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestOpaqueWhiteouts checks that an opaque directory is not walked again for each marker. In the first layer of an image it is not
-// walked at all, so the files of the layer remain.
+// TestOpaqueWhiteouts checks a layer with many opaque markers for one directory. The directory is not walked for each marker. In the first
+// layer of an image it is not walked at all, so that the layer's own files remain.
 func TestOpaqueWhiteouts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -276,7 +276,7 @@ func TestOpaqueWhiteouts(t *testing.T) {
 		}
 		want := files
 		if bottom {
-			want++ // the directory deep, which has no entry of its own
+			want++ // counts the directory deep, which has no entry of its own
 		}
 		if list, err := os.ReadDir(filepath.Join(dir, "d")); err != nil || len(list) != want {
 			t.Errorf("bottom %v: %d files are left, want %d (%v)", bottom, len(list), want, err)
@@ -284,13 +284,13 @@ func TestOpaqueWhiteouts(t *testing.T) {
 	}
 }
 
-// The function skippable returns a skippable zstd frame. pzstd and other programs write one at the beginning of a stream.
+// This function returns a skippable zstd frame, as pzstd and other programs write it at the beginning of a stream.
 func skippable(n int) []byte {
 	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
 }
 
-// TestZstdFrames checks that a zstd stream may begin with a skippable frame, have several frames, and have a window of 64 MiB. The error
-// for a larger window contains advice.
+// TestZstdFrames checks zstd streams with a skippable frame at the beginning, with several frames, and with a window of 64 MiB. A larger
+// window is an error that contains advice.
 func TestZstdFrames(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
 	whole := zstded(t, plain)
@@ -311,9 +311,9 @@ func TestZstdFrames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil)
 			at := &allocation{shared: &s.shared}
-			defer at.end()
+			defer at.releaseAll()
 			got, err := func() ([]byte, error) {
-				r, err := decompress(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
+				r, err := newDecompressor(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
 				if err != nil {
 					return nil, err
 				}
@@ -332,7 +332,7 @@ func TestZstdFrames(t *testing.T) {
 			if at.window < tt.window {
 				t.Errorf("the allocated window is %d bytes, want %d", at.window, tt.window)
 			}
-			at.end() // the import needs the same resources
+			at.releaseAll() // the import below needs the same resources
 			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, tt.data)), "zstd", nil); err != nil {
 				t.Errorf("import: %v", err)
 			}
@@ -340,7 +340,7 @@ func TestZstdFrames(t *testing.T) {
 	}
 }
 
-// The function windowed compresses data with the given window size.
+// This function compresses data with zstd and the given window size.
 func windowed(t *testing.T, b []byte, window int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -348,7 +348,7 @@ func windowed(t *testing.T, b []byte, window int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The header of a frame has the window size only if it has no content size.
+	// A frame header contains the window size only if it does not contain the content size.
 	for _, part := range [][]byte{b[:len(b)/2], b[len(b)/2:]} {
 		if _, err := w.Write(part); err != nil {
 			t.Fatal(err)
@@ -376,8 +376,8 @@ func archiveWith(t *testing.T, plain, layer []byte) []byte {
 		file{name: "l", body: string(layer)})
 }
 
-// TestCompressionOfNames checks that an uncompressed tar archive is recognized even if the name of its first file begins like a
-// compressed stream.
+// TestCompressionOfNames checks uncompressed tar archives whose first file name begins like a compressed stream. They are recognized as
+// uncompressed.
 func TestCompressionOfNames(t *testing.T) {
 	s := newService(t, nil)
 	for _, name := range []string{"BZh.txt", "PK\x03\x04", "\x1f\x8b", "P*M\x18"} {
@@ -388,7 +388,7 @@ func TestCompressionOfNames(t *testing.T) {
 	}
 }
 
-// TestLayerTypes checks that a layer that is encrypted or is not a tar archive is rejected because of its media type.
+// TestLayerTypes checks the media types of layers. An encrypted layer, or a layer that is not a tar archive, is rejected.
 func TestLayerTypes(t *testing.T) {
 	const oci, docker = "application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."
 	for _, good := range []string{oci + "v1.tar", oci + "v1.tar+gzip", oci + "v1.tar+zstd", oci + "nondistributable.v1.tar+gzip", docker + "diff.tar", docker + "diff.tar.gzip", docker + "diff.tar.zstd", docker + "foreign.diff.tar.gzip"} {

@@ -80,8 +80,8 @@ func (l *leaseSet) release(id string) {
 	delete(l.busy, id)
 }
 
-// withLease returns a context with a new lease, which protects content and snapshots from garbage collection. The
-// function done deletes the lease and collects everything that only this lease protected.
+// withLease returns a context with a new lease, which protects content and snapshots from garbage collection. The returned function deletes
+// the lease and collects everything that only this lease protected.
 func (s *Service) withLease(ctx context.Context) (leased context.Context, done func(), err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return nil, nil, err
@@ -100,7 +100,7 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 		return nil, nil, fmt.Errorf("create lease: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func() {
-		s.drop(ctx, l)
+		s.dropLease(ctx, l)
 		s.leases.release(l.ID)
 	}, nil
 }
@@ -141,7 +141,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 		}
 	}
 	if len(list) > 0 {
-		if err := s.collect(ctx); err != nil {
+		if err := s.collectGarbage(ctx); err != nil {
 			return err
 		}
 	}
@@ -149,8 +149,8 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 	return nil
 }
 
-// collect runs the garbage collector, by deleting a lease.
-func (s *Service) collect(ctx context.Context) error {
+// collectGarbage runs the garbage collector, by deleting a lease.
+func (s *Service) collectGarbage(ctx context.Context) error {
 	_, done, err := s.newLease(ctx)
 	if err == nil {
 		done()
@@ -158,9 +158,9 @@ func (s *Service) collect(ctx context.Context) error {
 	return err
 }
 
-// drop deletes a lease, even if ctx has ended, and collects everything that only this lease
+// dropLease deletes a lease, even if ctx has ended, and collects everything that only this lease
 // protected.
-func (s *Service) drop(ctx context.Context, l leases.Lease) {
+func (s *Service) dropLease(ctx context.Context, l leases.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
@@ -170,9 +170,9 @@ func (s *Service) drop(ctx context.Context, l leases.Lease) {
 	}
 }
 
-// sweep deletes the leases of imports that are not running any more, and of pulls without progress
+// sweepLeases deletes the leases of imports that are not running any more, and of pulls without progress
 // for partialAge. Then it deletes the oldest leases until the rest keep at most partialBytes.
-func (s *Service) sweep(ctx context.Context) error {
+func (s *Service) sweepLeases(ctx context.Context) error {
 	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
@@ -195,7 +195,7 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 	}
 	defer s.leases.release(l.ID)
 	if l.Labels[labelLease] == leasePull {
-		size, at, err := s.partial(ctx, l)
+		size, at, err := s.partialSize(ctx, l)
 		if err != nil {
 			return err
 		}
@@ -204,13 +204,13 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 			return nil
 		}
 	}
-	s.drop(ctx, l)
+	s.dropLease(ctx, l)
 	return nil
 }
 
-// partial returns the size of the downloads that a lease keeps, and the time of the last progress.
+// partialSize returns the size of the downloads that a lease keeps, and the time of the last progress.
 // The time is zero if there is nothing that a pull could resume.
-func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at time.Time, err error) {
+func (s *Service) partialSize(ctx context.Context, l leases.Lease) (size int64, at time.Time, err error) {
 	resources, err := s.c.Client.LeasesService().ListResources(ctx, l)
 	if err != nil {
 		return 0, at, fmt.Errorf("list resources of lease %s: %w", l.ID, err)

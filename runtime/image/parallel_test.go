@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TestMaxParallel checks that the number of concurrent pulls reaches and never exceeds maxParallelImagePulls. With serializeImagePulls
-// this number is one.
+// TestMaxParallel checks that maxParallelImagePulls pulls run at the same time, and never more. With serializeImagePulls only one pull runs
+// at a time.
 func TestMaxParallel(t *testing.T) {
 	for _, tt := range []struct {
 		serial    bool
@@ -40,7 +40,7 @@ func TestMaxParallel(t *testing.T) {
 				}
 			}
 			mu.Unlock()
-			<-full // wait until the maximum number of pulls is running
+			<-full // waits until the maximum number of pulls is running
 			return false
 		}
 		hub.mu.Unlock()
@@ -64,7 +64,7 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-// TestPullRate checks that the rate of pulls that download data is limited, and that other pulls are not limited.
+// TestPullRate checks that the rate limit applies to pulls that download data. Other pulls are not limited.
 func TestPullRate(t *testing.T) {
 	hub := newServer(t, false)
 	for _, name := range []string{"first", "second"} {

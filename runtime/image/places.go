@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// turnTime is the time share of a layer. After this time it gives up its turn if another layer
-	// waits.
+	// turnTime is the time share of a layer. After this time it releases its turn if another layer waits.
 	turnTime = 2 * time.Second
 
 	// Each layer and each compressed archive belongs to one of three memory classes: "little", "some" or "much". Any
@@ -34,14 +33,13 @@ const (
 	someAtOnce, muchAtOnce = 3, 1
 )
 
-// sharedResources are the resources that all images share: turns to unpack a layer, and memory. A
-// layer gives up its turn after the time share if another layer waits. It keeps its memory until it
-// is unpacked.
+// sharedResources are the resources that all images share: turns to unpack a layer, and memory. A layer releases its turn after the time
+// share if another layer waits. It keeps its memory until it is unpacked.
 type sharedResources struct {
-	turns   *semaphore.Weighted
-	waiting atomic.Int32
-	share   time.Duration
-	memory  [2]*semaphore.Weighted // for the classes "some" and "much"
+	turns    *semaphore.Weighted
+	waiting  atomic.Int32
+	turnTime time.Duration
+	memory   [2]*semaphore.Weighted // for the classes "some" and "much"
 
 	decoding  sync.Mutex          // held while a document is decoded
 	documents *semaphore.Weighted // held by the image that may exceed smallDocuments
@@ -49,9 +47,9 @@ type sharedResources struct {
 
 func newSharedResources(turns int) sharedResources {
 	return sharedResources{
-		turns:  semaphore.NewWeighted(int64(turns)),
-		share:  turnTime,
-		memory: [2]*semaphore.Weighted{semaphore.NewWeighted(someAtOnce), semaphore.NewWeighted(muchAtOnce)},
+		turns:    semaphore.NewWeighted(int64(turns)),
+		turnTime: turnTime,
+		memory:   [2]*semaphore.Weighted{semaphore.NewWeighted(someAtOnce), semaphore.NewWeighted(muchAtOnce)},
 
 		documents: semaphore.NewWeighted(1),
 	}
@@ -67,8 +65,8 @@ type allocation struct {
 	window, names int64
 }
 
-// begin waits for a turn.
-func (p *allocation) begin(ctx context.Context) error {
+// waitForTurn waits for a turn.
+func (p *allocation) waitForTurn(ctx context.Context) error {
 	p.shared.waiting.Add(1)
 	defer p.shared.waiting.Add(-1)
 	if err := p.shared.turns.Acquire(ctx, 1); err != nil {
@@ -78,27 +76,26 @@ func (p *allocation) begin(ctx context.Context) error {
 	return nil
 }
 
-// pause gives up the turn.
-func (p *allocation) pause() {
+// releaseTurn releases the turn.
+func (p *allocation) releaseTurn() {
 	if p.turn {
 		p.turn = false
 		p.shared.turns.Release(1)
 	}
 }
 
-// takeTurns gives up the turn and waits for the next one if the turn has lasted for the time share
-// and others are waiting.
+// takeTurns checks whether the turn has lasted for the time share while others wait. Then it releases the turn and waits for the next one.
 func (p *allocation) takeTurns(ctx context.Context) error {
-	if !p.turn || p.shared.waiting.Load() == 0 || time.Since(p.since) < p.shared.share {
+	if !p.turn || p.shared.waiting.Load() == 0 || time.Since(p.since) < p.shared.turnTime {
 		return nil
 	}
-	p.pause()
-	return p.begin(ctx)
+	p.releaseTurn()
+	return p.waitForTurn(ctx)
 }
 
-// end releases the turn and the memory.
-func (p *allocation) end() {
-	p.pause()
+// releaseAll releases the turn and the memory.
+func (p *allocation) releaseAll() {
+	p.releaseTurn()
 	for ; p.class > 0; p.class-- {
 		p.shared.memory[p.class-1].Release(1)
 	}
@@ -115,7 +112,7 @@ func (p *allocation) needWindow(ctx context.Context, bytes int64) error {
 		return nil
 	}
 	p.window = bytes
-	return p.classify(ctx)
+	return p.waitForClass(ctx)
 }
 
 // longestWindow is the binary logarithm of maxWindow.
@@ -124,12 +121,12 @@ const longestWindow = 26
 // needNames waits until the names may use this many more bytes.
 func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	p.names += bytes
-	return p.classify(ctx)
+	return p.waitForClass(ctx)
 }
 
-// classify waits until the layer may be in the memory class that it needs. It gives up its turn
-// while it waits. It waits only for higher classes than its current one, so there is no deadlock.
-func (p *allocation) classify(ctx context.Context) error {
+// waitForClass waits until the layer may be in the memory class that it needs. It releases its turn while it waits. It waits only for
+// higher classes than its current one, so there is no deadlock.
+func (p *allocation) waitForClass(ctx context.Context) error {
 	class := 0
 	switch {
 	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
@@ -142,27 +139,27 @@ func (p *allocation) classify(ctx context.Context) error {
 		class = 1
 	}
 	for p.class < class {
-		if err := p.enter(ctx, p.shared.memory[p.class]); err != nil {
+		if err := p.enterClass(ctx, p.shared.memory[p.class]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// enter waits until the next class has room. While it waits, it gives up the turn.
-func (p *allocation) enter(ctx context.Context, class *semaphore.Weighted) error {
+// enterClass waits until the next class has room. While it waits, it releases the turn.
+func (p *allocation) enterClass(ctx context.Context, class *semaphore.Weighted) error {
 	if class.TryAcquire(1) {
 		p.class++
 		return nil
 	}
 	turn := p.turn
-	p.pause()
+	p.releaseTurn()
 	if err := class.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	p.class++
 	if turn {
-		return p.begin(ctx)
+		return p.waitForTurn(ctx)
 	}
 	return nil
 }

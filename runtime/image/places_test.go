@@ -11,13 +11,13 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns checks that a layer that has used its time share gives up its turn to a waiting layer and continues afterwards. If no layer
-// waits, it continues without a pause.
+// TestTurns checks that a layer gives its turn to a waiting layer after turnTime, and continues when it gets a turn again. If no other
+// layer waits, it continues without a pause.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(1)
 		long := &allocation{shared: &shared}
-		if err := long.begin(t.Context()); err != nil {
+		if err := long.waitForTurn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(turnTime)
@@ -27,8 +27,8 @@ func TestTurns(t *testing.T) {
 		var short atomic.Bool
 		go func() {
 			p := &allocation{shared: &shared}
-			defer p.end()
-			if err := p.begin(t.Context()); err != nil {
+			defer p.releaseAll()
+			if err := p.waitForTurn(t.Context()); err != nil {
 				t.Error(err)
 			}
 			short.Store(true)
@@ -40,10 +40,10 @@ func TestTurns(t *testing.T) {
 		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
 			t.Errorf("the waiting layer had its turn: %v (%v)", short.Load(), err)
 		}
-		// The layer keeps its turn until its time share is over.
+		// The layer keeps its turn until turnTime has passed.
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error)
-		go func() { second <- (&allocation{shared: &shared}).begin(ctx) }()
+		go func() { second <- (&allocation{shared: &shared}).waitForTurn(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
@@ -53,12 +53,12 @@ func TestTurns(t *testing.T) {
 		if err := <-second; err == nil {
 			t.Error("the cancelled layer had a turn")
 		}
-		long.end()
+		long.releaseAll()
 	})
 }
 
-// TestMemoryClasses checks that the number of concurrent layers in each of the memory classes "much" and "some" is limited. A layer that
-// waits for memory has no turn. All layers finish, in any order.
+// TestMemoryClasses checks the maximum number of concurrent layers in the memory classes "much" and "some". A layer that waits for memory
+// must not have a turn. In the end, all layers have finished.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(2)
@@ -72,13 +72,13 @@ func TestMemoryClasses(t *testing.T) {
 		for i := range 30 {
 			go func() {
 				p := &allocation{shared: &shared}
-				defer p.end()
+				defer p.releaseAll()
 				check := func(err error) {
 					if err != nil {
 						t.Error(err)
 					}
 				}
-				check(p.begin(t.Context()))
+				check(p.waitForTurn(t.Context()))
 				if i%3 > 0 {
 					check(p.needWindow(t.Context(), someWindow))
 					defer count(&some, &mostSome)()
@@ -102,15 +102,15 @@ func TestMemoryClasses(t *testing.T) {
 			t.Errorf("%d ended; at most %d in the class much, %d in some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
 		last := &allocation{shared: &shared}
-		if err := last.begin(t.Context()); err != nil {
+		if err := last.waitForTurn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		last.end()
+		last.releaseAll()
 	})
 }
 
-// TestDocumentsWait checks that the wait for the documents of another image does not count as a stalled registry. After the wait, the
-// image has its full time.
+// TestDocumentsWait checks an image that waits until the documents of another image are read. The wait does not count towards the timeout
+// for the registry. After the wait, the registry has the whole timeout to respond.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{shared: newSharedResources(1)}
@@ -121,7 +121,7 @@ func TestDocumentsWait(t *testing.T) {
 		ctx, done := d.withTimeout(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
-		go func() { got <- d.charge(ctx, "", smallDocuments+1) }()
+		go func() { got <- d.chargeBytes(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
 		s.shared.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {

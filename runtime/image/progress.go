@@ -12,21 +12,21 @@ import (
 // meterStep is the number of bytes between two progress reports of an archive.
 const meterStep = 1 << 20
 
-// A meter is a reader that reports the number of bytes read.
-type meter struct {
+// A meteredReader is a reader that reports the number of bytes read.
+type meteredReader struct {
 	io.Reader
-	name string
-	tell func(cri.ImportProgress)
-	read int64
-	next int64
+	name   string
+	report func(cri.ImportProgress)
+	read   int64
+	next   int64
 }
 
-func (m *meter) Read(p []byte) (int, error) {
+func (m *meteredReader) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	m.read += int64(n)
 	if m.read >= m.next {
 		m.next = m.read + meterStep
-		m.tell(cri.ImportProgress{Ref: m.name, Status: "reading", Current: m.read})
+		m.report(cri.ImportProgress{Ref: m.name, Status: "reading", Current: m.read})
 	}
 	return n, err
 }
@@ -36,8 +36,8 @@ const tellEvery = 100 * time.Millisecond
 
 // A transfer adds up the progress of a pull's layers and reports it. Several goroutines use it.
 type transfer struct {
-	ref  string
-	tell func(cri.ImportProgress)
+	ref    string
+	report func(cri.ImportProgress)
 
 	mu      sync.Mutex
 	current int64
@@ -51,22 +51,22 @@ func (t *transfer) add(n int64) {
 	t.current += n
 	if now := time.Now(); t.current >= t.total || now.Sub(t.last) >= tellEvery {
 		t.last = now
-		t.tell(cri.ImportProgress{Ref: t.ref, Status: "downloading", Current: t.current, Total: t.total})
+		t.report(cri.ImportProgress{Ref: t.ref, Status: "downloading", Current: t.current, Total: t.total})
 	}
 }
 
-// downloaded returns the number of bytes downloaded.
-func (t *transfer) downloaded() int64 {
+// downloadedBytes returns the number of bytes downloaded.
+func (t *transfer) downloadedBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.current
 }
 
-// status reports the next phase of the pull. The function tell is never called concurrently.
-func (t *transfer) status(s string) {
+// reportStatus reports the next phase of the pull. The progress is never reported concurrently.
+func (t *transfer) reportStatus(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tell(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
+	t.report(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
 }
 
 // defaultStall is the time after which a download that receives nothing is cancelled.
@@ -75,9 +75,9 @@ const defaultStall = time.Minute
 // errStalled is the cancellation cause of a download that receives nothing.
 var errStalled = errors.New("the registry sends no data")
 
-// A download is the body of a layer. It counts bytes and fails if nothing arrives or the disk is
+// A layerBody is the body of a layer. It counts bytes and fails if nothing arrives or the disk is
 // full. It supports Seek, to resume an earlier download.
-type download struct {
+type layerBody struct {
 	io.ReadCloser
 	to    *transfer
 	stall time.Duration
@@ -86,7 +86,7 @@ type download struct {
 	at    int64
 }
 
-func (d *download) Read(p []byte) (int, error) {
+func (d *layerBody) Read(p []byte) (int, error) {
 	d.idle.Reset(d.stall)
 	n, err := d.limit.Read(p)
 	d.idle.Stop()
@@ -96,7 +96,7 @@ func (d *download) Read(p []byte) (int, error) {
 }
 
 // Seek moves to an offset from the beginning. It supports no other seeks.
-func (d *download) Seek(offset int64, whence int) (int64, error) {
+func (d *layerBody) Seek(offset int64, whence int) (int64, error) {
 	s, ok := d.ReadCloser.(io.Seeker)
 	if !ok || whence != io.SeekStart {
 		return 0, errors.New("download does not support seeking")

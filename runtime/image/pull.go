@@ -29,31 +29,31 @@ func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*ap
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress does the same as PullImage and also reports the progress. It never calls the function progress
-// concurrently. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the same image
-// resumes them. The message of a network error begins with RegistryUnavailable.
+// PullWithProgress does the same as PullImage and also reports the progress. The progress is never reported concurrently. If a pull fails
+// or the process ends, its downloads are kept for a day. The next pull of the same image resumes them. The message of a network error
+// begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
 ) (*api.PullImageResponse, error) {
-	ctx = namespaced(ctx)
-	ref, err := normalize(req.GetImage().GetImage())
+	ctx = withNamespace(ctx)
+	ref, err := normalizeName(req.GetImage().GetImage())
 	if err != nil {
 		return nil, err
 	}
-	progress, end := s.active.track(ref.String(), 0, progress)
+	progress, end := s.active.trackActivity(ref.String(), 0, progress)
 	defer end()
 	if err := s.pulls.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("pull %s: %w", ref, err)
 	}
 	defer s.pulls.Release(1)
-	id, err := s.pull(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), tell: progress})
+	id, err := s.pullImage(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), report: progress})
 	if err != nil {
 		return nil, withoutQueries(wrapUnavailable(fmt.Errorf("pull %s: %w", ref, err)))
 	}
 	return &api.PullImageResponse{ImageRef: id.String()}, nil
 }
 
-func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t *transfer) (digest.Digest, error) {
+func (s *Service) pullImage(ctx context.Context, name string, auth *api.AuthConfig, t *transfer) (digest.Digest, error) {
 	reg := s.newRegistry(ctx, auth)
 	defer reg.close()
 	target, err := s.resolve(ctx, reg, name)
@@ -61,7 +61,7 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 		return "", err
 	}
 	if id := s.recordedID(ctx, name, target.Digest); id != "" {
-		t.status("exists")
+		t.reportStatus("exists")
 		return id, nil
 	}
 	if err := s.rate.Wait(ctx); err != nil {
@@ -87,17 +87,17 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	if err = s.storeDocuments(ctx, p, docs.read); err != nil {
 		return "", err
 	}
-	if err = s.record(ctx, name, p.target(), p.entry()); err != nil {
+	if err = s.recordName(ctx, name, p.targetDescriptor(), p.newEntry()); err != nil {
 		return "", err
 	}
 	s.notifyChange()
-	t.status("done")
+	t.reportStatus("done")
 	return p.config.Digest, nil
 }
 
 // choosePulled calls chooseOf for a pull, with a timeout, because only one pull at a time may read large documents.
 // Afterwards the documents of the image are in memory or, if they are large, in the content store.
-func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
+func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documentReader) (p *pickedImage, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
 	bounded, done := d.withTimeout(ctx, documents*s.stall)
@@ -111,7 +111,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 	if maxDocuments-d.left <= smallDocuments {
 		return p, nil
 	}
-	for _, desc := range p.documents() {
+	for _, desc := range p.listDocuments() {
 		if err := s.storeBlob(ctx, desc, nil, d.read); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 }
 
 // resolve resolves a name at the registry. The timeout is long enough for several mirrors.
-func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocispec.Descriptor, error) {
+func (s *Service) resolve(ctx context.Context, reg *registryClient, name string) (ocispec.Descriptor, error) {
 	const mirrors = 4
 	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
 	defer cancel()
@@ -134,7 +134,7 @@ func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocis
 func (s *Service) recordedID(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if s.load(ctx) != nil {
+	if s.loadIndex(ctx) != nil {
 		return "" // the pull will fail with the same error
 	}
 	if r := s.index.names[name]; r.target == target {
@@ -162,7 +162,7 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 	}
 	return leases.WithLease(ctx, l.ID), func(ok bool) {
 		if ok {
-			s.drop(ctx, l)
+			s.dropLease(ctx, l)
 		}
 		s.leases.release(l.ID)
 		if ok {
@@ -170,7 +170,7 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		if err := s.sweep(clean); err != nil {
+		if err := s.sweepLeases(clean); err != nil {
 			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
 		}
 	}, nil
@@ -178,8 +178,8 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 
 // pullLayers downloads the layers that are not unpacked yet, several at a time. A layer is unpacked
 // when it and all layers below it have arrived.
-func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
-	unpacked, err := s.countUnpacked(ctx, p.chain())
+func (s *Service) pullLayers(ctx context.Context, p *pickedImage, fetcher remotes.Fetcher, t *transfer) error {
+	unpacked, err := s.countUnpacked(ctx, p.chainIDs())
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 		t.total += l.Size
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	arrived := arrivals{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
+	arrived := awaitingProvider{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
 	var wanted []ocispec.Descriptor
 	for _, l := range p.layers[unpacked:] {
 		if arrived.done[l.Digest] == nil { // an image may contain the same layer twice
@@ -196,9 +196,9 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 		}
 	}
 	g.Go(func() error {
-		err := s.unpack(gctx, p, unpacked, arrived)
+		err := s.unpackLayers(gctx, p, unpacked, arrived)
 		if err == nil {
-			t.status("unpacked")
+			t.reportStatus("unpacked")
 		}
 		return err
 	})
@@ -224,14 +224,14 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	return g.Wait()
 }
 
-// An arrivals is a content.Provider that waits for blobs that are being downloaded.
-type arrivals struct {
+// awaitingProvider is a content.Provider that waits for blobs that are being downloaded.
+type awaitingProvider struct {
 	content.Provider
 	done map[digest.Digest]chan struct{}
 }
 
 // ReaderAt waits until the blob has arrived, and opens it.
-func (a arrivals) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+func (a awaitingProvider) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	select {
 	case <-a.done[desc.Digest]:
 		return a.Provider.ReaderAt(ctx, desc)
@@ -248,8 +248,8 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 	for {
 		st, err := store.Status(ctx, key)
 		resumed := err == nil && st.Offset > 0 || err != nil && !errdefs.IsNotFound(err)
-		before := t.downloaded()
-		err = s.download(ctx, l, fetcher, t)
+		before := t.downloadedBytes()
+		err = s.downloadLayer(ctx, l, fetcher, t)
 		if errdefs.IsAlreadyExists(err) {
 			t.add(l.Size)
 			return nil
@@ -259,15 +259,15 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return err
 		}
 		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
-		t.add(before - t.downloaded())
+		t.add(before - t.downloadedBytes())
 		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}
 }
 
-// download makes one attempt for fetchLayer.
-func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
+// downloadLayer makes one attempt for fetchLayer.
+func (s *Service) downloadLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watchedFetcher{fetcher, s, t, cancel}, l)
@@ -293,7 +293,7 @@ func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.
 	if err != nil {
 		return nil, err
 	}
-	return &download{ReadCloser: body, to: w.to, stall: w.service.stall, idle: idle, limit: w.service.newCountingReader(body)}, nil
+	return &layerBody{ReadCloser: body, to: w.to, stall: w.service.stall, idle: idle, limit: w.service.newCountingReader(body)}, nil
 }
 
 // A blobFetcher reads indexes, manifests and configs from the content store or, if they are not

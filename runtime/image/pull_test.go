@@ -52,7 +52,7 @@ func TestPull(t *testing.T) {
 			wantImage(t, s, "registry.example/demo@"+sum, imageID(t, img))
 			wantFiles(t, s, "registry.example/demo:1", map[string]string{"hello": "hello\n"}, "gone")
 
-			// A repeated pull makes one request and writes nothing.
+			// A repeated pull sends one request and writes nothing.
 			hub.set(func(*server) {})
 			if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 				t.Fatal(err)
@@ -73,8 +73,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullResumes checks that an interrupted download is resumed within the same pull, in the next pull, and after the process was
-// killed.
+// TestPullResumes checks that an interrupted download is resumed. The same pull, the next pull, or a pull after the process was killed
+// resumes it.
 func TestPullResumes(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(7, 3<<20)}))
 	hub := newServer(t, false)
@@ -120,7 +120,7 @@ func TestPullResumes(t *testing.T) {
 	d := openDaemon(t, dir)
 	s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
 	t.Run("the next pull", func(t *testing.T) {
-		// After the first interruption, the registry responds with errors.
+		// After the first interruption, the registry returns errors.
 		broken := false
 		hub.set(func(h *server) {
 			h.cut = func(blob string) int {
@@ -140,7 +140,7 @@ func TestPullResumes(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 			t.Fatalf("pull from a broken registry: %v", err)
 		}
-		// The second interruption is the end of the agent.
+		// The second interruption is caused by the end of the agent.
 		ctx, kill := context.WithCancel(t.Context())
 		hub.set(func(h *server) {
 			h.before = nil
@@ -165,7 +165,7 @@ func TestPullResumes(t *testing.T) {
 		}
 		d = newDaemon(t, dir)
 		s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
-		if err := s.sweep(namespaced(t.Context())); err != nil {
+		if err := s.sweepLeases(withNamespace(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		hub.set(func(h *server) { h.before, h.cut = nil, nil })
@@ -181,7 +181,8 @@ func TestPullResumes(t *testing.T) {
 	})
 }
 
-// TestPullDamagedPartial checks that a pull detects a partial download that a power failure has damaged, and downloads the layer again.
+// TestPullDamagedPartial checks a partial download that a power failure has damaged. The next pull detects the damage and downloads the
+// layer again.
 func TestPullDamagedPartial(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(8, 2<<20)}))
 	hub := newServer(t, false)
@@ -195,7 +196,7 @@ func TestPullDamagedPartial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.c.Client.ContentStore().Writer(namespaced(t.Context()), content.WithRef("layer-"+layer.String()))
+	w, err := s.c.Client.ContentStore().Writer(withNamespace(t.Context()), content.WithRef("layer-"+layer.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,16 +211,16 @@ func TestPullDamagedPartial(t *testing.T) {
 	}
 }
 
-// The pattern resumes matches the Range header of a request for the rest of a blob.
+// This pattern matches the Range header of a request for the rest of a blob.
 var resumes = regexp.MustCompile(`bytes=[1-9][0-9]*-$`)
 
-// TestPullStalls checks that a download from a registry that stops sending data is cancelled, and that the received bytes are kept.
+// TestPullStalls checks a registry that stops sending data. The download is cancelled, and the received bytes are kept.
 func TestPullStalls(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(6, 2<<20)}))
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", img)
 	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
-	s.stall = 2 * time.Second // long enough to receive data on a busy machine
+	s.stall = 2 * time.Second // long enough to receive some data on a busy machine
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -254,11 +255,11 @@ func TestPullStalls(t *testing.T) {
 		t.Fatalf("pull from a silent registry: %v", err)
 	}
 	hub.set(func(h *server) { h.before = nil })
-	s.stall = time.Minute // a busy machine must not count as a silent registry
+	s.stall = time.Minute // a pause of a busy machine must not count as a silent registry
 	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 		t.Fatal(err)
 	}
-	// The number of received bytes depends on the speed of the machine.
+	// The speed of the machine determines how many bytes were received.
 	if got := hub.requests("GET /v2/demo/blobs/" + layer.String()); len(got) != 1 || !resumes.MatchString(got[0]) {
 		t.Errorf("requested %q", got)
 	}
@@ -342,7 +343,7 @@ func TestPullMirrors(t *testing.T) {
 	}
 }
 
-// TestPullMovedTag checks that the old image is kept under its digest after a tag has moved to a new image.
+// TestPullMovedTag checks a tag that has moved to a new image. The old image is kept under its digest.
 func TestPullMovedTag(t *testing.T) {
 	hub := newServer(t, false)
 	first, second := small(t), imageOf(t, "1000", layerOf(t, file{name: "new", body: "2"}))
@@ -363,7 +364,7 @@ func TestPullMovedTag(t *testing.T) {
 	}
 }
 
-// TestPullParallel checks that many pulls of images with common layers run concurrently.
+// TestPullParallel checks concurrent pulls of images that have layers in common.
 func TestPullParallel(t *testing.T) {
 	hub := newServer(t, false)
 	base := layerOf(t, file{name: "base", body: noise(3, 1<<20)})

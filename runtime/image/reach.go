@@ -22,16 +22,16 @@ const (
 	noResponsePause = 30 * time.Second
 	// maxRetryAfter limits the delay of a Retry-After header.
 	maxRetryAfter = 10 * time.Minute
-	// maxHosts is the maximum number of registries that hosts tracks.
+	// maxHosts is the maximum number of tracked registries.
 	maxHosts = 256
 )
 
-// hosts tracks the registries that should not be contacted for now: those that sent 429 or 503 with
+// pausedHosts tracks the registries that should not be contacted for now: those that sent 429 or 503 with
 // Retry-After, and those that did not respond. A pull from such a registry fails at once, because
 // waiting would lead to the same result. A registry that refused a connection is not tracked,
 // because a further attempt costs nothing. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
-type hosts struct {
-	down func() bool // reports whether this node's uplink is down; if nil, this is unknown
+type pausedHosts struct {
+	isUplinkDown func() bool // reports whether this node's uplink is down; if nil, this is unknown
 
 	mu     sync.Mutex
 	paused map[string]*pausedError
@@ -55,8 +55,8 @@ func (e *pausedError) RetryAfter() time.Duration { return max(time.Until(e.until
 func (*pausedError) Timeout() bool   { return true }
 func (*pausedError) Temporary() bool { return true }
 
-// check returns an error for a registry that should not be contacted for now.
-func (h *hosts) check(host string) error {
+// checkHost returns an error for a registry that should not be contacted for now.
+func (h *pausedHosts) checkHost(host string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.paused[host]
@@ -70,7 +70,7 @@ func (h *hosts) check(host string) error {
 	return n
 }
 
-func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
+func (h *pausedHosts) pauseHost(host, why string, wait time.Duration) *pausedError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.paused == nil || len(h.paused) >= maxHosts {
@@ -80,10 +80,10 @@ func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
 	return h.paused[host]
 }
 
-// A registryTransport is an http.RoundTripper that checks hosts before each request.
+// Before each request, a registryTransport checks whether the registry may be contacted now.
 type registryTransport struct {
 	http.RoundTripper
-	hosts *hosts
+	hosts *pausedHosts
 }
 
 var errNoAnswer = errors.New("it does not respond")
@@ -91,7 +91,7 @@ var errNoAnswer = errors.New("it does not respond")
 // RoundTrip sends a request. It fails at once if the registry should not be contacted for now.
 func (r registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
-	if err := r.hosts.check(host); err != nil {
+	if err := r.hosts.checkHost(host); err != nil {
 		return nil, err
 	}
 	req, err := checkTokenRequest(withoutZstd(req))
@@ -99,7 +99,7 @@ func (r registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		return nil, err
 	}
 	limit := connectTimeout
-	if r.hosts.down != nil && r.hosts.down() {
+	if r.hosts.isUplinkDown != nil && r.hosts.isUplinkDown() {
 		limit = linkDownTimeout
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -111,13 +111,13 @@ func (r registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		silent := errors.Is(context.Cause(ctx), errNoAnswer)
 		cancel(nil)
 		if silent {
-			return nil, r.hosts.note(host, fmt.Sprintf("does not respond within %v", limit), noResponsePause)
+			return nil, r.hosts.pauseHost(host, fmt.Sprintf("does not respond within %v", limit), noResponsePause)
 		}
 		return nil, err
 	}
 	if res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable {
 		if wait := retryAfter(res.Header.Get("Retry-After"), time.Now()); wait > 0 {
-			r.hosts.note(host, fmt.Sprintf("is overloaded (%s)", res.Status), wait)
+			r.hosts.pauseHost(host, fmt.Sprintf("is overloaded (%s)", res.Status), wait)
 		}
 	}
 	res.Body = &canceller{res.Body, cancel}

@@ -14,7 +14,8 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// TestRegistryTrouble checks that all errors are ErrRegistryUnavailable, except for responses about the image.
+// TestRegistryTrouble checks which responses of a registry count as ErrRegistryUnavailable. A response about the image itself does not
+// count.
 func TestRegistryTrouble(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -42,7 +43,7 @@ func TestRegistryTrouble(t *testing.T) {
 	}
 }
 
-// TestRetryAfter checks that every pull respects the Retry-After header of a registry.
+// TestRetryAfter checks that no pull contacts a registry before the time in its Retry-After header has passed.
 func TestRetryAfter(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -94,11 +95,11 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// TestSilentRegistry checks that only the first pull waits for a registry that does not respond. The wait is short if the uplink is down.
+// TestSilentRegistry checks a registry that does not respond. Only the first pull waits for it. If the uplink is down, the wait is short.
 func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
-		h := &hosts{down: down.Load}
+		h := &pausedHosts{isUplinkDown: down.Load}
 		silent := registryTransport{roundTripper(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
@@ -136,7 +137,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPullLocalhost checks that a registry on this host needs neither TLS nor configuration.
+// TestPullLocalhost checks that a registry on this host can be used without TLS and without configuration.
 func TestPullLocalhost(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -162,7 +163,7 @@ func TestPullLocalhost(t *testing.T) {
 	}
 }
 
-func (h *hosts) forget() {
+func (h *pausedHosts) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.paused = nil

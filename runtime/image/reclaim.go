@@ -15,7 +15,7 @@ import (
 // recent, and unreferenced layers and content. This includes files on disk that are not in
 // containerd's records. Running pulls and imports are not affected.
 func (s *Service) Reclaim(ctx context.Context) error {
-	ctx = namespaced(ctx)
+	ctx = withNamespace(ctx)
 	if err := s.dropUnfinished(ctx); err != nil {
 		return err
 	}
@@ -25,11 +25,11 @@ func (s *Service) Reclaim(ctx context.Context) error {
 	}
 	for _, l := range list {
 		if s.leases.tryAcquire(l.ID) { // otherwise its import or pull is running
-			s.drop(ctx, l)
+			s.dropLease(ctx, l)
 			s.leases.release(l.ID)
 		}
 	}
-	defer s.usage.forget()
+	defer s.usage.invalidate()
 	return s.collectAll(ctx)
 }
 
@@ -43,7 +43,7 @@ func (s *Service) collectAll(ctx context.Context) error {
 	}
 	defer done()
 	name := "islet-reclaim-" + rand.Text()
-	if _, err := s.snapshots().Prepare(leased, name, ""); err != nil {
+	if _, err := s.snapshotter().Prepare(leased, name, ""); err != nil {
 		return fmt.Errorf("search for unreferenced layers: %w", err)
 	}
 	blob := []byte(name)

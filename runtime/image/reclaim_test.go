@@ -10,14 +10,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestReclaim checks that all data that belongs to no image is removed, including files of which containerd has no record. Images and
-// running pulls are not affected.
+// TestReclaim checks that data without an image is removed. This includes files without a record in containerd. Images and running pulls
+// are not affected.
 func TestReclaim(t *testing.T) {
 	s := newService(t, nil)
 	if _, err := importers["file"](t, s, dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})); err != nil {
 		t.Fatal(err)
 	}
-	ctx := namespaced(t.Context())
+	ctx := withNamespace(t.Context())
 	want := left(t, s)
 	glob := func(pattern string) string {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestReclaim(t *testing.T) {
 		}
 		return found[0]
 	}
-	// These files may be left after a power failure.
+	// A power failure may leave these files.
 	lost := []string{filepath.Join(glob("*overlayfs*/snapshots"), "4711"), filepath.Join(glob("*content*/blobs/sha256"), strings.Repeat("ab", 32))}
 	if err := os.MkdirAll(filepath.Join(lost[0], "fs", "big"), 0o700); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestReclaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.snapshots().Prepare(leased, "going", ""); err != nil {
+	if _, err := s.snapshotter().Prepare(leased, "going", ""); err != nil {
 		t.Fatal(err)
 	}
 	_, stop, err := s.pullLease(ctx, "r.example/stopped:1")

@@ -2,10 +2,10 @@ package image
 
 import "regexp"
 
-// queries matches the query of each URL in a text. Registries redirect to URLs whose query contains
+// urlQueries matches the query of each URL in a text. Registries redirect to URLs whose query contains
 // a signature. Anyone with the signature can download the layer. A colon is part of the query, for
 // example in a time, unless the URL in the text ends with it.
-var queries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
+var urlQueries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
 
 // A redactedError is an error without URL queries in its text. The text becomes an event of the pod.
 type redactedError struct{ error }
@@ -17,6 +17,6 @@ func withoutQueries(err error) error {
 	return redactedError{err}
 }
 
-func (r redactedError) Error() string { return queries.ReplaceAllString(r.error.Error(), "$1?...") }
+func (r redactedError) Error() string { return urlQueries.ReplaceAllString(r.error.Error(), "$1?...") }
 
 func (r redactedError) Unwrap() error { return r.error }

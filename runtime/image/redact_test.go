@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestQueriesAreSecret checks a registry that redirects a pull to a URL with a secret query. The request fails. The error contains the
-// host but no part of the query, and errors.Is still finds the cause.
+// TestQueriesAreSecret checks a registry that redirects a pull to a URL with a secret in its query. The redirected request fails. The error
+// contains the host of the URL and no part of the query. errors.Is still finds the cause.
 func TestQueriesAreSecret(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))

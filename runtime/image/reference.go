@@ -9,10 +9,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// normalize parses a reference as users write it. It adds docker.io and library if they are
+// normalizeName parses a reference as users write it. It adds docker.io and library if they are
 // missing, and the tag latest if there is no tag. If the reference contains a digest, it drops the
 // tag.
-func normalize(ref string) (reference.Named, error) {
+func normalizeName(ref string) (reference.Named, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return nil, fmt.Errorf("image reference %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)

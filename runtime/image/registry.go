@@ -20,15 +20,15 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// A registry is a client of the registry of an image and of its mirrors.
-type registry struct {
+// A registryClient is a client of the registry of an image and of its mirrors.
+type registryClient struct {
 	remotes.Resolver
 	clients []*http.Client
 }
 
 // newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart.
-func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registry {
-	r := &registry{}
+func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registryClient {
+	r := &registryClient{}
 	o := config.HostOptions{
 		UpdateClient: func(c *http.Client) error {
 			r.clients = append(r.clients, c)
@@ -48,7 +48,7 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
 	}
 	hosts := restrictHosts(config.ConfigureHosts(ctx, o),
-		func(host string) (string, string, error) { return credentials(auth, host) },
+		func(host string) (string, string, error) { return credentialsFor(auth, host) },
 		func(host string) string {
 			if isAddressOf(auth.GetServerAddress(), host) {
 				return auth.GetRegistryToken()
@@ -60,15 +60,15 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 }
 
 // close closes idle connections, which would otherwise stay open.
-func (r *registry) close() {
+func (r *registryClient) close() {
 	for _, c := range r.clients {
 		c.CloseIdleConnections()
 	}
 }
 
-// credentials returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if
-// the parameter auth is for another host.
-func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
+// credentialsFor returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if the given
+// credentials are for another host.
+func credentialsFor(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !isAddressOf(auth.ServerAddress, host) {
 		return "", "", nil
 	}

@@ -25,9 +25,9 @@ type server struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string                                      // "GET /v2/... Range"
-	sizes  map[string]int64                              // sizes of blobs
-	cut    func(blob string) int                         // number of bytes after which the response for a blob is interrupted
-	before func(http.ResponseWriter, *http.Request) bool // returns true if it has sent the response
+	sizes  map[string]int64                              // size of each blob
+	cut    func(blob string) int                         // returns the number of bytes after which the response for a blob is interrupted
+	before func(http.ResponseWriter, *http.Request) bool // returns true if it has already sent the response
 }
 
 func newServer(t testing.TB, tls bool) *server {
@@ -38,7 +38,7 @@ func newServer(t testing.TB, tls bool) *server {
 		s.mu.Lock()
 		s.asked = append(s.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
 		cut, before := s.cut, s.before
-		if from := r.Header.Get("Range"); strings.HasSuffix(from, "-") { // the inner handler does not support it
+		if from := r.Header.Get("Range"); strings.HasSuffix(from, "-") { // the inner handler does not support the Range header
 			r.Header.Set("Range", from+strconv.FormatInt(s.sizes[path.Base(r.URL.Path)]-1, 10))
 		}
 		s.mu.Unlock()
@@ -59,7 +59,7 @@ func newServer(t testing.TB, tls bool) *server {
 	return s
 }
 
-// A cutWriter closes the connection after left bytes.
+// A cutWriter closes the connection after it has written left bytes.
 type cutWriter struct {
 	http.ResponseWriter
 	left int
@@ -172,7 +172,7 @@ func (s *server) set(f func(*server)) {
 	f(s)
 }
 
-// certsDir returns a directory with a hosts.toml that lists the hosts as mirrors of registry.example in their order.
+// certsDir returns a directory with a hosts.toml for registry.example. The file lists the hosts as mirrors in the given order.
 func certsDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -191,7 +191,7 @@ func writeCA(t *testing.T, dir string, s *server) {
 	writeFile(t, filepath.Join(dir, "registry.example", "ca.crt"), b)
 }
 
-// plainDir is certsDir for plain HTTP.
+// plainDir is like certsDir, for hosts without TLS.
 func plainDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ const Namespace = "k8s.io"
 type Config struct {
 	Client *client.Client
 	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports the file
-	// system of Root. Imports and pulls leave reserve bytes free on that file system.
+	// system of Root. Imports and pulls leave reservedSpace free on that file system.
 	Root string
 	// Snapshotter is the name of containerd's snapshotter, such as overlayfs.
 	Snapshotter string
@@ -62,9 +62,9 @@ const (
 	partialAge = 24 * time.Hour
 	// partialBytes is the maximum size of the downloads of all stopped pulls on disk.
 	partialBytes = 2 << 30
-	// reserve is the disk space that imports and pulls leave free, in bytes. Pods and the store can
+	// reservedSpace is the disk space that imports and pulls leave free, in bytes. Pods and the store can
 	// use it to continue to write.
-	reserve = 64 << 20
+	reservedSpace = 64 << 20
 
 	defaultParallel = 4
 )
@@ -75,13 +75,13 @@ type Service struct {
 	c        Config
 	log      *slog.Logger
 	platform platforms.MatchComparer
-	index    index
+	index    imageIndex
 	leases   leaseSet
-	active   activities
+	active   activitySet
 	pulls    *semaphore.Weighted
 	rate     *rate.Limiter
 	shared   sharedResources // resources that all pulls and imports share
-	hosts    hosts
+	hosts    pausedHosts
 	promised atomic.Int64 // number of bytes that layers in progress are about to write
 	wrote    atomic.Uint64
 	dirty    atomic.Bool // whether layers were unpacked since the last flush
@@ -118,7 +118,7 @@ func New(c Config) (*Service, error) {
 		c:        c,
 		log:      c.Log,
 		stall:    defaultStall,
-		hosts:    hosts{down: c.LinkDown},
+		hosts:    pausedHosts{isUplinkDown: c.LinkDown},
 		platform: platforms.Only(platforms.DefaultSpec()),
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
@@ -137,9 +137,9 @@ func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		err := s.dropUnfinished(namespaced(ctx))
+		err := s.dropUnfinished(withNamespace(ctx))
 		if err == nil {
-			err = s.sweep(namespaced(ctx))
+			err = s.sweepLeases(withNamespace(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
@@ -153,13 +153,13 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) notifyChange() {
-	s.usage.forget()
+	s.usage.invalidate()
 	if s.c.OnChange != nil {
 		s.c.OnChange()
 	}
 }
 
-func namespaced(ctx context.Context) context.Context {
+func withNamespace(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, Namespace)
 }
 

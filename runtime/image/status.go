@@ -40,11 +40,11 @@ type Resolved struct {
 // completed. The error is errdefs.ErrNotFound if the image does not exist. After the first call
 // Resolve needs no I/O, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
-	e, err := s.find(namespaced(ctx), ref)
+	e, err := s.findImage(withNamespace(ctx), ref)
 	if err != nil {
 		return Resolved{}, err
 	}
-	config, err := s.configOf(namespaced(ctx), e)
+	config, err := s.configOf(withNamespace(ctx), e)
 	if err != nil {
 		return Resolved{}, err
 	}
@@ -64,7 +64,7 @@ func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 
 // ListImages returns the images, sorted by ID.
 func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*api.ListImagesResponse, error) {
-	ctx = namespaced(ctx)
+	ctx = withNamespace(ctx)
 	if ref := req.GetFilter().GetImage().GetImage(); ref != "" {
 		st, err := s.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: ref}})
 		if err != nil || st.Image == nil {
@@ -74,7 +74,7 @@ func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*
 	}
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
-	if err := s.load(ctx); err != nil {
+	if err := s.loadIndex(ctx); err != nil {
 		return nil, err
 	}
 	out := &api.ListImagesResponse{}
@@ -88,8 +88,8 @@ func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*
 // Image, and the error is nil. If Verbose is set, the response includes the image's config and
 // chain ID.
 func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
-	ctx = namespaced(ctx)
-	e, err := s.find(ctx, req.GetImage().GetImage())
+	ctx = withNamespace(ctx)
+	e, err := s.findImage(ctx, req.GetImage().GetImage())
 	if errors.Is(err, errdefs.ErrNotFound) {
 		return &api.ImageStatusResponse{}, nil
 	}
@@ -98,7 +98,7 @@ func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) 
 	}
 	out := &api.ImageStatusResponse{}
 	if req.GetVerbose() {
-		if out.Info, err = s.verbose(ctx, e); err != nil {
+		if out.Info, err = s.verboseInfo(ctx, e); err != nil {
 			return nil, err
 		}
 	}
@@ -108,8 +108,8 @@ func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) 
 	return out, nil
 }
 
-// verbose returns the verbose information in the form that crictl displays.
-func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, error) {
+// verboseInfo returns the verbose information in the form that crictl displays.
+func (s *Service) verboseInfo(ctx context.Context, e *entry) (map[string]string, error) {
 	config, err := readStored(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: e.id})
 	if err != nil {
 		return nil, fmt.Errorf("read config of image %s: %w", e.id, err)
@@ -122,7 +122,7 @@ func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, err
 }
 
 // criImage converts e to the CRI's type. The caller holds x.mu.
-func (x *index) criImage(e *entry) *api.Image {
+func (x *imageIndex) criImage(e *entry) *api.Image {
 	img := &api.Image{
 		Id:   e.id.String(),
 		Size: uint64(e.size),
@@ -162,11 +162,11 @@ func criUser(u string) (*api.Int64Value, string) {
 // snapshot that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
-	err := s.removeNames(namespaced(ctx), ref)
+	err := s.removeNames(withNamespace(ctx), ref)
 	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 		return nil, err
 	}
-	s.usage.forget()
+	s.usage.invalidate()
 	if s.c.OnRemove != nil {
 		s.c.OnRemove()
 	}
@@ -176,12 +176,12 @@ func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) 
 // Untag removes one name from an image. If it was the last name, the image is removed, as by
 // RemoveImage.
 func (s *Service) Untag(ctx context.Context, name string) error {
-	ctx = namespaced(ctx)
-	ref, err := normalize(name)
+	ctx = withNamespace(ctx)
+	ref, err := normalizeName(name)
 	if err != nil {
 		return err
 	}
-	e, err := s.find(ctx, name)
+	e, err := s.findImage(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -21,15 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (s *Service) snapshots() snapshots.Snapshotter {
+func (s *Service) snapshotter() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack creates the snapshots of an image's layers and flushes them to disk. The parameter unpacked is the number of
-// layers that exist already, counted from the bottom. The blobs are read from src. The lease of ctx protects the
-// snapshots. A power cut before the flush may damage them; see dropUnfinished.
-func (s *Service) unpack(ctx context.Context, p *pick, unpacked int, src content.Provider) error {
-	chain := p.chain()
+// unpackLayers creates the snapshots of an image's layers and flushes them to disk. It skips the given number of bottom layers, which are
+// unpacked already. The lease of ctx protects the snapshots. A power cut before the flush may damage them; see dropUnfinished.
+func (s *Service) unpackLayers(ctx context.Context, p *pickedImage, unpacked int, src content.Provider) error {
+	chain := p.chainIDs()
 	for i := unpacked; i < len(chain); i++ {
 		parent := ""
 		if i > 0 {
@@ -67,7 +66,7 @@ func (s *Service) flush() error {
 // countUnpacked returns the number of layers of chain that exist, counted from the bottom. It adds the
 // topmost of them to the lease of ctx.
 func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (int, error) {
-	sn := s.snapshots()
+	sn := s.snapshotter()
 	for i := len(chain); i > 0; i-- {
 		id := chain[i-1].String()
 		_, err := sn.Stat(ctx, id)
@@ -99,11 +98,11 @@ func (s *Service) unpackLayer(
 		return err
 	}
 	at := &allocation{shared: &s.shared}
-	defer at.end()
-	if err := at.begin(ctx); err != nil {
+	defer at.releaseAll()
+	if err := at.waitForTurn(ctx); err != nil {
 		return err
 	}
-	sn := s.snapshots()
+	sn := s.snapshotter()
 	key := fmt.Sprintf(snapshots.UnpackKeyFormat, rand.Text(), id)
 	mounts, err := sn.Prepare(ctx, key, parent)
 	if err != nil {
@@ -111,10 +110,10 @@ func (s *Service) unpackLayer(
 	}
 	defer func() {
 		if err != nil {
-			s.discard(ctx, key)
+			s.discardSnapshot(ctx, key)
 		}
 	}()
-	got, err := s.extract(ctx, at, content.NewReader(blob), mounts, parent == "")
+	got, err := s.extractLayer(ctx, at, content.NewReader(blob), mounts, parent == "")
 	if err != nil {
 		return err
 	}
@@ -124,17 +123,17 @@ func (s *Service) unpackLayer(
 	s.dirty.Store(true)
 	err = sn.Commit(ctx, id, key)
 	if errdefs.IsAlreadyExists(err) { // another import has created it
-		s.discard(ctx, key)
+		s.discardSnapshot(ctx, key)
 		return s.holdSnapshot(ctx, id)
 	}
 	return err
 }
 
-// discard removes the snapshot of a layer that is unfinished or not needed, even if ctx has ended.
-func (s *Service) discard(ctx context.Context, key string) {
+// discardSnapshot removes the snapshot of a layer that is unfinished or not needed, even if ctx has ended.
+func (s *Service) discardSnapshot(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if err := s.snapshots().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+	if err := s.snapshotter().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 		// It will be removed with the lease.
 		s.log.Warn("the snapshot of an unfinished layer could not be removed", "snapshot", key, "error", err)
 	}
@@ -152,32 +151,31 @@ func checkMediaType(mediaType string) error {
 		mediaType, errdefs.ErrNotImplemented)
 }
 
-// extract unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the
-// snapshot's directory and does not mount it, because a mount would remain if the process were killed. The parameter
-// bottom is true for the image's first layer.
-func (s *Service) extract(
+// extractLayer unpacks a layer into a new snapshot and returns the digest of its uncompressed content. It writes to the snapshot's
+// directory and does not mount it, because a mount would remain if the process were killed. The first layer of an image has no parent.
+func (s *Service) extractLayer(
 	ctx context.Context, at *allocation, r io.Reader, mounts []mount.Mount, bottom bool,
 ) (digest.Digest, error) {
-	dir, opts, err := target(mounts)
+	dir, opts, err := unpackTarget(mounts)
 	if err != nil {
 		return "", err
 	}
-	plain, err := decompress(contextReader{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := newDecompressor(contextReader{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return "", err
 	}
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
-	in := &position{Reader: io.TeeReader(s.newCountingReader(plain), sum.Hash())}
-	in.allow(0)
+	in := &positionReader{Reader: io.TeeReader(s.newCountingReader(plain), sum.Hash())}
+	in.allowFile(0)
 	files := &spaceFilter{dir: s.c.Root, promised: &s.promised}
 	defer files.subtractWritten()
-	names := &layerNames{in: in, root: dir, disk: s.c.Root, need: func(n int64) error { return at.needNames(ctx, n) }}
+	names := &layerNames{in: in, root: dir, disk: s.c.Root, reserveSpace: func(n int64) error { return at.needNames(ctx, n) }}
 	opts = append(opts, layers.WithFilter(func(h *tar.Header) (bool, error) {
-		if err := errors.Join(at.takeTurns(ctx), names.next(h)); err != nil {
+		if err := errors.Join(at.takeTurns(ctx), names.checkHeader(h)); err != nil {
 			return false, err
 		}
-		return files.next(h)
+		return files.checkHeader(h)
 	}))
 	if bottom {
 		opts = append(opts, layers.WithConvertWhiteout(bottomWhiteout))
@@ -193,11 +191,11 @@ func (s *Service) extract(
 	return sum.Digest(), nil
 }
 
-// target returns the directory for the files of a layer in a snapshot with these mounts. For an
+// unpackTarget returns the directory for the files of a layer in a snapshot with these mounts. For an
 // overlay this is the upper directory, and opts contains the lower directories, in which containerd
 // looks for the files that whiteouts hide. For a first layer, and for snapshotters that copy, it is
 // the mounted directory itself.
-func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
+func unpackTarget(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
 	if len(mounts) != 1 {
 		return "", nil, fmt.Errorf("snapshot has %d mounts: %w", len(mounts), errdefs.ErrNotImplemented)
 	}

@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUntag checks that Untag removes one name of an image. With the last name it removes the image.
+// TestUntag checks that Untag removes a single name of an image. When the last name is removed, the image is removed too.
 func TestUntag(t *testing.T) {
 	s := newService(t, nil)
 	img := small(t)

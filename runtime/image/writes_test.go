@@ -10,8 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The function transactions returns the ID of the last transaction in containerd's metadata. It reads the two meta pages of the bolt
-// file.
+// This function returns the ID of the last transaction in containerd's metadata. It is in one of the two meta pages of the bolt file.
 func transactions(t *testing.T, s *Service) int {
 	t.Helper()
 	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))
@@ -19,7 +18,7 @@ func transactions(t *testing.T, s *Service) int {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const header, id = 16, 48 // size of a page's header, and offset of the ID after it
+	const header, id = 16, 48 // size of a page's header, and offset of the ID in the page after the header
 	last := uint64(0)
 	for _, page := range []int64{0, int64(os.Getpagesize())} {
 		var b [8]byte
@@ -31,12 +30,12 @@ func transactions(t *testing.T, s *Service) int {
 	return int(last)
 }
 
-// TestWrites checks the number of transactions of each operation. Flash memory wears out, and every transaction is at least two writes
-// with a flush. Operations that only read must have no transaction.
+// TestWrites checks how many transactions each operation needs. A transaction is at least two writes with a flush, which wear out flash
+// memory. An operation that only reads must not need a transaction.
 func TestWrites(t *testing.T) {
 	s := newService(t, nil)
 	hub := newServer(t, false)
-	img := small(t) // two layers
+	img := small(t) // has two layers
 	hub.push(t, "demo:1", img)
 	s.c.CertsDir = plainDir(t, hub.URL)
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": img})
@@ -56,7 +55,7 @@ func TestWrites(t *testing.T) {
 		}},
 		{"list", 0, func() error { _, err := s.ListImages(t.Context(), nil); return err }},
 		{"usage", 0, func() error { _, err := s.ImageFsInfo(t.Context(), nil); return err }},
-		{"sweep", 0, func() error { return s.sweep(namespaced(t.Context())) }},
+		{"sweep", 0, func() error { return s.sweepLeases(withNamespace(t.Context())) }},
 		{"remove", 5, func() error { _, err := s.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: spec}); return err }},
 	} {
 		before := transactions(t, s)

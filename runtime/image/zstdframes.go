@@ -8,26 +8,26 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frames forwards a zstd stream to a decoder. It checks the header of each frame first, because the
+// frameChecker forwards a zstd stream to a decoder. It checks the header of each frame first, because the
 // decoder allocates as much memory as the header specifies.
 // https://www.rfc-editor.org/rfc/rfc8878#section-3.1
-type frames struct {
-	in     *bufio.Reader
-	window func(bytes int64) error
-	left   int64 // number of bytes of the current part that are forwarded next
-	next   func() error
-	sum    int64 // number of bytes of the checksum after the last block
+type frameChecker struct {
+	in          *bufio.Reader
+	checkWindow func(bytes int64) error
+	left        int64 // number of bytes of the current part that are forwarded next
+	next        func() error
+	sum         int64 // number of bytes of the checksum after the last block
 }
 
-// newFrames returns frames that calls the function window with the window size of each frame. If that function returns an
-// error, the stream ends with the error.
-func newFrames(in *bufio.Reader, window func(bytes int64) error) *frames {
-	f := &frames{in: in, window: window}
-	f.next = f.frame
+// newFrames returns a reader that passes the window size of each frame to the caller's function. If the function returns an error, the
+// stream ends with the error.
+func newFrames(in *bufio.Reader, window func(bytes int64) error) *frameChecker {
+	f := &frameChecker{in: in, checkWindow: window}
+	f.next = f.readFrameHeader
 	return f
 }
 
-func (f *frames) Read(p []byte) (int, error) {
+func (f *frameChecker) Read(p []byte) (int, error) {
 	for f.left == 0 {
 		if err := f.next(); err != nil {
 			return 0, err
@@ -39,13 +39,13 @@ func (f *frames) Read(p []byte) (int, error) {
 }
 
 // passThrough forwards the rest of the stream unchecked. The decoder then reports the error in it.
-func (f *frames) passThrough() error {
+func (f *frameChecker) passThrough() error {
 	f.left = math.MaxInt64
 	return nil
 }
 
-// frame reads the header of a frame.
-func (f *frames) frame() error {
+// readFrameHeader reads the header of a frame.
+func (f *frameChecker) readFrameHeader() error {
 	head, err := f.in.Peek(zstd.HeaderMaxSize)
 	if len(head) == 0 {
 		return err
@@ -62,18 +62,18 @@ func (f *frames) frame() error {
 	if h.SingleSegment {
 		window = h.FrameContentSize
 	}
-	if err := f.window(int64(min(window, math.MaxInt64))); err != nil {
+	if err := f.checkWindow(int64(min(window, math.MaxInt64))); err != nil {
 		return err
 	}
-	f.left, f.sum, f.next = int64(h.HeaderSize), 0, f.block
+	f.left, f.sum, f.next = int64(h.HeaderSize), 0, f.readBlockHeader
 	if h.HasCheckSum {
 		f.sum = 4
 	}
 	return nil
 }
 
-// block reads the header of a block, which contains the block's length.
-func (f *frames) block() error {
+// readBlockHeader reads the header of a block, which contains the block's length.
+func (f *frameChecker) readBlockHeader() error {
 	head, err := f.in.Peek(3)
 	if len(head) < 3 {
 		if len(head) > 0 {
@@ -90,7 +90,7 @@ func (f *frames) block() error {
 	f.left = 3 + size
 	if last {
 		f.left += f.sum
-		f.next = f.frame
+		f.next = f.readFrameHeader
 	}
 	return nil
 }

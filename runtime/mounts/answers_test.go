@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMayBeFUSE checks that mayBeFUSE does not access a FUSE file system whose server does not
-// respond.
+// TestMayBeFUSE checks that mayBeFUSE does not access a FUSE file system. The server of the file system does not respond.
 func TestMayBeFUSE(t *testing.T) {
 	host, _ := newHost(t)
 	for _, dir := range []string{host + "/served", host + "/elsewhere"} {
@@ -23,12 +22,12 @@ func TestMayBeFUSE(t *testing.T) {
 		t.Skip("this kernel has no FUSE")
 	}
 	must(t, err)
-	defer dev.Close() // aborts the connection of the file system
+	defer dev.Close() // ends the connection of the file system
 	must(t, unix.Mount("nobody", host+"/served", "fuse.nobody", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())))
 	defer func() { must(t, unix.Unmount(host+"/served", unix.MNT_DETACH)) }()
 	for path, want := range map[string]bool{
 		"/": false, "/missing/at/all": false, host + "/served": true, host + "/served/below": true, link: true, link + "/below": true,
-		host + "/elsewhere": true, // another mount, from which symlinks could lead to FUSE
+		host + "/elsewhere": true, // a symlink in another mount could lead to FUSE
 	} {
 		if got := mayBeFUSE(path); got != want {
 			t.Errorf("%s: %v", path, got)

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListBelow returns the mount points below a directory, oldest first. They do not include the directory
-// itself. The result is empty if the directory does not exist.
+// ListBelow returns the mount points below a directory, oldest first. They do not include the directory itself. It returns no mount points
+// if the directory does not exist.
 func ListBelow(dir string) ([]string, error) {
-	tree, err := find(dir)
+	tree, err := findTree(dir)
 	if err != nil {
 		return nil, err
 	}
-	return tree.points(tree.below), nil
+	return tree.mountPoints(tree.below), nil
 }
 
 // FindContaining returns the mount that contains a path. If mounts are stacked, it returns the topmost one.
@@ -46,44 +46,46 @@ func FindContaining(path string) (*mountinfo.Info, error) {
 
 // Detach unmounts all mounts at and below path. It returns an error if a mount remains. Unmounting
 // does not propagate to copies of these mounts elsewhere on the host.
-func Detach(path string) error { return detach(path, func(t *tree) []*mountinfo.Info { return t.all }) }
+func Detach(path string) error {
+	return detachMounts(path, func(t *tree) []*mountinfo.Info { return t.all })
+}
 
 // DetachBelow is like Detach, but keeps a mount at the directory itself, which does not belong to
 // islet.
 func DetachBelow(dir string) error {
-	return detach(dir, func(t *tree) []*mountinfo.Info { return t.below })
+	return detachMounts(dir, func(t *tree) []*mountinfo.Info { return t.below })
 }
 
-// rounds is the maximum number of attempts. A second one is needed if a file system was mounted
+// maxRounds is the maximum number of attempts. A second one is needed if a file system was mounted
 // during the first one.
-const rounds = 3
+const maxRounds = 3
 
-func detach(path string, selectMounts func(*tree) []*mountinfo.Info) error {
+func detachMounts(path string, selectMounts func(*tree) []*mountinfo.Info) error {
 	var errs []error
-	for range rounds {
-		tree, err := find(path)
+	for range maxRounds {
+		tree, err := findTree(path)
 		if err != nil {
 			return err
 		}
 		if len(selectMounts(tree)) == 0 {
 			return nil
 		}
-		for _, p := range outermostPaths(tree.points(selectMounts(tree))) {
+		for _, p := range outermostPaths(tree.mountPoints(selectMounts(tree))) {
 			// Ignore the errors for a mount point that no longer exists.
 			err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, "")
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("make the mount %s private: %w", p, err)
 			}
 		}
-		if tree, err = find(path); err != nil {
+		if tree, err = findTree(path); err != nil {
 			return err
 		}
 		todo := selectMounts(tree)
-		if m := tree.shared(todo); m != nil {
+		if m := tree.findShared(todo); m != nil {
 			return fmt.Errorf("%s is mounted over another mount that is shared with the host: unmount it where the host mounted it",
 				m.Mountpoint)
 		}
-		points := tree.points(todo)
+		points := tree.mountPoints(todo)
 		errs = errs[:0]
 		for _, p := range slices.Backward(points) {
 			err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -92,11 +94,11 @@ func detach(path string, selectMounts func(*tree) []*mountinfo.Info) error {
 			}
 		}
 	}
-	tree, err := find(path)
+	tree, err := findTree(path)
 	if err != nil {
 		return err
 	}
-	if left := tree.points(selectMounts(tree)); len(left) > 0 {
+	if left := tree.mountPoints(selectMounts(tree)); len(left) > 0 {
 		return fmt.Errorf("still mounted: %s: %w", strings.Join(left, ", "), errors.Join(errs...))
 	}
 	return nil
@@ -109,7 +111,7 @@ type tree struct {
 	below   []*mountinfo.Info // mounts below the path, oldest first
 }
 
-func find(path string) (*tree, error) {
+func findTree(path string) (*tree, error) {
 	// Resolve the symlinks above the last element, which the administrator created. Do not resolve
 	// the last element, which may be a symlink that a container created.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
@@ -137,7 +139,7 @@ func find(path string) (*tree, error) {
 	return t, nil
 }
 
-func (*tree) points(list []*mountinfo.Info) []string {
+func (*tree) mountPoints(list []*mountinfo.Info) []string {
 	var all []string
 	for _, m := range list {
 		all = append(all, m.Mountpoint)
@@ -145,10 +147,10 @@ func (*tree) points(list []*mountinfo.Info) []string {
 	return all
 }
 
-// shared returns a mount of the list that Detach must not unmount, or nil. Such a mount is stacked on another mount of
+// findShared returns a mount of the list that Detach must not unmount, or nil. Such a mount is stacked on another mount of
 // the list, which has peers outside of the tree. Unmounting the upper mount would propagate to the peers. Detach cannot
 // prevent this, because only the topmost mount of a stack can be made private.
-func (t *tree) shared(list []*mountinfo.Info) *mountinfo.Info {
+func (t *tree) findShared(list []*mountinfo.Info) *mountinfo.Info {
 	for _, m := range list {
 		for _, under := range list {
 			group := peerGroup(under)

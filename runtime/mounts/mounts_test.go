@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// newHost mounts a shared file system, like the root of a host with systemd. It returns two directories in it: one with mounts of the
-// administrator (host), and one of islet (own).
+// newHost mounts a shared file system, like the root file system of a host with systemd. It returns two directories of this file system.
+// The directory host has mounts of the administrator, and own belongs to islet.
 func newHost(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()
@@ -80,8 +80,8 @@ func checkHost(t *testing.T, host string) {
 	}
 }
 
-// TestDetachKeepsTheHost checks that DetachBelow unmounts bind mounts of the host's shared mounts
-// without changes to the mounts of the host.
+// TestDetachKeepsTheHost checks bind mounts of the host's shared mounts. DetachBelow unmounts them and does not change the mounts of the
+// host.
 func TestDetachKeepsTheHost(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -150,7 +150,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestTableOfPaths checks FindTopmost and MountOf, which only read the mount table.
+// TestTableOfPaths checks FindTopmost and MountOf. Both only read the mount table.
 func TestTableOfPaths(t *testing.T) {
 	_, own := newHost(t)
 	for _, d := range []string{"/v/in/side", "/va"} {
@@ -176,12 +176,11 @@ func TestTableOfPaths(t *testing.T) {
 	}
 }
 
-// TestHostMountedOver checks that DetachBelow returns an error in the only case in which unmounting
-// would change the mounts of the host.
+// TestHostMountedOver checks the only case in which unmounting would change the mounts of the host. DetachBelow returns an error.
 func TestHostMountedOver(t *testing.T) {
 	host, own := newHost(t)
 	bind(t, host+"/data", own+"/v", 0)
-	tmpfs(t, host+"/data") // propagates to own/v
+	tmpfs(t, host+"/data") // this mount propagates to own/v
 	must(t, os.MkdirAll(host+"/data/disk", 0o755))
 	must(t, os.WriteFile(host+"/data/disk/kept", nil, 0o644))
 	before := table(t)
@@ -196,14 +195,13 @@ func TestHostMountedOver(t *testing.T) {
 	checkHost(t, host)
 }
 
-// TestDetachBelowKeepsTheDirectoryItself checks that DetachBelow keeps a mount at the directory
-// itself.
+// TestDetachBelowKeepsTheDirectoryItself checks that DetachBelow does not unmount the directory itself.
 func TestDetachBelowKeepsTheDirectoryItself(t *testing.T) {
 	host, own := newHost(t)
 	tmpfs(t, own)
 	must(t, os.Mkdir(own+"/v", 0o755))
 	tmpfs(t, own+"/v")
-	must(t, os.Mkdir(own+"-other", 0o755)) // this directory only has the same prefix
+	must(t, os.Mkdir(own+"-other", 0o755)) // this directory has the same prefix, but is another directory
 	tmpfs(t, own+"-other")
 	must(t, DetachBelow(own))
 	for path, want := range map[string]bool{own: true, own + "-other": true, own + "/v": false, host: true} {
@@ -266,8 +264,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// TestRemoveMounted checks that RemoveMounted unmounts the volumes, keeps the mounts of the host,
-// and reads the mount table only if there are other mounts or a volume is in use.
+// TestRemoveMounted checks that RemoveMounted unmounts the volumes and keeps the mounts of the host. It reads the mount table only if it
+// finds another mount or if a volume is in use.
 func TestRemoveMounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		mount func(host, dir string)
@@ -294,11 +292,11 @@ func TestRemoveMounted(t *testing.T) {
 			must(t, os.MkdirAll(dir+"/volumes/secret/a", 0o755))
 			must(t, os.MkdirAll(dir+"/subpaths", 0o755))
 			c.mount(host, dir)
-			before, looked := readings, false
-			defer func() { readings = before }()
-			readings = newSharedReading(func() ([]*mountinfo.Info, error) {
+			before, looked := mountReadings, false
+			defer func() { mountReadings = before }()
+			mountReadings = newSharedReading(func() ([]*mountinfo.Info, error) {
 				looked = true
-				return before.from()
+				return before.readMounts()
 			})
 			must(t, RemoveMounted(dir, []string{dir + "/volumes/secret/a", dir + "/volumes/secret/none"}))
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -324,7 +322,7 @@ func TestRemove(t *testing.T) {
 	must(t, os.MkdirAll(dir+"/tree/sub", 0o755))
 	must(t, os.Symlink(dir+"/outside", dir+"/tree/link"))
 	must(t, unix.Mkfifo(dir+"/tree/fifo", 0o600))
-	for i := range 3 * batch {
+	for i := range 3 * batchSize {
 		must(t, os.WriteFile(fmt.Sprint(dir, "/tree/sub/", i), nil, 0o644))
 	}
 	must(t, os.Symlink(dir+"/outside", dir+"/alone"))
@@ -347,10 +345,10 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep checks that RemoveAll can remove more nested directories than the process may have open files.
+// TestRemoveDeep checks a directory tree that is deeper than the number of files that the process may open. RemoveAll must remove it.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // a name that moveUp would use
+	must(t, os.MkdirAll(dir+"/tree/"+removalPrefix+"1", 0o755)) // moveUp would use this name
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	low := limit

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BindIDMapped creates an idmapped bind mount of source at target, without the mounts below source. The parameter users
-// is a user namespace. Files of UID 0 on disk belong to the root user of that namespace in the mount, and new files are
-// stored with the unmapped IDs. BindIDMapped returns an error if the file system does not support idmapped mounts.
+// BindIDMapped creates an idmapped bind mount of source at target, without the mounts below source. The owners are mapped to a user
+// namespace. In the mount, files of UID 0 on disk belong to the root user of that namespace, and new files are stored with the unmapped
+// IDs. BindIDMapped returns an error if the file system does not support idmapped mounts.
 // https://man7.org/linux/man-pages/man2/mount_setattr.2.html
 func BindIDMapped(source, target string, users *os.File, readOnly bool) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)

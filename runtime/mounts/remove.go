@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	batch = 256 // number of names in one read of a directory
+	batchSize = 256 // number of names in one read of a directory
 	// maxOpen is the maximum number of open directories. Containers can create directories of any
 	// depth. Directories at a greater depth than maxOpen are moved up before they are removed.
-	maxOpen = 64
-	removal = "..islet-removal-" // name prefix of directories that were moved up; a number follows
+	maxOpen       = 64
+	removalPrefix = "..islet-removal-" // name prefix of directories that were moved up; a number follows
 )
 
 // RemoveAll removes a file, or a directory with its content. It removes a symlink without following
@@ -101,7 +101,7 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 // error.
 func (r *remover) removeContent(d *os.File, depth int) error {
 	for {
-		names, err := d.Readdirnames(batch)
+		names, err := d.Readdirnames(batchSize)
 		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {
 			return nil
 		}
@@ -128,7 +128,7 @@ func (r *remover) removeContent(d *os.File, depth int) error {
 func (r *remover) moveUp(dir *os.File, name string) error {
 	for {
 		r.moved++
-		to := removal + fmt.Sprint(r.moved)
+		to := removalPrefix + fmt.Sprint(r.moved)
 		err := unix.Renameat2(int(dir.Fd()), name, int(r.top.Fd()), to, unix.RENAME_NOREPLACE)
 		if errors.Is(err, unix.EEXIST) {
 			continue
@@ -197,9 +197,9 @@ func removeError(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted unmounts all mounts below a directory and then removes the directory like RemoveAll. The parameter points
-// contains the expected mount points. RemoveMounted reads the mount table, which is long on a node with many pods, only
-// if there are other mounts or if one of the expected mounts is in use.
+// RemoveMounted unmounts all mounts below a directory and then removes the directory like RemoveAll. The caller passes the expected mount
+// points. RemoveMounted reads the mount table, which is long on a node with many pods, only if there are other mounts or if one of the
+// expected mounts is in use.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)
@@ -217,7 +217,7 @@ func RemoveMounted(dir string, points []string) error {
 // unmount unmounts the mounts at a mount point until one is in use. A mount with another mount
 // below it counts as in use, so unmounting never propagates to a peer.
 func unmount(point string) {
-	for range rounds {
+	for range maxRounds {
 		if unix.Unmount(point, unix.UMOUNT_NOFOLLOW) != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 // mountTable returns a mount table that was read after the call began. The table is long on a node with many pods, so
 // callers that wait for a read share the next one. The caller must not modify the result.
-func mountTable() ([]*mountinfo.Info, error) { return readings.read() }
+func mountTable() ([]*mountinfo.Info, error) { return mountReadings.read() }
 
 // FindTopmost returns the topmost mount at the mount point path, or nil if there is none. It reads only the
 // mount table and does not access the file system, which might not respond.
@@ -42,20 +42,20 @@ func newestMount(match func(*mountinfo.Info) bool) (found *mountinfo.Info, err e
 	return found, err
 }
 
-var readings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
+var mountReadings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
 
 // A sharedReading reads the mount table once for all waiting callers. There is at most one read at
 // a time.
 type sharedReading struct {
-	from func() ([]*mountinfo.Info, error)
-	turn chan struct{} // full during a read
+	readMounts func() ([]*mountinfo.Info, error)
+	readTurn   chan struct{} // full during a read
 
 	mu   sync.Mutex
 	next *reading // read that has not begun; nil if no caller is waiting
 }
 
 func newSharedReading(from func() ([]*mountinfo.Info, error)) *sharedReading {
-	return &sharedReading{from: from, turn: make(chan struct{}, 1)}
+	return &sharedReading{readMounts: from, readTurn: make(chan struct{}, 1)}
 }
 
 type reading struct {
@@ -74,12 +74,12 @@ func (s *sharedReading) read() ([]*mountinfo.Info, error) {
 	r := &reading{done: make(chan struct{})}
 	s.next = r
 	s.mu.Unlock()
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	s.readTurn <- struct{}{}
+	defer func() { <-s.readTurn }()
 	s.mu.Lock()
 	s.next = nil // later callers must not share a read that has begun
 	s.mu.Unlock()
 	defer close(r.done)
-	r.all, r.err = s.from()
+	r.all, r.err = s.readMounts()
 	return r.all, r.err
 }

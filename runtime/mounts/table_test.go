@@ -10,8 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestTableIsShared checks that two reads of the mount table serve all callers that arrive during the first read. No caller gets a table
-// that was read before its call.
+// TestTableIsShared checks callers that arrive while the mount table is being read. One more read serves all of them. No caller gets a
+// table that was read before its call.
 func TestTableIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mounted, readings atomic.Int64

@@ -20,7 +20,7 @@ const (
 	UTS = "uts"
 )
 
-var flags = []struct {
+var cloneFlags = []struct {
 	name string
 	flag int
 }{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
@@ -40,7 +40,7 @@ func (c Config) hasNamespace(name string) bool {
 
 // Names returns the names of the namespaces of the sandbox.
 func (c Config) Names() (out []string) {
-	for _, f := range flags {
+	for _, f := range cloneFlags {
 		if c.hasNamespace(f.name) {
 			out = append(out, f.name)
 		}
@@ -48,9 +48,9 @@ func (c Config) Names() (out []string) {
 	return out
 }
 
-// flags returns the flags of clone(2) and unshare(2) for the namespaces.
-func (c Config) flags() (all uintptr) {
-	for _, f := range flags {
+// cloneFlagsOf returns the flags of clone(2) and unshare(2) for the namespaces.
+func (c Config) cloneFlagsOf() (all uintptr) {
+	for _, f := range cloneFlags {
 		if c.hasNamespace(f.name) {
 			all |= uintptr(f.flag)
 		}
@@ -75,7 +75,7 @@ func Pin(dir string, c Config) error {
 		// The thread is never unlocked, so the Go runtime ends it together with the goroutine, and
 		// no other goroutine runs in the new namespaces.
 		runtime.LockOSThread()
-		done <- pin(dir, c)
+		done <- pinNamespaces(dir, c)
 	}()
 	if err := <-done; err != nil {
 		return errors.Join(fmt.Errorf("pin namespaces: %w", err), Unpin(dir))
@@ -83,30 +83,30 @@ func Pin(dir string, c Config) error {
 	return nil
 }
 
-func pin(dir string, c Config) error {
-	if c.flags() == 0 {
+func pinNamespaces(dir string, c Config) error {
+	if c.cloneFlagsOf() == 0 {
 		return nil
 	}
 	if c.Users != nil {
 		return pinOwned(dir, c)
 	}
-	if err := unix.Unshare(int(c.flags())); err != nil {
+	if err := unix.Unshare(int(c.cloneFlagsOf())); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if err := c.configure(dir); err != nil {
+	if err := c.applySettings(dir); err != nil {
 		return err
 	}
 	for _, name := range c.Names() {
-		if err := bind("/proc/thread-self/ns/"+name, filepath.Join(dir, name)); err != nil {
+		if err := bindNamespace("/proc/thread-self/ns/"+name, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// configure applies the settings to the namespaces of the calling thread, and pins the sysfs in
+// applySettings applies the settings to the namespaces of the calling thread, and pins the sysfs in
 // dir.
-func (c Config) configure(dir string) error {
+func (c Config) applySettings(dir string) error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
@@ -128,8 +128,8 @@ func (c Config) configure(dir string) error {
 	return nil
 }
 
-// bind creates a bind mount of a namespace at path.
-func bind(namespace, path string) error {
+// bindNamespace creates a bind mount of a namespace at path.
+func bindNamespace(namespace, path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
 	}
@@ -175,12 +175,12 @@ func loopbackUp() error {
 
 // Unpin removes the pins in dir and dir. Missing pins are not an error.
 func Unpin(dir string) error {
-	paths, err := pins(dir)
+	paths, err := pinPaths(dir)
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
-		if err := unpin(path); err != nil {
+		if err := removePin(path); err != nil {
 			return err
 		}
 	}

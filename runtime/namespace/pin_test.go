@@ -18,7 +18,7 @@ func TestPin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandbox")
 	c := Config{Net: true, IPC: true, UTS: true, Hostname: "web-0", Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0", "kernel/shm_rmid_forced": "1"}}
 	t.Cleanup(func() { Unpin(dir) })
-	for range 2 { // the second call replaces the first
+	for range 2 { // the second call replaces the result of the first
 		if err := Pin(dir, c); err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +61,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestPinUsers checks that a user namespace owns the other namespaces, and that their settings are
-// applied.
+// TestPinUsers checks that the user namespace owns the other namespaces of a sandbox. The settings of these namespaces are applied.
 func TestPinUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -122,7 +121,7 @@ func TestPinUsers(t *testing.T) {
 	}
 }
 
-// TestHostSysctls checks that sysctls that would be set for the host are rejected.
+// TestHostSysctls checks that a sysctl is rejected if it would be set for the host.
 func TestHostSysctls(t *testing.T) {
 	all, none := Config{Net: true, IPC: true, UTS: true}, Config{}
 	for name, c := range map[string]struct {
@@ -159,8 +158,7 @@ func TestHostSysctls(t *testing.T) {
 	}
 }
 
-// TestSysfs checks that the sysfs superblock of a pinned network namespace stays writable when a
-// container mounts it read-only.
+// TestSysfs checks the sysfs of a pinned network namespace. Its superblock stays writable when a container mounts it read-only.
 func TestSysfs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -174,7 +172,7 @@ func TestSysfs(t *testing.T) {
 		if err := Pin(dir, c); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // without the pin, each would be the first mount
+		for range 2 { // without the pin, each container's mount would be the first one
 			err := Do(filepath.Join(dir, Net), func() error { return unix.Mount("sysfs", at, "sysfs", unix.MS_RDONLY, "") })
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +184,7 @@ func TestSysfs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if entries, err := os.ReadDir(filepath.Join(dir, sysfs)); err != nil || len(entries) > 0 {
+		if entries, err := os.ReadDir(filepath.Join(dir, sysfsDir)); err != nil || len(entries) > 0 {
 			t.Errorf("%s: %d entries are visible, %v", name, len(entries), err)
 		}
 		if err := Unpin(dir); err != nil {
@@ -199,7 +197,7 @@ func TestSysfs(t *testing.T) {
 	}
 }
 
-// TestUnpinHalf checks that Unpin removes the mounts of an interrupted Pin.
+// TestUnpinHalf checks that Unpin removes the mounts of a Pin that was interrupted.
 func TestUnpinHalf(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -207,10 +205,10 @@ func TestUnpinHalf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandbox")
 	t.Cleanup(func() { Unpin(dir) })
 	for mounted := range 3 {
-		if err := os.MkdirAll(filepath.Join(dir, sysfs), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, sysfsDir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		at := filepath.Join(dir, sysfs)
+		at := filepath.Join(dir, sysfsDir)
 		for _, m := range []struct {
 			source, kind string
 			flags        uintptr
@@ -228,7 +226,7 @@ func TestUnpinHalf(t *testing.T) {
 	}
 }
 
-// superblock returns the first option, ro or rw, of the superblock at a mount point.
+// superblock returns ro or rw: the first option of the superblock at a mount point.
 func superblock(t *testing.T, path string) string {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")

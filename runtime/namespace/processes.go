@@ -17,9 +17,9 @@ const pidPrefix = "pid-"
 // sandbox. Unpin also removes this pin.
 func PIDPath(dir, container string) string { return filepath.Join(dir, pidPrefix+container) }
 
-// PinProcesses pins the PID namespace of a process at path. Once it has opened the namespace, it calls the function
-// still. That function must return an error if the PID no longer belongs to the intended process, because the PID may
-// have been reused. It is an error if the process is in the host's PID namespace.
+// PinProcesses pins the PID namespace of a process at path. The PID may have been reused, so the caller passes a check, which runs after
+// the namespace was opened. The check must return an error if the PID no longer belongs to the intended process. It is an error if the
+// process is in the host's PID namespace.
 func PinProcesses(path string, pid int, still func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -49,10 +49,10 @@ func PinProcesses(path string, pid int, still func() error) error {
 }
 
 // UnpinProcesses removes the pin of PinProcesses. A missing pin is not an error.
-func UnpinProcesses(path string) error { return unpin(path) }
+func UnpinProcesses(path string) error { return removePin(path) }
 
-// unpin unmounts and removes a pin.
-func unpin(path string) error {
+// removePin unmounts and removes a pin.
+func removePin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -68,12 +68,12 @@ func unpin(path string) error {
 	return nil
 }
 
-// pins returns the paths of all possible pins in the directory of a sandbox.
-func pins(dir string) (out []string, err error) {
-	for _, f := range flags {
+// pinPaths returns the paths of all possible pins in the directory of a sandbox.
+func pinPaths(dir string) (out []string, err error) {
+	for _, f := range cloneFlags {
 		out = append(out, filepath.Join(dir, f.name))
 	}
-	out = append(out, filepath.Join(dir, sysfs))
+	out = append(out, filepath.Join(dir, sysfsDir))
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("unpin: %w", err)

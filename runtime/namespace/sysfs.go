@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs is the name of the directory at which the sysfs of the network namespace is mounted.
+// sysfsDir is the name of the directory at which the sysfs of the network namespace is mounted.
 //
 // A network namespace has one sysfs superblock while it is mounted. The first mount determines
 // whether the superblock is read-only. pinSysfs creates a writable first mount that exists as long
 // as the pins. Without it, a container with a read-only sysfs would make the sysfs of later
 // containers read-only.
-const sysfs = "sysfs"
+const sysfsDir = "sysfs"
 
 // pinSysfs mounts the sysfs of the calling thread's network namespace in dir. It covers the mount
 // by a bind mount of an empty directory of the sysfs, so that programs that walk the run directory
@@ -25,11 +25,11 @@ const sysfs = "sysfs"
 // pods cannot mount one, either. The superblock of mqueue needs no pin, because the IPC namespace
 // keeps it.
 func pinSysfs(dir string) error {
-	at := filepath.Join(dir, sysfs)
+	at := filepath.Join(dir, sysfsDir)
 	if err := os.Mkdir(at, 0o700); err != nil {
 		return err
 	}
-	err := unix.Mount(sysfs, at, sysfs, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	err := unix.Mount(sysfsDir, at, sysfsDir, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}

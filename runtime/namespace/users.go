@@ -20,7 +20,7 @@ type Users struct{ UIDs, GIDs IDs }
 // IDs is a range of Count IDs of the host, starting at First.
 type IDs struct{ First, Count uint32 }
 
-func (i IDs) mapping() []syscall.SysProcIDMap {
+func (i IDs) toSysProcIDMap() []syscall.SysProcIDMap {
 	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(i.First), Size: int(i.Count)}}
 }
 
@@ -36,21 +36,21 @@ func pinOwned(dir string, c Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("create a user namespace: %w", err)
 	}
-	defer func() { err = errors.Join(err, process.end()) }()
+	defer func() { err = errors.Join(err, process.killAndWait()) }()
 	for _, name := range c.Names() {
-		if err := bind("/proc/"+strconv.Itoa(process.Pid)+"/ns/"+name, filepath.Join(dir, name)); err != nil {
+		if err := bindNamespace("/proc/"+strconv.Itoa(process.Pid)+"/ns/"+name, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	for _, f := range flags {
+	for _, f := range cloneFlags {
 		if f.name == User || !c.hasNamespace(f.name) {
 			continue // a multithreaded process cannot enter a user namespace
 		}
-		if err := join(filepath.Join(dir, f.name), f.flag); err != nil {
+		if err := joinNamespace(filepath.Join(dir, f.name), f.flag); err != nil {
 			return err
 		}
 	}
-	return c.configure(dir)
+	return c.applySettings(dir)
 }
 
 // A stoppedProcess is a process that is stopped at execve by ptrace(2).
@@ -64,8 +64,8 @@ func startStopped(c Config) (stoppedProcess, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.flags() &^ unix.CLONE_NEWUSER,
-			UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
+			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.cloneFlagsOf() &^ unix.CLONE_NEWUSER,
+			UidMappings: c.Users.UIDs.toSysProcIDMap(), GidMappings: c.Users.GIDs.toSysProcIDMap(),
 			GidMappingsEnableSetgroups: true, Pdeathsig: syscall.SIGKILL,
 			Ptrace: true, // stops the process at execve
 		},
@@ -73,7 +73,7 @@ func startStopped(c Config) (stoppedProcess, error) {
 	return stoppedProcess{p}, err
 }
 
-func (h stoppedProcess) end() error {
+func (h stoppedProcess) killAndWait() error {
 	if err := h.Kill(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func NewUsers(u Users) (*os.File, error) {
 			return
 		}
 		f, err := os.Open("/proc/" + strconv.Itoa(process.Pid) + "/ns/" + User)
-		done <- opened{f, errors.Join(err, process.end())}
+		done <- opened{f, errors.Join(err, process.killAndWait())}
 	}()
 	o := <-done
 	if o.err != nil {
@@ -105,8 +105,8 @@ func NewUsers(u Users) (*os.File, error) {
 	return o.f, nil
 }
 
-// join moves the calling thread to the namespace that is pinned at path.
-func join(path string, flag int) error {
+// joinNamespace moves the calling thread to the namespace that is pinned at path.
+func joinNamespace(path string, flag int) error {
 	ns, err := os.Open(path)
 	if err != nil {
 		return err

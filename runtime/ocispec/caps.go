@@ -18,8 +18,7 @@ var capabilityNames = []string{
 
 func isCapability(name string) bool { return slices.Contains(capabilityNames, name) }
 
-// ParseCapabilities returns the effective capabilities of a process. The parameter status is the content of
-// /proc/<pid>/status.
+// ParseCapabilities returns the effective capabilities of a process from the content of /proc/<pid>/status.
 func ParseCapabilities(status string) []string {
 	for line := range strings.Lines(status) {
 		hex, ok := strings.CutPrefix(line, "CapEff:")

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices adds the devices in the container's configuration. For a directory, it adds all devices
+// addDevices adds the devices in the container's configuration. For a directory, it adds all devices
 // below the directory. A privileged container also gets all devices of the host. The OCI runtime
 // adds the default devices.
-func devices(in Input, s *specs.Spec) error {
-	privileged := in.security().GetPrivileged()
+func addDevices(in Input, s *specs.Spec) error {
+	privileged := in.securityContext().GetPrivileged()
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
 	for _, d := range in.Container.GetDevices() {
 		found, err := devicesAt(d.GetHostPath(), d.GetContainerPath())
@@ -27,7 +27,7 @@ func devices(in Input, s *specs.Spec) error {
 		}
 		if in.Users == "" || privileged {
 			s.Linux.Devices = append(s.Linux.Devices, found...)
-		} // otherwise function mounts adds bind mounts
+		} // otherwise addMounts adds bind mounts
 		for i := range found {
 			if privileged {
 				break
@@ -60,8 +60,8 @@ const maxDevices = 1024
 // same directories.
 var notDevices = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"}
 
-// devicesAt returns the device node at a path on the host, or all device nodes below it if it is a directory. Other files
-// in the directory are skipped. The parameter at is the path in the container.
+// devicesAt returns the device node at a path on the host, or all device nodes below it if it is a directory. Other files in the directory
+// are skipped. The given path is the path in the container.
 func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	at = path.Clean(at)
 	if st, err := os.Stat(host); err != nil || !st.IsDir() {
@@ -98,8 +98,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	return all, nil
 }
 
-// Device returns a device node of the host as a device at the given path in a container. The parameter host is the path
-// on the host.
+// Device returns the device at a path on the host as a device at another path in a container.
 func Device(host, path string) (specs.LinuxDevice, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(host, &st); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// mounts adds the default mounts, the files of the sandbox and the mounts of the container's
+// addMounts adds the default mounts, the files of the sandbox and the mounts of the container's
 // configuration to s, parents before children. A mount in the configuration replaces another one at
 // the same path.
-func mounts(in Input, s *specs.Spec) {
+func addMounts(in Input, s *specs.Spec) {
 	own := in.Container.GetMounts()
 	// Remove default mounts that would cover a part of a mount in the configuration, such as the
 	// host's /dev.
@@ -33,7 +33,7 @@ func mounts(in Input, s *specs.Spec) {
 		opts := []string{"rbind", "rprivate", "rw"}
 		if f.dst == "/dev/shm" {
 			opts = []string{"rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"}
-		} else if in.security().GetReadonlyRootfs() {
+		} else if in.securityContext().GetReadonlyRootfs() {
 			opts[2] = "ro"
 		}
 		all = append(all, specs.Mount{Destination: f.dst, Type: "bind", Source: f.src, Options: opts})
@@ -42,9 +42,9 @@ func mounts(in Input, s *specs.Spec) {
 		return slices.ContainsFunc(own, func(o *api.Mount) bool { return filepath.Clean(o.GetContainerPath()) == m.Destination })
 	})
 	for _, m := range own {
-		all = append(all, bind(m, in.HostOptions[m.GetHostPath()], s))
+		all = append(all, bindMount(m, in.HostOptions[m.GetHostPath()], s))
 	}
-	if in.Users != "" && !in.security().GetPrivileged() { // device nodes cannot be created in a user namespace
+	if in.Users != "" && !in.securityContext().GetPrivileged() { // device nodes cannot be created in a user namespace
 		for _, d := range in.Container.GetDevices() {
 			all = append(all, specs.Mount{
 				Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(),
@@ -52,7 +52,7 @@ func mounts(in Input, s *specs.Spec) {
 			})
 		}
 	}
-	sorting.StableBy(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
+	sorting.StableBy(all, func(a, b specs.Mount) int { return mountDepth(a) - mountDepth(b) })
 	for _, v := range in.Volumes { // first, because mounts of the configuration may be below or on them
 		s.Mounts = append(s.Mounts, specs.Mount{
 			Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"},
@@ -61,7 +61,7 @@ func mounts(in Input, s *specs.Spec) {
 	s.Mounts = append(s.Mounts, all...)
 }
 
-func depth(m specs.Mount) int {
+func mountDepth(m specs.Mount) int {
 	if m.Destination == "/" {
 		return 0
 	}
@@ -70,7 +70,7 @@ func depth(m specs.Mount) int {
 
 func defaultMounts(in Input) []specs.Mount {
 	ro := "ro"
-	if in.security().GetPrivileged() {
+	if in.securityContext().GetPrivileged() {
 		ro = "rw"
 	}
 	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}}
@@ -85,7 +85,7 @@ func defaultMounts(in Input) []specs.Mount {
 	cgroup := specs.Mount{
 		Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro},
 	}
-	if in.CgroupV2 && in.security().GetPrivileged() {
+	if in.CgroupV2 && in.securityContext().GetPrivileged() {
 		// A privileged container is in the host's cgroup namespace. All cgroup2 mounts of a
 		// namespace share their options, so a new mount would clear nsdelegate and
 		// memory_recursiveprot of the host.
@@ -107,9 +107,9 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bind converts a mount of the container's configuration to a bind mount. The parameter host contains the options of the
-// host's mount that the bind mount keeps. It also sets the propagation of the root file system that the mount needs.
-func bind(m *api.Mount, host []string, s *specs.Spec) specs.Mount {
+// bindMount converts a mount of the container's configuration to a bind mount. The bind mount keeps the given options of the host's mount.
+// It also sets the propagation of the root file system that the mount needs.
+func bindMount(m *api.Mount, host []string, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {
 	case api.MountPropagation_PROPAGATION_BIDIRECTIONAL:

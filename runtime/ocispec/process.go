@@ -21,11 +21,11 @@ var DefaultCapabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// args merges command and args with the image's ENTRYPOINT and CMD. command replaces both, and args
+// mergeArgs merges command and args with the image's ENTRYPOINT and CMD. command replaces both, and args
 // replaces only CMD. An ENTRYPOINT of one empty word counts as unset: images use it to clear the
 // ENTRYPOINT of their base image.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
-func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
+func mergeArgs(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
 	command, args := c.GetCommand(), c.GetArgs()
 	if len(command) == 0 {
 		if command = image.Entrypoint; len(command) == 1 && command[0] == "" {
@@ -42,10 +42,10 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env returns the environment of the container: PATH, TERM and HOSTNAME, then the variables of the
+// containerEnv returns the environment of the container: PATH, TERM and HOSTNAME, then the variables of the
 // image, then those of the container's configuration. For variables of the same name, the last one
 // is used. A name without "=" in the image removes the variable.
-func env(in Input) []string {
+func containerEnv(in Input) []string {
 	var out []string
 	index := map[string]int{} // an image may have very many variables
 	set := func(kv string) {
@@ -84,7 +84,7 @@ func SetHome(spec *specs.Spec, home string) {
 	}
 }
 
-func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
+func workingDir(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	switch {
 	case c.GetWorkingDir() != "":
 		return c.GetWorkingDir()
@@ -94,9 +94,9 @@ func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	return "/"
 }
 
-// capabilities returns the capabilities of a container: the default ones with the changes of the security context. ALL
-// means all capabilities. Capabilities that are not in the list host are omitted.
-func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
+// containerCaps returns the capabilities of a container: the default ones with the changes of the security context. ALL means all
+// capabilities. Capabilities that the host lacks are omitted.
+func containerCaps(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
 	set := DefaultCapabilities
 	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()
 	if sec.GetPrivileged() {

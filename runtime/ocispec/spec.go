@@ -12,7 +12,7 @@ import (
 // before 1.9 rejects later versions.
 const version = "1.0.2"
 
-// Input is the input of NewSpec.
+// Input contains everything from which NewSpec derives a specification.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
@@ -27,7 +27,7 @@ type Input struct {
 	// ProcessLabel and MountLabel are the SELinux labels of the process and of the file systems
 	// that the OCI runtime mounts. They may be empty.
 	ProcessLabel, MountLabel string
-	// HostOptions contains, by the host path of a mount, the options of the host's mount, which the bind mount keeps.
+	// HostOptions contains the options of the host's mounts, which the bind mounts keep. The key is the host path of the mount.
 	HostOptions map[string][]string
 }
 
@@ -65,12 +65,12 @@ func NewSpec(in Input) (*specs.Spec, error) {
 	if in.Sandbox == nil || in.Container == nil {
 		return nil, errors.New("no sandbox or container configuration")
 	}
-	sec := in.security()
-	args, err := args(in.Container, in.Image)
+	sec := in.securityContext()
+	args, err := mergeArgs(in.Container, in.Image)
 	if err != nil {
 		return nil, err
 	}
-	caps, err := capabilities(sec, in.Capabilities)
+	caps, err := containerCaps(sec, in.Capabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func NewSpec(in Input) (*specs.Spec, error) {
 		Version: version,
 		Root:    &specs.Root{Path: "rootfs", Readonly: sec.GetReadonlyRootfs()},
 		Process: &specs.Process{
-			Terminal: in.Container.GetTty(), User: in.User, Args: args, Env: env(in), Cwd: cwd(in.Container, in.Image),
+			Terminal: in.Container.GetTty(), User: in.User, Args: args, Env: containerEnv(in), Cwd: workingDir(in.Container, in.Image),
 			Capabilities: caps, NoNewPrivileges: sec.GetNoNewPrivs(), OOMScoreAdj: oomScore(in),
 			ApparmorProfile: in.AppArmor, SelinuxLabel: in.ProcessLabel,
 		},
@@ -94,17 +94,17 @@ func NewSpec(in Input) (*specs.Spec, error) {
 	if sec.GetPrivileged() {
 		s.Linux.MaskedPaths, s.Linux.ReadonlyPaths = nil, nil
 	}
-	if err := devices(in, s); err != nil {
+	if err := addDevices(in, s); err != nil {
 		return nil, err
 	}
-	mounts(in, s)
+	addMounts(in, s)
 	if err := seccompProfile(sec, s); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (in Input) security() *api.LinuxContainerSecurityContext {
+func (in Input) securityContext() *api.LinuxContainerSecurityContext {
 	return in.Container.GetLinux().GetSecurityContext()
 }
 
@@ -122,7 +122,7 @@ func (in Input) linuxNamespaces() []specs.LinuxNamespace {
 	if !in.HostPID {
 		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: in.PID})
 	}
-	if in.CgroupV2 && !in.security().GetPrivileged() {
+	if in.CgroupV2 && !in.securityContext().GetPrivileged() {
 		out = append(out, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	return out

@@ -44,7 +44,7 @@ func TestArgs(t *testing.T) {
 		"args, no image":  {nil, []string{"a"}, imagespec.ImageConfig{}, "a"},
 		"entrypoint only": {nil, nil, imagespec.ImageConfig{Entrypoint: []string{"e"}}, "e"},
 	} {
-		got, err := args(&api.ContainerConfig{Command: c.command, Args: c.args}, c.image)
+		got, err := mergeArgs(&api.ContainerConfig{Command: c.command, Args: c.args}, c.image)
 		if strings.Join(got, " ") != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%s: %v, %v; want %s", name, got, err, c.want)
 		}
@@ -78,7 +78,7 @@ func TestCapabilities(t *testing.T) {
 		"not on host":    {add: []string{"SYS_RESOURCE"}, host: []string{"CAP_KILL"}, want: []string{"CAP_KILL"}},
 		"unknown, error": {add: []string{"NO_SUCH"}, host: capabilityNames},
 	} {
-		got, err := capabilities(&api.LinuxContainerSecurityContext{Privileged: c.privileged, Capabilities: &api.Capability{AddCapabilities: c.add, DropCapabilities: c.drop}}, c.host)
+		got, err := containerCaps(&api.LinuxContainerSecurityContext{Privileged: c.privileged, Capabilities: &api.Capability{AddCapabilities: c.add, DropCapabilities: c.drop}}, c.host)
 		if c.want == nil {
 			if err == nil {
 				t.Errorf("%s: no error", name)
@@ -187,8 +187,7 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// FuzzMake checks that each specification can be encoded, has a command, and has its mounts in
-// order of their depth.
+// FuzzMake checks that a specification for arbitrary input can be encoded and has a command. Its mounts must be sorted by their depth.
 func FuzzMake(f *testing.F) {
 	f.Add("/x", "arg", "A=B", "/data", "CHOWN", int64(1<<20))
 	f.Fuzz(func(t *testing.T, command, arg, env, mount, capability string, memory int64) {
@@ -207,7 +206,7 @@ func FuzzMake(f *testing.F) {
 			t.Error("no command")
 		}
 		for i := 1; i < len(s.Mounts); i++ {
-			if depth(s.Mounts[i-1]) > depth(s.Mounts[i]) {
+			if mountDepth(s.Mounts[i-1]) > mountDepth(s.Mounts[i]) {
 				t.Errorf("%s before %s", s.Mounts[i-1].Destination, s.Mounts[i].Destination)
 			}
 		}

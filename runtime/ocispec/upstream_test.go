@@ -16,9 +16,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The tests in this file cover former differences from containerd.
+// The tests in this file cover differences from containerd that islet had before.
 
-// TestArgsEmptyEntrypoint checks that an ENTRYPOINT of one empty word counts as unset.
+// TestArgsEmptyEntrypoint checks that an ENTRYPOINT of one empty word is ignored.
 func TestArgsEmptyEntrypoint(t *testing.T) {
 	for want, c := range map[string]struct {
 		entrypoint, cmd, args []string
@@ -28,15 +28,15 @@ func TestArgsEmptyEntrypoint(t *testing.T) {
 		" x c": {[]string{"", "x"}, []string{"c"}, nil},
 		"":     {[]string{""}, nil, nil},
 	} {
-		got, err := args(&api.ContainerConfig{Args: c.args}, imagespec.ImageConfig{Entrypoint: c.entrypoint, Cmd: c.cmd})
+		got, err := mergeArgs(&api.ContainerConfig{Args: c.args}, imagespec.ImageConfig{Entrypoint: c.entrypoint, Cmd: c.cmd})
 		if strings.Join(got, " ") != want || (err == nil) == (want == "") {
 			t.Errorf("%q: %q, %v", c, got, err)
 		}
 	}
 }
 
-// TestEnvWithoutValue checks that a name without "=" in an image's ENV removes the variable, because runc rejects such an entry. 200,000
-// variables must not take quadratic time.
+// TestEnvWithoutValue checks an entry without "=" in the ENV of an image. It removes the variable, because runc rejects such an entry. The
+// test also checks that 200,000 variables do not take quadratic time.
 func TestEnvWithoutValue(t *testing.T) {
 	in := input(nil)
 	in.Image.Env = []string{"A=1", "B", "A", "PATH", "C=", "A=2", "D=x=y", ""}
@@ -55,7 +55,7 @@ func TestEnvWithoutValue(t *testing.T) {
 	}
 }
 
-// TestEnvHostname checks HOSTNAME with and without a hostname of the pod.
+// TestEnvHostname checks that HOSTNAME is the hostname of the pod, or the name of the node if the pod has none.
 func TestEnvHostname(t *testing.T) {
 	for pod, want := range map[string]string{"": "HOSTNAME=node", "h": "HOSTNAME=h"} {
 		in := input(nil)
@@ -66,7 +66,7 @@ func TestEnvHostname(t *testing.T) {
 	}
 }
 
-// The function at returns the mounts of a specification by destination.
+// This function returns the mounts of a specification by their destination.
 func at(t *testing.T, in Input) map[string]specs.Mount {
 	t.Helper()
 	out := map[string]specs.Mount{}
@@ -79,8 +79,8 @@ func at(t *testing.T, in Input) map[string]specs.Mount {
 	return out
 }
 
-// TestMountsOfTheHost checks that default mounts do not cover parts of the host's /sys, /dev or
-// /proc in a pod that mounts them, such as cAdvisor or a device plugin.
+// TestMountsOfTheHost checks pods that mount the host's /sys, /dev or /proc, such as cAdvisor or a device plugin. Default mounts must not
+// cover parts of these mounts.
 func TestMountsOfTheHost(t *testing.T) {
 	for own, gone := range map[string][]string{
 		"/sys": {"/sys/fs/cgroup"}, "/sys/fs/": {"/sys/fs/cgroup"}, "/dev": {"/dev/pts", "/dev/mqueue"}, "/proc": nil, "/": nil, "/devices": nil, "/etc": nil,
@@ -101,7 +101,7 @@ func TestMountsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestMountsOfVolumes checks that the volumes of the image are mounted before all other mounts.
+// TestMountsOfVolumes checks that image volumes are mounted before all other mounts.
 func TestMountsOfVolumes(t *testing.T) {
 	in := input(func(c *api.ContainerConfig) { c.Mounts = []*api.Mount{{ContainerPath: "/x/own", HostPath: "/host"}} })
 	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
@@ -114,8 +114,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestMountsOfCgroups checks that a container in the host's cgroup namespace gets a bind mount
-// instead of a cgroup2 mount, which would change the mount options of the host.
+// TestMountsOfCgroups checks the cgroup mount of a container in the host's cgroup namespace. It is a bind mount, because a cgroup2 mount
+// would change the mount options of the host.
 func TestMountsOfCgroups(t *testing.T) {
 	for _, c := range []struct {
 		v2, privileged bool
@@ -134,7 +134,8 @@ func TestMountsOfCgroups(t *testing.T) {
 	}
 }
 
-// TestDevices checks that a device may be a symlink or a directory. It has the requested path, also in privileged containers.
+// TestDevices checks that the path of a device may be a symlink or a directory. The device has the requested path in the container, also in
+// a privileged one.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -197,7 +198,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDefaults checks the defaults of a container, and the effect of its configuration.
+// TestDefaults checks the specification of a container without settings, and the effect of each setting.
 func TestDefaults(t *testing.T) {
 	s := spec(t, input(nil))
 	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil ||
@@ -238,7 +239,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestResources checks that limits are converted, and that zero means no limit.
+// TestResources checks the conversion of resource limits. Zero means no limit.
 func TestResources(t *testing.T) {
 	full := &api.LinuxContainerResources{
 		CpuPeriod: 50_000, CpuQuota: 25_000, CpuShares: 512, CpusetCpus: "0-1", CpusetMems: "0", MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
@@ -253,7 +254,7 @@ func TestResources(t *testing.T) {
 	if r := Resources(&api.LinuxContainerResources{}, Host{HugePages: true}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
 		t.Errorf("without limits: %+v %+v", r.CPU, r)
 	}
-	// A limit of zero huge pages is kept if the host has the hugetlb controller.
+	// If the host has the hugetlb controller, a limit of zero huge pages is kept.
 	if r := Resources(full, Host{HugePages: true}); len(r.HugepageLimits) != 2 || r.HugepageLimits[1] != (specs.LinuxHugepageLimit{Pagesize: "1GB"}) {
 		t.Errorf("huge pages: %+v", r.HugepageLimits)
 	}
@@ -262,8 +263,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestSeccompFile checks that a profile is read from a regular file of limited size, with or
-// without the old prefix localhost/, and that errors contain the reference.
+// TestSeccompFile checks that a profile must be a regular file of limited size. The reference may have the old prefix localhost/. An error
+// contains the reference.
 func TestSeccompFile(t *testing.T) {
 	dir := t.TempDir()
 	file, bad, pipe, bomb := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe"), filepath.Join(dir, "bomb")
@@ -287,8 +288,8 @@ func TestSeccompFile(t *testing.T) {
 	}
 }
 
-// TestForeignAnnotations checks that annotations of CRI-O, crun, runc and CRIU have no effect on
-// the pod or the container. See docs/cri-o.md.
+// TestForeignAnnotations checks annotations of CRI-O, crun, runc and CRIU. They have no effect on the pod or the container. See
+// docs/cri-o.md.
 func TestForeignAnnotations(t *testing.T) {
 	plain := spec(t, input(nil))
 	all := map[string]string{

@@ -122,7 +122,7 @@ func HomeDir(read ReadFile, uid uint32) string {
 // lookupUser returns the user with a name or a UID, and its name in /etc/passwd. A UID needs no
 // entry there.
 func lookupUser(read ReadFile, name string) (u specs.User, login string, err error) {
-	uid, isNumber, err := number("user", name)
+	uid, isNumber, err := parseNumber("user", name)
 	if err != nil {
 		return specs.User{}, "", err
 	}
@@ -149,7 +149,7 @@ func lookupUser(read ReadFile, name string) (u specs.User, login string, err err
 }
 
 func lookupGroup(read ReadFile, name string) (uint32, error) {
-	gid, isNumber, err := number("group", name)
+	gid, isNumber, err := parseNumber("group", name)
 	if err != nil || isNumber {
 		return gid, err
 	}
@@ -169,9 +169,9 @@ func lookupGroup(read ReadFile, name string) (uint32, error) {
 	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// number parses an ID. The result isNumber is false if s is a name. A number out of range is an error. The parameter what
-// describes s in the error.
-func number(what, s string) (id uint32, isNumber bool, err error) {
+// parseNumber parses an ID. It returns false if the text is a name. A number out of range is an error, which contains the given
+// description of the text.
+func parseNumber(what, s string) (id uint32, isNumber bool, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0, false, nil

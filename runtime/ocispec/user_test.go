@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The function files returns a ReadFile for files in memory.
+// This function returns a ReadFile that reads from the map.
 func files(m map[string]string) ReadFile {
 	return func(name string) ([]byte, error) {
 		if s, ok := m[name]; ok {
@@ -88,7 +88,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestNonRoot checks that the annotation keys.RunAsNonRoot rejects UID 0 under any name.
+// TestNonRoot checks the annotation keys.RunAsNonRoot. A user with UID 0 is rejected, whatever the user's name is.
 func TestNonRoot(t *testing.T) {
 	image := files(map[string]string{"etc/passwd": "root:x:0:0\nalso:x:0:0\nnina:x:1000:0\n0000:x:7:7\n"})
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestNonRoot(t *testing.T) {
 	}
 }
 
-// TestUnreadable checks that a file that cannot be read is an error.
+// TestUnreadable checks that User returns an error if /etc/passwd or /etc/group cannot be read.
 func TestUnreadable(t *testing.T) {
 	bad := errors.New("a FIFO")
 	for _, f := range []string{"etc/passwd", "etc/group"} {
@@ -127,8 +127,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzUser checks for arbitrary files of an image that a number is used as the UID or GID. A name has UID 0 only if it has this UID in
-// /etc/passwd.
+// FuzzUser checks the user for arbitrary account files of an image. A number is used as the UID or GID. A name has UID 0 only if
+// /etc/passwd says so.
 func FuzzUser(f *testing.F) {
 	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
 	f.Add("1000:x:0:0::/:/bin/sh", "50:x:0:1000", "1000:50")
@@ -162,7 +162,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// The function mentions reports whether a line of file has the name and the ID 0.
+// This function reports whether a line of file has the given name and the ID 0.
 func mentions(file, name string) bool {
 	for line := range strings.Lines(file) {
 		e := strings.Split(strings.TrimSpace(line), ":")

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// A heavyRuntime is a runtime whose lists need much more memory than their encoded size.
+// A heavyRuntime is a runtime whose lists are small when encoded and large in memory.
 type heavyRuntime struct {
 	api.UnimplementedRuntimeServiceServer
 	api.UnimplementedImageServiceServer
@@ -42,8 +42,8 @@ func (h *heavyRuntime) GetContainerEvents(_ *api.GetEventsRequest, to grpc.Serve
 	return to.Send(h.event)
 }
 
-// TestHeavyAnswers checks that a response or an event that is too large when decoded fails only its own call. The same applies to a long
-// error message. A long list of ordinary containers is accepted.
+// TestHeavyAnswers checks a response or an event that is too large when decoded, and an error message that is too long. Only the call
+// itself fails. A long list of ordinary containers is accepted.
 func TestHeavyAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -10,15 +10,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A calls adds timeouts to the calls of a Client and reports their durations.
-type calls struct {
+// callTimer adds timeouts to the requests of a Client and reports their durations.
+type callTimer struct {
 	timeout       time.Duration
-	counted       func(method string, took time.Duration, err error)
+	observeCall   func(method string, took time.Duration, err error)
 	objectChanged chan struct{} // capacity 1; receives a value after a call that changes an object
 }
 
 // intercept implements cri.Options.Intercept.
-func (c *calls) intercept(ctx context.Context, method string, req any, next func(context.Context) error) error {
+func (c *callTimer) intercept(ctx context.Context, method string, req any, next func(context.Context) error) error {
 	method = path.Base(method)
 	callerCtx := ctx
 	if timeout, bounded := c.timeoutOf(method, req); bounded {
@@ -28,7 +28,7 @@ func (c *calls) intercept(ctx context.Context, method string, req any, next func
 	}
 	began := time.Now()
 	err := next(ctx)
-	c.counted(method, time.Since(began), err)
+	c.observeCall(method, time.Since(began), err)
 	if changesObjects(method) {
 		select {
 		case c.objectChanged <- struct{}{}:
@@ -47,7 +47,7 @@ func (c *calls) intercept(ctx context.Context, method string, req any, next func
 // grace period or timeout in the request, and twice runtimeRequestTimeout for RunPodSandbox. It
 // returns false for calls without a timeout: pulls, checkpoints, and commands without a timeout.
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
-func (c *calls) timeoutOf(method string, req any) (time.Duration, bool) {
+func (c *callTimer) timeoutOf(method string, req any) (time.Duration, bool) {
 	switch q := req.(type) {
 	case *api.PullImageRequest, *api.CheckpointContainerRequest:
 		return 0, false

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of the suite's directories and cgroups begin with prefix, followed by the PID of the test.
+// The names of the suite's directories and cgroups begin with this prefix and the PID of the test.
 const prefix = "islet-remote-"
 
-// TestMain sets close-on-exec for all inherited file descriptors, so that the daemons of the suite
-// do not inherit them. The Go runtime does so only for files that it opens.
+// TestMain sets close-on-exec for all file descriptors that this process has inherited. Otherwise the daemons of the suite would inherit
+// them. The Go runtime sets the flag only for files that it opens itself.
 func TestMain(m *testing.M) {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		fmt.Fprintln(os.Stderr, "close inherited files:", err)
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder calls run with a temporary directory of its own and removes the directory afterwards. If a run is interrupted, a later run
-// removes its directory.
+// inOwnFolder calls run with a new temporary directory, and removes the directory afterwards. If this process is killed, the next run of
+// the tests removes the directory.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
@@ -45,7 +45,7 @@ func inOwnFolder(run func() int) int {
 	return run()
 }
 
-// sweep removes the directories and cgroups of interrupted runs. The processes of these runs have ended with them.
+// sweep removes the directories and cgroups of earlier runs that were killed. Their processes ended with them.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
@@ -80,9 +80,9 @@ func removeGroup(top string) error {
 	return nil
 }
 
-// startContainerd starts the containerd of directory dir in new PID and mount namespaces. At the
-// end of the test, it kills containerd, which ends all shims, containers and mounts of the
-// namespaces. Then it removes the cgroups with the base name of disk.
+// startContainerd starts containerd from the directory dir in a new PID namespace and mount namespace. At the end of the test it kills
+// containerd, which also ends the shims, containers and mounts in these namespaces. Then it removes the cgroups that have the base name of
+// disk.
 func startContainerd(t *testing.T, dir, disk, config string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(disk, "log"))
@@ -90,7 +90,7 @@ func startContainerd(t *testing.T, dir, disk, config string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The shell is process 1 of the PID namespace and reaps the shims.
+	// The shell has PID 1 in the namespace, so it reaps the shims.
 	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run || exit 1
 "$0" --config "$1" &
 wait`, filepath.Join(dir, "containerd"), config)
@@ -102,7 +102,7 @@ wait`, filepath.Join(dir, "containerd"), config)
 	}
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait() // all processes of the namespace have ended
+		cmd.Wait() // returns when all processes of the namespace have ended
 		if t.Failed() {
 			tail, _ := os.ReadFile(log.Name())
 			t.Logf("end of containerd's log:\n%s", tail[max(0, len(tail)-4<<10):])
@@ -119,8 +119,8 @@ wait`, filepath.Join(dir, "containerd"), config)
 	})
 }
 
-// The function process returns the PID of a process in the PID namespace of the test. The parameter pid is its PID in the namespace of
-// containerd. Its cgroup must be below parent.
+// This function converts a PID of containerd's PID namespace to a PID of the test's namespace. The cgroup of the process must be below
+// parent.
 func process(t testing.TB, parent string, pid int) int {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/status")
@@ -130,7 +130,7 @@ func process(t testing.TB, parent string, pid int) int {
 	level := len(numbers(self))
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
-		status, _ := os.ReadFile(p + "/status") // fails if the process has ended
+		status, _ := os.ReadFile(p + "/status") // an error means that the process has ended
 		cgroup, _ := os.ReadFile(p + "/cgroup")
 		if n := numbers(status); len(n) > level && n[level] == strconv.Itoa(pid) && strings.Contains(string(cgroup), "/"+parent+"/") {
 			outer, _ := strconv.Atoi(filepath.Base(p))
@@ -141,7 +141,7 @@ func process(t testing.TB, parent string, pid int) int {
 	return 0
 }
 
-// The function numbers returns the PIDs of a process in all namespaces, from the outermost to its own.
+// This function returns the PIDs of a process in its PID namespaces. The outermost namespace is first.
 func numbers(status []byte) []string {
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -22,9 +22,9 @@ const (
 	maxAnswer = 64 << 10         // maximum size of the response to the upgrade request, in bytes
 )
 
-// dial connects to a streaming URL of the runtime. The host of the URL must be this machine, so
+// dialStream connects to a streaming URL of the runtime. The host of the URL must be this machine, so
 // that a forged URL cannot make the agent connect to other machines.
-func dial(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
+func dialStream(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
 	u, err := parseLocalURL(target)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	conn.SetDeadline(deadline)
 	cut := context.AfterFunc(ctx, func() { conn.Close() })
 	defer cut()
-	up, err := upgrade(conn, u, protocol)
+	up, err := upgradeToSPDY(conn, u, protocol)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -74,8 +74,8 @@ func parseLocalURL(target string) (*url.URL, error) {
 		target)
 }
 
-// upgrade requests SPDY on an HTTP connection.
-func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
+// upgradeToSPDY requests SPDY on an HTTP connection.
+func upgradeToSPDY(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
 		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31},
 		httpstream.HeaderProtocolVersion: {protocol},

@@ -41,7 +41,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	defer stop()
 	stream := make(chan error, 1)
 	go func() { stream <- r.Client.ContainerEvents(ctx, handle) }()
-	f := &follower{r: r, handle: handle, evented: true, changed: time.Now()}
+	f := &follower{r: r, handleEvent: handle, evented: true, changed: time.Now()}
 	timer := time.NewTimer(compareSoon)
 	defer timer.Stop()
 	due := time.Now().Add(compareSoon)
@@ -57,13 +57,13 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 		case <-r.calls.objectChanged:
 			f.changed = time.Now()
 		case <-timer.C:
-			if err := f.compare(ctx); err != nil {
+			if err := f.compareLists(ctx); err != nil {
 				return err
 			}
 			due = time.Now().Add(compareSeldom)
 		}
 		// Frequent calls must not postpone the comparison.
-		if next := time.Now().Add(f.pause()); next.Before(due) {
+		if next := time.Now().Add(f.nextDelay()); next.Before(due) {
 			due = next
 		}
 		timer.Reset(time.Until(due))
@@ -76,12 +76,12 @@ func hasNoEvents(err error) bool { return errors.Is(err, io.EOF) || errdefs.IsNo
 
 // A follower compares the lists of the runtime with the previous ones.
 type follower struct {
-	r       *Runtime
-	handle  func(*api.ContainerEventResponse)
-	evented bool
-	changed time.Time // time of the last change
-	seen    map[string]objectState
-	live    bool // whether a container or sandbox is running
+	r           *Runtime
+	handleEvent func(*api.ContainerEventResponse)
+	evented     bool
+	changed     time.Time // time of the last change
+	seen        map[string]objectState
+	live        bool // whether a container or sandbox is running
 }
 
 // An objectState is the state of a sandbox or container in a list.
@@ -90,8 +90,8 @@ type objectState struct {
 	state int32
 }
 
-// pause returns the delay until the next comparison.
-func (f *follower) pause() time.Duration {
+// nextDelay returns the delay until the next comparison.
+func (f *follower) nextDelay() time.Duration {
 	switch {
 	case f.evented:
 		return compareSeldom
@@ -104,9 +104,9 @@ func (f *follower) pause() time.Duration {
 	}
 }
 
-// compare lists all sandboxes and containers, and calls handle for each pod that has changed since
+// compareLists lists all sandboxes and containers, and calls handle for each pod that has changed since
 // the last comparison.
-func (f *follower) compare(ctx context.Context) error {
+func (f *follower) compareLists(ctx context.Context) error {
 	now, live, err := f.r.listObjects(ctx)
 	if err != nil {
 		return err
@@ -127,12 +127,12 @@ func (f *follower) compare(ctx context.Context) error {
 	}
 	f.seen, f.live = now, live
 	for uid := range maps.Keys(pods) {
-		f.handle(&api.ContainerEventResponse{PodSandboxStatus: &api.PodSandboxStatus{Metadata: &api.PodSandboxMetadata{Uid: uid}}})
+		f.handleEvent(&api.ContainerEventResponse{PodSandboxStatus: &api.PodSandboxStatus{Metadata: &api.PodSandboxMetadata{Uid: uid}}})
 	}
 	return nil
 }
 
-// listObjects returns the sandboxes and containers of pods by ID. The result live is true if any of them is running.
+// listObjects returns the sandboxes and containers of pods by ID. It also reports whether any of them is running.
 func (r *Runtime) listObjects(ctx context.Context) (all map[string]objectState, live bool, err error) {
 	sandboxes, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {

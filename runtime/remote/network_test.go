@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// The function network writes a CNI configuration that uses the CNI plugins of islet.
+// This function writes a CNI configuration with the CNI plugins of islet.
 func network(t *testing.T, disk string) {
 	t.Helper()
 	islet := os.Getenv("ISLET_BIN")
@@ -27,15 +27,15 @@ func network(t *testing.T, disk string) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { exec.Command("ip", "link", "del", "islet-remote0").Run() }) // fails if the bridge was not created
+	t.Cleanup(func() { exec.Command("ip", "link", "del", "islet-remote0").Run() }) // this call fails if the bridge was not created
 	if err := os.WriteFile(filepath.Join(disk, "cni/10-test.conflist"), fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"test","plugins":[
 		{"type":"bridge","bridge":"islet-remote0","isGateway":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.78.0.0/24"}]],"dataDir":"%s/leases"}}]}`, disk), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The function image returns the path of an archive with the suite's image or a sandbox image. Both contain the program of the suite,
-// which only waits if its name is pause.
+// This function returns the path of an archive. It contains the image of the suite or a sandbox image. Both images contain the same
+// program, which only waits if it is called pause.
 func image(t *testing.T, ref string) string {
 	t.Helper()
 	prog := crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog")

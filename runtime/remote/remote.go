@@ -39,7 +39,7 @@ type Runtime struct {
 	*cri.Client
 	images *images
 	c      Config
-	calls  calls
+	calls  callTimer
 
 	mu           sync.Mutex
 	state        state
@@ -55,7 +55,7 @@ func Open(c Config) (*Runtime, error) {
 		c.ObserveCall = func(string, time.Duration, error) {}
 	}
 	r := &Runtime{c: c, stateChanged: make(chan struct{})}
-	r.calls = calls{timeout: c.Timeout, counted: c.ObserveCall, objectChanged: make(chan struct{}, 1)}
+	r.calls = callTimer{timeout: c.Timeout, observeCall: c.ObserveCall, objectChanged: make(chan struct{}, 1)}
 	o := cri.Options{Intercept: r.calls.intercept, FailFast: true}
 	var err error
 	if r.Client, err = cri.DialWith(c.Endpoint, o); err != nil {

@@ -31,7 +31,7 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// The type strict is a runtime that rejects an existing name, like containerd. After it has created a sandbox it returns an error.
+// This type is a runtime that rejects a name that exists, as containerd does. It returns an error after it has created a sandbox.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -58,8 +58,8 @@ func (s strict) CreateContainer(ctx context.Context, q *api.CreateContainerReque
 	return s.Runtime.CreateContainer(ctx, q)
 }
 
-// TestMakingTwice checks that creating an object twice returns the same object, although the
-// runtime rejects an existing name.
+// TestMakingTwice checks that a repeated request to create an object returns the existing object, although the runtime rejects a name that
+// exists.
 func TestMakingTwice(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -83,10 +83,10 @@ func TestMakingTwice(t *testing.T) {
 	}
 }
 
-// The type old is a runtime without events.
+// This type is a runtime without events.
 type old struct{ cri.Runtime }
 
-// TestChangesWithoutEvents checks that changes are reported for a runtime without events.
+// TestChangesWithoutEvents checks that changes are reported even if the runtime has no events.
 func TestChangesWithoutEvents(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -100,7 +100,7 @@ func TestChangesWithoutEvents(t *testing.T) {
 	go func() {
 		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { changed <- e.PodSandboxStatus.Metadata.Uid })
 	}()
-	// The changes are made without the client, as if the containers ended by themselves.
+	// The changes bypass the client, as if the containers ended by themselves.
 	sb, err := f.RunPodSandbox(ctx, sandboxOf("a", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestChangesWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestRuntimeGoesAndComes checks that Await waits for the runtime. ContainerEvents returns an error when the runtime stops, and errBack
-// when it responds again.
+// TestRuntimeGoesAndComes checks that Await waits until the runtime responds. When the runtime stops, ContainerEvents returns an error. The
+// next call of ContainerEvents returns errBack when the runtime responds again.
 func TestRuntimeGoesAndComes(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -163,15 +163,15 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	}
 }
 
-// TestReady checks that Ready returns an error only if the runtime has not responded for downAfter. The errors have the text of a
+// TestReady checks that Ready returns an error after the runtime has not responded for downAfter. The error has the same text as in a
 // kubelet.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Runtime{state: state{answers: true, at: time.Now()}}
+		r := &Runtime{state: state{isAnswering: true, at: time.Now()}}
 		if r.Ready() != nil {
 			t.Error(r.Ready())
 		}
-		r.state.answers = false
+		r.state.isAnswering = false
 		time.Sleep(downAfter - time.Second)
 		if r.Ready() != nil {
 			t.Error(r.Ready())
@@ -181,17 +181,17 @@ func TestReady(t *testing.T) {
 			t.Error(r.Ready())
 		}
 	})
-	rt, network := conditions(&api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
+	rt, network := readConditions(&api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
 		{Type: api.RuntimeReady, Status: true}, {Type: api.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}}})
 	if rt != nil || network.Error() != "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized" {
 		t.Errorf("%v, %v", rt, network)
 	}
-	if rt, network = conditions(nil); rt == nil || network == nil {
+	if rt, network = readConditions(nil); rt == nil || network == nil {
 		t.Error("a runtime that reports nothing is ready")
 	}
 }
 
-// The type hangs is a runtime that does not respond to ListContainers.
+// This type is a runtime whose ListContainers does not return.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -199,8 +199,7 @@ func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (
 	return nil, ctx.Err()
 }
 
-// TestHangingRuntime checks that a call fails after runtimeRequestTimeout if the runtime does not
-// respond.
+// TestHangingRuntime checks that a call to a runtime that does not respond fails after runtimeRequestTimeout.
 func TestHangingRuntime(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -212,7 +211,7 @@ func TestHangingRuntime(t *testing.T) {
 }
 
 func TestMost(t *testing.T) {
-	c := calls{timeout: time.Minute}
+	c := callTimer{timeout: time.Minute}
 	for _, tt := range []struct {
 		req  any
 		want time.Duration
@@ -231,7 +230,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// TestPause checks the interval of comparisons.
+// TestPause checks the interval between two comparisons with the runtime.
 func TestPause(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
@@ -243,13 +242,13 @@ func TestPause(t *testing.T) {
 		{follower{changed: now.Add(-2 * recentPeriod), live: true}, compareLater},
 		{follower{changed: now.Add(-2 * recentPeriod)}, compareSeldom},
 	} {
-		if got := tt.f.pause(); got != tt.want {
+		if got := tt.f.nextDelay(); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.f, got, tt.want)
 		}
 	}
 }
 
-// TestLocal checks that streaming URLs must be on this machine.
+// TestLocal checks that a streaming URL is accepted only if it is on this machine.
 func TestLocal(t *testing.T) {
 	for target, ok := range map[string]bool{
 		"http://127.0.0.1:4000/exec/x": true, "http://[::1]:4000/exec/x": true, "https://localhost:1/attach/x": true, "http://127.9.9.9:1/": true,
@@ -262,7 +261,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// The function hostile starts a server that sends answer as the response on each connection. It returns the URL of the server.
+// This function starts a server that sends the same response on each connection. It returns the URL of the server.
 func hostile(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -291,7 +290,7 @@ func TestHostileStreams(t *testing.T) {
 		"", "nonsense\r\n\r\n", "HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1:80/\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
 		"HTTP/1.1 101 Switching Protocols\r\nX-Stream-Protocol-Version: v9\r\n\r\n", "HTTP/1.1 101 X\r\n" + strings.Repeat("A: b\r\n", 1<<20),
 	} {
-		if c, err := dial(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
+		if c, err := dialStream(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
 			c.Close()
 			t.Errorf("%.60q was accepted", answer)
 		}
@@ -302,17 +301,17 @@ func FuzzOutcome(f *testing.F) {
 	for _, s := range []string{"", `{"status":"Success"}`, `{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`, "x"} {
 		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, said []byte) { outcome(said) })
+	f.Fuzz(func(t *testing.T, said []byte) { decodeStatus(said) })
 }
 
 func TestOutcome(t *testing.T) {
 	var exit cri.ExitError
-	if err := outcome([]byte(
+	if err := decodeStatus([]byte(
 		`{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)); !errors.As(err,
 		&exit) || exit.Code != 3 {
 		t.Error(err)
 	}
-	if err := outcome([]byte(`{"status":"Success"}`)); err != nil {
+	if err := decodeStatus([]byte(`{"status":"Success"}`)); err != nil {
 		t.Error(err)
 	}
 }

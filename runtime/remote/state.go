@@ -24,15 +24,15 @@ var (
 
 // A state is the last reported status of the runtime.
 type state struct {
-	answers bool      // whether the last status check succeeded
-	at      time.Time // time of the last successful check, or zero
-	runtime error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
-	network error     // why the network is not ready; nil if it is ready
+	isAnswering bool      // whether the last status check succeeded
+	at          time.Time // time of the last successful check, or zero
+	runtime     error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
+	network     error     // why the network is not ready; nil if it is ready
 }
 
 // equalsState reports whether two states are equal except for their times.
 func (s state) equalsState(o state) bool {
-	return s.answers == o.answers && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network)
+	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network)
 }
 
 func errorText(err error) string {
@@ -86,10 +86,10 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	before := r.state
-	now := state{answers: err == nil, at: before.at, runtime: before.runtime, network: before.network}
+	now := state{isAnswering: err == nil, at: before.at, runtime: before.runtime, network: before.network}
 	if err == nil {
 		now.at = time.Now()
-		now.runtime, now.network = conditions(resp.GetStatus())
+		now.runtime, now.network = readConditions(resp.GetStatus())
 	}
 	r.state = now
 	changed := !now.equalsState(before)
@@ -104,7 +104,7 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	switch {
 	case err != nil:
 		r.c.Log.Warn("the container runtime does not respond", "endpoint", r.c.Endpoint, "error", err)
-	case !before.answers:
+	case !before.isAnswering:
 		r.c.Log.Info("the container runtime responds", "endpoint", r.c.Endpoint)
 	}
 	if err == nil { // for a failure, Run calls Changed after downAfter
@@ -113,8 +113,8 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	return err == nil
 }
 
-// conditions returns why the runtime and its network are not ready, or nil.
-func conditions(s *api.RuntimeStatus) (runtime, network error) {
+// readConditions returns why the runtime and its network are not ready, or nil.
+func readConditions(s *api.RuntimeStatus) (runtime, network error) {
 	check := func(kind, what string) error {
 		for _, c := range s.GetConditions() {
 			if c.Type != kind {
@@ -123,15 +123,15 @@ func conditions(s *api.RuntimeStatus) (runtime, network error) {
 			if c.Status {
 				return nil
 			}
-			return fmt.Errorf("%s not ready: %s=false reason:%s message:%s", what, kind, truncate(c.Reason), truncate(c.Message))
+			return fmt.Errorf("%s not ready: %s=false reason:%s message:%s", what, kind, truncateText(c.Reason), truncateText(c.Message))
 		}
 		return fmt.Errorf("%s not ready: the runtime reports no condition %s", what, kind)
 	}
 	return check(api.RuntimeReady, "container runtime"), check(api.NetworkReady, "container runtime network")
 }
 
-// truncate returns at most the first 1 KiB of s.
-func truncate(s string) string { return s[:min(len(s), 1<<10)] }
+// truncateText returns at most the first 1 KiB of s.
+func truncateText(s string) string { return s[:min(len(s), 1<<10)] }
 
 // Ready returns nil if the runtime is ready to run pods, and otherwise the reason in the text of a
 // kubelet. A runtime that does not respond counts as ready until downAfter has passed, because it
@@ -142,7 +142,7 @@ func (r *Runtime) Ready() error {
 	switch s := r.state; {
 	case s.at.IsZero():
 		return errEarly
-	case !s.answers && time.Since(s.at) >= downAfter:
+	case !s.isAnswering && time.Since(s.at) >= downAfter:
 		return errDown
 	default:
 		return errors.Join(s.runtime, s.network)
@@ -157,7 +157,7 @@ func (r *Runtime) CheckPodNetwork() error {
 	switch s := r.state; {
 	case s.at.IsZero():
 		return errEarly
-	case !s.answers:
+	case !s.isAnswering:
 		return errDown
 	default:
 		return s.network
@@ -168,14 +168,14 @@ func (r *Runtime) CheckPodNetwork() error {
 func (r *Runtime) IsResponding() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state.answers
+	return r.state.isAnswering
 }
 
-// Await waits until the runtime responds. The result waited is true if it had to wait.
+// Await waits until the runtime responds. It reports whether it had to wait.
 func (r *Runtime) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		r.mu.Lock()
-		there, stateChanged := r.state.answers, r.stateChanged
+		there, stateChanged := r.state.isAnswering, r.stateChanged
 		r.mu.Unlock()
 		if there {
 			return waited, nil

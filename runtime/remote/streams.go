@@ -33,13 +33,13 @@ func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) err
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, at, remotecommand.StreamProtocolV4Name)
+	conn, err := dialStream(ctx, at, remotecommand.StreamProtocolV4Name)
 	if err != nil {
 		return fmt.Errorf("streams of container %s: %w", id, err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	return run(ctx, conn, o)
+	return runStreams(ctx, conn, o)
 }
 
 // streamURL requests the URL of a command's streams from the runtime.
@@ -56,9 +56,9 @@ func (r Streaming) streamURL(ctx context.Context, id string, o cri.ExecOptions) 
 	return resp.GetUrl(), err
 }
 
-// run connects a command's streams. It returns when the command has ended and its output is
+// runStreams connects a command's streams. It returns when the command has ended and its output is
 // delivered.
-func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) error {
+func runStreams(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) error {
 	open := func(kind string) (httpstream.Stream, error) {
 		s, err := conn.CreateStream(http.Header{remotecommand.StreamType: {kind}})
 		if err != nil {
@@ -83,7 +83,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		}()
 	}
 	outputs := map[string]io.Writer{
-		remotecommand.StreamTypeStdout: writer(o.Stdout), remotecommand.StreamTypeStderr: writer(o.Stderr),
+		remotecommand.StreamTypeStdout: toWriter(o.Stdout), remotecommand.StreamTypeStderr: toWriter(o.Stderr),
 	}
 	for kind, to := range outputs {
 		if to == nil {
@@ -107,7 +107,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		}
 		resizing, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})
-		go func() { defer close(ended); resize(resizing, sizes, o.Resize) }()
+		go func() { defer close(ended); forwardSizes(resizing, sizes, o.Resize) }()
 		defer func() { // the caller may use o.Resize for its next stream
 			stop()
 			conn.Close()
@@ -124,19 +124,19 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 	case err != nil:
 		return fmt.Errorf("the connection to the container runtime was lost: %w", err)
 	}
-	return outcome(status)
+	return decodeStatus(status)
 }
 
-// writer converts a WriteCloser to a Writer. It converts nil to nil.
-func writer(w io.WriteCloser) io.Writer {
+// toWriter converts a WriteCloser to a Writer. It converts nil to nil.
+func toWriter(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
 	}
 	return w
 }
 
-// resize forwards terminal sizes until ctx ends.
-func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.TerminalSize) {
+// forwardSizes forwards terminal sizes until ctx ends.
+func forwardSizes(ctx context.Context, to httpstream.Stream, sizes <-chan cri.TerminalSize) {
 	defer to.Close()
 	for sizes != nil {
 		select {
@@ -150,9 +150,9 @@ func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.Terminal
 	}
 }
 
-// outcome converts the status at the end of a command, which is encoded as in version 4 of the
+// decodeStatus converts the status at the end of a command, which is encoded as in version 4 of the
 // protocol, to an error.
-func outcome(status []byte) error {
+func decodeStatus(status []byte) error {
 	if len(status) == 0 {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, resp.GetUrl(), portforward.ProtocolV1Name)
+	conn, err := dialStream(ctx, resp.GetUrl(), portforward.ProtocolV1Name)
 	if err != nil {
 		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// The type terminals is a runtime with streams. Its commands end immediately. Attach sends the size of the terminal to the channel got.
+// This type is a runtime with streams. Its commands end immediately. Its Attach sends each size of the terminal to the channel got.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
@@ -38,7 +38,7 @@ func (terminals) ContainerStatus(context.Context, *api.ContainerStatusRequest) (
 	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: api.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
-// TestSizesAfterTheEnd checks that a stream that has ended does not receive from its Resize channel.
+// TestSizesAfterTheEnd checks that nothing is received from the Resize channel of a stream that has ended.
 func TestSizesAfterTheEnd(t *testing.T) {
 	rt, got := fake.New(), make(chan cri.TerminalSize, 1)
 	served, err := stream.Wrap(terminals{Runtime: rt, got: got}, slog.New(slog.DiscardHandler))

@@ -38,7 +38,7 @@ func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func())
 	return stop
 }
 
-// The function open opens the runtime at path and starts Run.
+// This function opens the runtime at path and runs it until the test ends.
 func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	t.Helper()
 	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -62,13 +62,13 @@ func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	return r
 }
 
-// A streamer is a fake runtime with a nil Streamer.
+// A streamer is a fake runtime whose Streamer is nil.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// TestFakeSuite runs the contract tests against a fake runtime through the client.
+// TestFakeSuite runs the contract tests with a client of a fake runtime.
 func TestFakeSuite(t *testing.T) {
 	rt := fake.New(crisuite.ImageRef)
 	served, err := stream.Wrap(streamer{Runtime: rt}, slog.New(slog.DiscardHandler))
@@ -80,19 +80,18 @@ func TestFakeSuite(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{open(t, path)}})
 }
 
-// The list promised contains the tests that every runtime must pass. The other tests cover behaviour of the built-in runtime (pods
-// without a pause process, commands that end with their caller, checkpoints, stricter validation, exit times that are never before the
-// start), or features that containerd 1.6 does not have (events, users and stop signals in the status).
+// This list contains the tests that every runtime must pass. Some of the other tests cover the built-in runtime: pods without a pause
+// process, commands that end with their caller, checkpoints, stricter validation, and exit times that are never before the start. Others
+// cover features that containerd 1.6 lacks: events, and users and stop signals in the status.
 var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "RemoveRunning",
 	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "Exec", "ExecTimeout", "Forward", "Update"}
 
-// The list promisedLater contains the tests that current versions must also pass. In containerd 1.6, a container that has ended may be
-// visible before its reason is OOMKilled.
+// This list contains additional tests for current versions. containerd 1.6 may report that a container has ended before the reason is
+// OOMKilled.
 var promisedLater = []string{"OOM", "Stop", "Terminal", "Attach"}
 
-// TestContainerdSuite runs the contract tests against the containerd versions in $ISLET_CONTAINERD;
-// see test/remote/programs.sh.
+// TestContainerdSuite runs the contract tests with each version of containerd in $ISLET_CONTAINERD. See test/remote/programs.sh.
 func TestContainerdSuite(t *testing.T) {
 	root := os.Getenv("ISLET_CONTAINERD")
 	if root == "" {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	batch = 256 // number of names in one read of a directory
+	batchSize = 256 // number of names in one read of a directory
 	// maxDepth is the maximum depth of a directory tree. Each level needs an open file descriptor.
 	maxDepth = 256
 )
@@ -75,7 +75,7 @@ func (h *Host) labelEntries(fd int, dev uint64, label string, depth int) error {
 	}
 	defer d.Close()
 	for {
-		names, err := d.Readdirnames(batch)
+		names, err := d.Readdirnames(batchSize)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -11,9 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unconfined is the type of unconfined containers. Without SELinux, it is not an error to request
+// unconfinedType is the type of unconfined containers. Without SELinux, it is not an error to request
 // it, because all containers are unconfined.
-const unconfined = "spc_t"
+const unconfinedType = "spc_t"
 
 // errDisabled is returned if SELinux is disabled in the kernel.
 var errDisabled = errors.New("SELinux is not enabled on the host")
@@ -45,16 +45,15 @@ func (h *Host) Enabled() error {
 // Labels contains the labels of a container's process and files. An empty label is not set.
 type Labels struct{ Process, File string }
 
-// Labels returns the labels of a container. The parameter level is the level of its pod, which is used if the container
-// specifies none. The process of a privileged container gets no label. It is an error if seLinuxOptions cannot be
-// enforced, unless only a level is specified.
+// Labels returns the labels of a container. If the container specifies no level, it gets the level of its pod. The process of a privileged
+// container gets no label. It is an error if seLinuxOptions cannot be enforced, unless only a level is specified.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {
 		return Labels{}, nil
 	}
 	if err := h.Enabled(); err != nil {
-		if o.GetType() == unconfined || o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" {
+		if o.GetType() == unconfinedType || o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" {
 			return Labels{}, nil // a level only isolates containers from each other
 		}
 		return Labels{}, fmt.Errorf("seLinuxOptions cannot be enforced: %w", err)
@@ -130,16 +129,16 @@ func (h *Host) AllocateLevel() string {
 // ReserveLevel reserves a level that an earlier process of the agent assigned to a pod.
 func (h *Host) ReserveLevel(level string) {
 	if level != "" && h.enabled() {
-		selinux.ReserveLabel(context(level))
+		selinux.ReserveLabel(contextWithLevel(level))
 	}
 }
 
 // Release frees a level.
 func (h *Host) Release(level string) {
 	if level != "" && h.enabled() {
-		selinux.ReleaseLabel(context(level))
+		selinux.ReleaseLabel(contextWithLevel(level))
 	}
 }
 
-// context returns an SELinux context with the level. The library uses only the level.
-func context(level string) string { return "u:r:t:" + level }
+// contextWithLevel returns an SELinux context with the level. The library uses only the level.
+func contextWithLevel(level string) string { return "u:r:t:" + level }

@@ -12,7 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The function enforcing returns a Host that needs no SELinux. It has the labels of Fedora's policy.
+// This function returns a Host that works without SELinux. Its labels are those of Fedora's policy.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -70,7 +70,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestNamesInMountOptions: no seLinuxOptions of a pod add another option to a mount, or another part to a label.
+// TestNamesInMountOptions checks that the seLinuxOptions of a pod cannot add an option to a mount or a part to a label.
 func TestNamesInMountOptions(t *testing.T) {
 	for _, name := range []string{
 		`u",suid,dev,x="`, `u\",suid,x=\"`, "u,suid", `u"`, `u\`, "u:object_r:etc_t", "u\nv", "u\x00v", "u v", "é",
@@ -99,7 +99,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// The function marking returns a Host that stores labels in an extended attribute that needs no SELinux.
+// This function returns a Host that works without SELinux. It stores labels in another extended attribute.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{
@@ -112,8 +112,7 @@ func marking() *Host {
 	}
 }
 
-// TestRelabel checks that every file of a volume gets the label, and that symlinks are not
-// followed.
+// TestRelabel checks that each file of a volume gets the label. Symlinks are not followed.
 func TestRelabel(t *testing.T) {
 	h := marking()
 	top := t.TempDir()
@@ -152,7 +151,7 @@ func TestRelabel(t *testing.T) {
 	}
 }
 
-// TestRelabelDeep checks that directories that are nested deeper than maxDepth are an error.
+// TestRelabelDeep checks that directories deeper than maxDepth are an error.
 func TestRelabelDeep(t *testing.T) {
 	h := marking()
 	dir := filepath.Join(t.TempDir(), "v")

@@ -28,17 +28,17 @@ var ErrNoReason = errors.New("the shim closed the connection without a reason")
 func (c *Client) Attach(
 	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size,
 ) error {
-	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
+	return c.attachStreams(ctx, id, stdin, stdout, stderr, func(out *frameWriter, done <-chan struct{}) { out.forwardSizes(resize, done) })
 }
 
-// AttachHeld does the same as Attach for a container that another program runs and whose terminal that program resizes.
-// The function attached is called in a goroutine once output is forwarded.
+// AttachHeld is like Attach, but for a container that another program runs. That program also resizes the terminal. The caller's function
+// is called in a goroutine once output is forwarded.
 func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
-	return c.attach(ctx, id, stdin, stdout, stderr, func(*frames, <-chan struct{}) { attached() })
+	return c.attachStreams(ctx, id, stdin, stdout, stderr, func(*frameWriter, <-chan struct{}) { attached() })
 }
 
-func (c *Client) attach(
-	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func(*frames, <-chan struct{}),
+func (c *Client) attachStreams(
+	ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func(*frameWriter, <-chan struct{}),
 ) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.socket)
@@ -47,20 +47,20 @@ func (c *Client) attach(
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	in, sendsEnd, err := handshake(conn, wire.AttachRequest{
+	in, sendsEnd, err := requestStreams(conn, wire.AttachRequest{
 		ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil, End: true,
 	})
 	if err != nil {
 		return err
 	}
-	out := &frames{w: conn}
+	out := &frameWriter{w: conn}
 	done := make(chan struct{})
 	defer close(done)
 	go attached(out, done)
 	if stdin != nil {
-		go out.input(stdin)
+		go out.forwardStdin(stdin)
 	}
-	err = receive(in, stdout, stderr)
+	err = forwardOutput(in, stdout, stderr)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -74,20 +74,20 @@ func (c *Client) attach(
 	return ErrNoReason
 }
 
-// A frames serializes the writing of frames.
-type frames struct {
+// frameWriter serializes the writes of several goroutines, so that each frame is written as a whole.
+type frameWriter struct {
 	mu    sync.Mutex
 	w     io.Writer
 	ended atomic.Bool // whether stdin has ended
 }
 
-func (f *frames) write(stream byte, p []byte) error {
+func (f *frameWriter) write(stream byte, p []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return wire.WriteFrame(f.w, stream, p)
 }
 
-func (f *frames) resize(sizes <-chan Size, done <-chan struct{}) {
+func (f *frameWriter) forwardSizes(sizes <-chan Size, done <-chan struct{}) {
 	for {
 		select {
 		case s, ok := <-sizes:
@@ -102,8 +102,8 @@ func (f *frames) resize(sizes <-chan Size, done <-chan struct{}) {
 	}
 }
 
-// input forwards stdin. It marks the end of stdin with an empty frame.
-func (f *frames) input(stdin io.Reader) {
+// forwardStdin forwards stdin. It marks the end of stdin with an empty frame.
+func (f *frameWriter) forwardStdin(stdin io.Reader) {
 	buf := make([]byte, wire.MaxFrame)
 	for {
 		n, err := stdin.Read(buf)
@@ -118,8 +118,8 @@ func (f *frames) input(stdin io.Reader) {
 	}
 }
 
-// handshake requests the streams. The result sendsEnd is true if the shim sends StreamEnd as the last frame.
-func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, sendsEnd bool, err error) {
+// requestStreams requests the streams. It also reports whether the shim sends StreamEnd as the last frame.
+func requestStreams(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, sendsEnd bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, false, err
@@ -147,8 +147,8 @@ func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, sendsEnd 
 
 var errHungUp = errors.New("the shim closed the connection")
 
-// receive forwards output until the shim reports the end of the output or closes the connection.
-func receive(in io.Reader, stdout, stderr io.Writer) error {
+// forwardOutput forwards output until the shim reports the end of the output or closes the connection.
+func forwardOutput(in io.Reader, stdout, stderr io.Writer) error {
 	buf := make([]byte, wire.MaxFrame)
 	for {
 		stream, p, err := wire.ReadFrame(in, buf)

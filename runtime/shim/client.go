@@ -25,16 +25,15 @@ type Client struct {
 	conn   net.Conn
 	ended  chan struct{} // closed when the reading goroutine has ended
 
-	mu     sync.Mutex
-	enc    *json.Encoder
-	next   uint64
-	wait   map[uint64]chan wire.Reply
-	closed bool
+	mu           sync.Mutex
+	enc          *json.Encoder
+	next         uint64
+	waitingCalls map[uint64]chan wire.Reply
+	closed       bool
 }
 
-// Dial connects to a shim. The function event is called for each container that ends. The function gone is called once,
-// when the connection has ended. Both run in the goroutine that reads from the connection, so they must return quickly
-// and must not call methods of the client.
+// Dial connects to a shim. The first function is called for each container that ends. The second one is called once, when the connection
+// has ended. Both run in the goroutine that reads from the connection, so they must return quickly and must not call methods of the client.
 func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -43,7 +42,7 @@ func Dial(ctx context.Context, socket string, event func(wire.Container), gone f
 	}
 	c := &Client{
 		socket: socket, conn: conn, ended: make(chan struct{}),
-		enc: json.NewEncoder(conn), wait: map[uint64]chan wire.Reply{},
+		enc: json.NewEncoder(conn), waitingCalls: map[uint64]chan wire.Reply{},
 	}
 	go func() {
 		defer close(c.ended)
@@ -69,8 +68,8 @@ func (c *Client) read(event func(wire.Container)) {
 			continue
 		}
 		c.mu.Lock()
-		ch := c.wait[r.ID]
-		delete(c.wait, r.ID)
+		ch := c.waitingCalls[r.ID]
+		delete(c.waitingCalls, r.ID)
 		c.mu.Unlock()
 		if ch != nil {
 			ch <- r
@@ -80,10 +79,10 @@ func (c *Client) read(event func(wire.Container)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for _, ch := range c.wait {
+	for _, ch := range c.waitingCalls {
 		close(ch)
 	}
-	clear(c.wait)
+	clear(c.waitingCalls)
 }
 
 // Close closes the connection and waits until no callback is running. The shim and its containers
@@ -117,7 +116,7 @@ func (c *Client) call(ctx context.Context, method string, body, out any) error {
 	}
 	c.next++
 	id := c.next
-	c.wait[id] = ch
+	c.waitingCalls[id] = ch
 	err = c.enc.Encode(wire.Request{ID: id, Method: method, Body: b})
 	c.mu.Unlock()
 	if err != nil {
@@ -135,7 +134,7 @@ func (c *Client) call(ctx context.Context, method string, body, out any) error {
 		return json.Unmarshal(r.Body, out)
 	case <-ctx.Done():
 		c.mu.Lock()
-		delete(c.wait, id)
+		delete(c.waitingCalls, id)
 		c.mu.Unlock()
 		return ctx.Err()
 	}

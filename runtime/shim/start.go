@@ -16,10 +16,9 @@ import (
 // several pods would end. The kubelet uses the same value for itself and for the container runtime.
 const oomScore = -999
 
-// Start starts the program at path as a shim that listens on a unix socket. The socket accepts connections when Start
-// returns. The shim continues to run after the end of this process. It appends its log to <socket>.log. The list hidden
-// contains mount points. The shim runs in its own mount namespace, which does not contain the mounts at and below these
-// mount points. If the list is empty, the shim runs in the host's mount namespace.
+// Start starts the program at path as a shim that listens on a unix socket. The socket accepts connections when Start returns. The shim
+// continues to run after the end of this process. It appends its log to <socket>.log. The shim runs in its own mount namespace, which does
+// not contain the mounts at and below the hidden mount points. Without hidden mount points, the shim runs in the host's mount namespace.
 func Start(path, socket string, hidden []string) error {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("start shim: %w", err)
@@ -33,14 +32,14 @@ func Start(path, socket string, hidden []string) error {
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}
-	if err := start(path, socket, l, hidden); err != nil {
+	if err := startProcess(path, socket, l, hidden); err != nil {
 		os.Remove(socket)
 		return fmt.Errorf("start shim %s: %w", path, err)
 	}
 	return nil
 }
 
-func start(path, socket string, l *net.UnixListener, hidden []string) error {
+func startProcess(path, socket string, l *net.UnixListener, hidden []string) error {
 	f, err := l.File()
 	if err != nil {
 		return err

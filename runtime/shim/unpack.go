@@ -17,7 +17,7 @@ import (
 )
 
 //go:embed all:embedded
-var embedded embed.FS
+var embeddedFiles embed.FS
 
 // ErrNotBuilt is returned if this binary has no embedded shim program.
 var ErrNotBuilt = errors.New("this binary was built without its shim: build it with make build")
@@ -26,7 +26,7 @@ var ErrNotBuilt = errors.New("this binary was built without its shim: build it w
 // version, Unpack only returns the path. It removes the files of other versions. Running shims do
 // not need the files that they were started from.
 func Unpack(dir string) (string, error) {
-	packed, err := embedded.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
+	packed, err := embeddedFiles.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", ErrNotBuilt
 	}
@@ -48,7 +48,7 @@ func Unpack(dir string) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	if err := unpack(packed, path); err != nil {
+	if err := unpackProgram(packed, path); err != nil {
 		return "", fmt.Errorf("unpack the shim to %s: %w", path, err)
 	}
 	others, _ := filepath.Glob(filepath.Join(dir, "islet-shim-*"))
@@ -60,8 +60,8 @@ func Unpack(dir string) (string, error) {
 	return path, nil
 }
 
-// unpack writes the program so that the file is complete or missing after a power cut.
-func unpack(packed []byte, path string) error {
+// unpackProgram writes the program so that the file is complete or missing after a power cut.
+func unpackProgram(packed []byte, path string) error {
 	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestFrameBombs checks that a control frame that is too long, or too large after decompression,
-// ends the session before it is decompressed.
+// TestFrameBombs checks control frames that are too long, or too large when decompressed. The session ends before such a frame is
+// decompressed.
 func TestFrameBombs(t *testing.T) {
 	r, _, _ := start(t)
 	sessions := map[string]func() (string, error){

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// The variable payload is the output of the commands and containers of sender.
+// This variable contains the output of a sender's commands and containers.
 var payload = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
 const portSends, portFloods = 81, 82
@@ -76,15 +76,15 @@ func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWrit
 	return err
 }
 
-// A flow is a client of exec, attach or port-forward. Its function path returns the URL of a new stream.
+// A flow is a client of exec, attach or port-forward. The function path returns the URL of a new stream.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
 	code int
 }
 
-// The function flows returns one flow for each client. If flood is true, the streams send until the client disconnects. Otherwise they
-// send payload.
+// This function returns a flow for each client. If flood is true, the stream sends until its client disconnects. Otherwise it sends
+// payload.
 func flows(flood bool) (all []flow) {
 	id := map[bool]string{false: "c", true: "flood"}[flood]
 	port := map[bool]int{false: portSends, true: portFloods}[flood]
@@ -119,8 +119,8 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows checks every protocol. A client that reads slowly or pauses receives every byte and the exit code. A client that disconnects
-// does not receive a success, and its stream ends.
+// TestFlows checks all protocols. A client that reads slowly or pauses receives every byte and the exit code. If a client disconnects, it
+// does not get a success, and its stream ends.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,8 @@ func serveSender(t *testing.T, g sender) *Runtime {
 	return r
 }
 
-// The method client returns a client that connects through a link, and the path of a new stream.
+// This method returns a client and the path of a new stream. The client connects through a link, which forwards the data of the server with
+// read.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

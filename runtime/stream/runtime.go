@@ -37,8 +37,8 @@ const (
 	maxWaiting = 64
 	maxHeader  = 64 << 10 // maximum size of the headers of a request, in bytes
 	maxStreams = 1024     // maximum number of connections with a stream
-	// goodbye is how long streams may take to end when the agent stops.
-	goodbye = time.Second
+	// stopTimeout is how long streams may take to end when the agent stops.
+	stopTimeout = time.Second
 )
 
 // Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. It passes all other
@@ -188,8 +188,8 @@ func (r *Runtime) listen() (*listener, error) {
 func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if l.enter() {
-				defer l.going.Done()
+			if l.addRequest() {
+				defer l.requests.Done()
 				if tunnel.IsTunnel(req) {
 					tunnel.Serve(w, req, http.HandlerFunc(r.serveBounded))
 					return
@@ -208,14 +208,14 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	watchContext := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		ctx, cancel := context.WithCancel(watchContext(ctx, c))
-		unwrap(c).cancel = cancel
+		unwrapConn(c).cancel = cancel
 		return ctx
 	}
 	watchState := srv.ConnState
 	srv.ConnState = func(c net.Conn, is http.ConnState) {
 		watchState(c, is)
 		if is == http.StateHijacked {
-			unwrap(c).stream.Store(true)
+			unwrapConn(c).stream.Store(true)
 		}
 	}
 	err := srv.Serve(door.Listen(l, door.Config{
@@ -224,8 +224,8 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	l.stopAccepting()
 	// Exec and attach end with ctx, and their clients receive an error. A port-forward ends only
 	// when its connection is closed.
-	timeout := time.AfterFunc(goodbye, l.closeConns)
-	l.going.Wait()
+	timeout := time.AfterFunc(stopTimeout, l.closeConns)
+	l.requests.Wait()
 	timeout.Stop()
 	l.closeConns()
 	if ctx.Err() != nil {
@@ -246,18 +246,18 @@ func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 // connections.
 type listener struct {
 	net.Listener
-	mu     sync.Mutex
-	closed bool
-	conns  map[net.Conn]struct{}
-	going  sync.WaitGroup // running requests
+	mu       sync.Mutex
+	closed   bool
+	conns    map[net.Conn]struct{}
+	requests sync.WaitGroup // running requests
 }
 
-// enter registers a request. It returns false if the listener is closed.
-func (l *listener) enter() bool {
+// addRequest registers a request. It returns false if the listener is closed.
+func (l *listener) addRequest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.going.Add(1)
+		l.requests.Add(1)
 	}
 	return !l.closed
 }
@@ -297,8 +297,8 @@ func (l *listener) closeConns() {
 	}
 }
 
-// unwrap returns the conn inside a connection of package door.
-func unwrap(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
+// unwrapConn returns the conn inside a connection of package door.
+func unwrapConn(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
 
 // A conn cancels the context of its request when the peer disconnects. The streaming library
 // notices a disconnected peer only when it writes.

@@ -29,7 +29,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// An echo is a runtime whose container c implements the commands exit, cat, head, size and wait. Its port 80 echoes five bytes.
+// An echo is a runtime for tests. Its container c implements the commands exit, cat, head, size and wait. Its port 80 returns the first
+// five bytes that it receives.
 type echo struct {
 	cri.Runtime
 	waiting chan struct{} // receives a value when the command wait is running
@@ -54,8 +55,8 @@ func (echo) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest
 	return &api.PodSandboxStatusResponse{Status: &api.PodSandboxStatus{Id: req.GetPodSandboxId(), State: state}}, nil
 }
 
-// TestNoStreams checks that the runtime returns an error with the right code instead of a URL for a missing container, a container that
-// is not running, and a sandbox that is not ready.
+// TestNoStreams checks requests for a missing container, a container that is not running, and a sandbox that is not ready. The runtime
+// returns an error with the right code and no URL.
 func TestNoStreams(t *testing.T) {
 	r, _, _ := start(t)
 	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "created": errdefs.IsFailedPrecondition, "ended": errdefs.IsFailedPrecondition} {
@@ -93,7 +94,7 @@ func (e echo) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	case "cat":
 		_, err := io.Copy(o.Stdout, o.Stdin)
 		return err
-	case "head": // for clients that cannot end stdin
+	case "head": // for clients that cannot close stdin
 		_, err := io.CopyN(o.Stdout, o.Stdin, 1000)
 		return err
 	case "size":
@@ -148,13 +149,13 @@ func start(t *testing.T) (r *Runtime, e echo, stop func()) {
 	return r, e, stop
 }
 
-// The map clients contains the clients of exec and attach by their protocol.
+// This map contains a client of exec and attach for each protocol.
 var clients = map[string]func(u *url.URL) (remotecommand.Executor, error){
 	"spdy": func(u *url.URL) (remotecommand.Executor, error) {
 		return remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, http.MethodPost, u)
 	},
 	"websocket": func(u *url.URL) (remotecommand.Executor, error) {
-		// Newer protocol versions are only used between kubectl and the API server.
+		// Only kubectl and the API server use newer versions of the protocol.
 		return remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: u.Host}, http.MethodGet, u.String(), "v4.channel.k8s.io")
 	},
 }
@@ -241,7 +242,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// The map dialers contains the clients of port-forward by their protocol.
+// This map contains a client of port-forward for each protocol.
 var dialers = map[string]func(u *url.URL) (httpstream.Dialer, error){
 	"spdy": func(u *url.URL) (httpstream.Dialer, error) {
 		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
@@ -301,7 +302,7 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	// The client receives the end of the port's output.
+	// The client sees the end of the port's output.
 	if n, err := io.Copy(io.Discard, c); err != nil || n != 0 {
 		t.Errorf("after the end: %d bytes, %v", n, err)
 	}
@@ -321,7 +322,7 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	}
 }
 
-// TestStop checks that the streams end when the context of Run ends, and that Run returns after that.
+// TestStop checks that all streams end when the context of Run ends. Run returns after that.
 func TestStop(t *testing.T) {
 	for name, dial := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +352,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestIdle checks that the server does not listen before the first request.
+// TestIdle checks that the server does not listen until the first request.
 func TestIdle(t *testing.T) {
 	r, _, _ := start(t)
 	select {
@@ -361,8 +362,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestSilentClients checks that many connections without a request do not prevent other clients
-// from opening a stream.
+// TestSilentClients checks that other clients can open a stream while many connections send no request.
 func TestSilentClients(t *testing.T) {
 	r, _, _ := start(t)
 	resp, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Cmd: []string{"exit"}, Stdout: true, Stderr: true})
@@ -388,8 +388,7 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// TestContextEnds checks that the context of a request is canceled when the server closes the
-// connection.
+// TestContextEnds checks that the context of a request is cancelled when the server closes the connection of the request.
 func TestContextEnds(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

@@ -19,14 +19,14 @@ func (s streams) Exec(
 	ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool,
 	resize <-chan remotecommand.TerminalSize,
 ) error {
-	return s.stream(ctx, id, cri.ExecOptions{Command: cmd, Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
+	return s.runStreams(ctx, id, cri.ExecOptions{Command: cmd, Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
 }
 
 // Attach connects to the streams of a container's process.
 func (s streams) Attach(
 	ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize,
 ) error {
-	return s.stream(ctx, id, cri.ExecOptions{Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
+	return s.runStreams(ctx, id, cri.ExecOptions{Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
 }
 
 // PortForward connects a stream to a port of a sandbox.
@@ -34,12 +34,12 @@ func (s streams) PortForward(ctx context.Context, id string, port int32, stream 
 	return s.to.Forward(ctx, id, port, stream)
 }
 
-func (s streams) stream(ctx context.Context, id string, o cri.ExecOptions, resize <-chan remotecommand.TerminalSize) error {
+func (s streams) runStreams(ctx context.Context, id string, o cri.ExecOptions, resize <-chan remotecommand.TerminalSize) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if o.TTY {
 		o.Stderr = nil
-		o.Resize = sizes(ctx, resize)
+		o.Resize = convertSizes(ctx, resize)
 	}
 	err := s.to.Stream(ctx, id, o)
 	var exit cri.ExitError
@@ -49,9 +49,9 @@ func (s streams) stream(ctx context.Context, id string, o cri.ExecOptions, resiz
 	return err
 }
 
-// sizes returns a channel with the converted terminal sizes of in. It is closed when in is closed
+// convertSizes returns a channel with the converted terminal sizes of in. It is closed when in is closed
 // or ctx ends.
-func sizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
+func convertSizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
 	out := make(chan cri.TerminalSize)
 	go func() {
 		defer close(out)

@@ -18,9 +18,9 @@ import (
 // Events receives the events of containerd shims. It uses only the out-of-memory event. Exits are
 // read with the task API.
 type Events struct {
-	socket string
-	server *ttrpc.Server
-	served chan struct{}
+	socket     string
+	server     *ttrpc.Server
+	serveEnded chan struct{}
 
 	mu  sync.Mutex
 	oom map[string]bool // IDs of containers with an out-of-memory event
@@ -44,10 +44,10 @@ func ServeEvents(socket string) (*Events, error) {
 		l.Close()
 		return nil, err
 	}
-	e := &Events{socket: socket, server: server, served: make(chan struct{}), oom: map[string]bool{}}
+	e := &Events{socket: socket, server: server, serveEnded: make(chan struct{}), oom: map[string]bool{}}
 	forward.RegisterTTRPCEventsService(server, e)
 	go func() {
-		defer close(e.served)
+		defer close(e.serveEnded)
 		server.Serve(context.Background(), l) // blocks until Close
 	}()
 	return e, nil
@@ -81,6 +81,6 @@ func (e *Events) OOM(id string) bool {
 // Close closes and removes the socket. Shims keep trying to connect.
 func (e *Events) Close() {
 	e.server.Close()
-	<-e.served
+	<-e.serveEnded
 	os.Remove(e.socket)
 }

@@ -82,7 +82,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		s.call(context.WithoutCancel(ctx), "Kill", kill, &emptypb.Empty{})
 	})
 	defer stop()
-	go s.resize(running, e.ID, exec, e.Resize)
+	go s.forwardSizes(running, e.ID, exec, e.Resize)
 	if e.Stdin != nil {
 		in, err := os.OpenFile(f.stdin, os.O_RDWR|unix.O_NONBLOCK, 0)
 		if err != nil {
@@ -123,8 +123,8 @@ func (s *Shim) deleteExec(ctx context.Context, id, exec string) {
 	}
 }
 
-// resize forwards terminal sizes until ctx ends.
-func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Size) {
+// forwardSizes forwards terminal sizes until ctx ends.
+func (s *Shim) forwardSizes(ctx context.Context, id, exec string, sizes <-chan shim.Size) {
 	for {
 		select {
 		case size, ok := <-sizes:
@@ -141,7 +141,7 @@ func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Si
 }
 
 // openOutputs opens the read ends of the output FIFOs of a command.
-func openOutputs(f *fifos, e Exec) (*drain.Outputs, error) {
+func openOutputs(f *processFIFOs, e Exec) (*drain.Outputs, error) {
 	o := &drain.Outputs{}
 	for path, to := range map[string]io.Writer{f.stdout: e.Stdout, f.stderr: e.Stderr} {
 		if path == "" {

@@ -31,8 +31,8 @@ const (
 
 func (s *Shim) createdPath(id string) string { return filepath.Join(s.c.Bundles, id, createdFile) }
 
-// created returns the request that created a container.
-func (s *Shim) created(id string) (r wire.RunRequest, err error) {
+// readRunRequest returns the request that created a container.
+func (s *Shim) readRunRequest(id string) (r wire.RunRequest, err error) {
 	b, err := os.ReadFile(s.createdPath(id))
 	if err == nil {
 		err = json.Unmarshal(b, &r)
@@ -72,7 +72,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		}
 	}()
 	if err := s.call(ctx, "Create", &task.CreateTaskRequest{
-		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Options: s.options(),
+		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Options: s.runtimeOptions(),
 	}, &task.CreateTaskResponse{}); err != nil {
 		return wire.Running{}, err
 	}
@@ -109,11 +109,11 @@ func (s *Shim) waitForEnd(id string, started time.Time) {
 		}
 		return // Config.Gone handles the end of the shim
 	}
-	exit := s.exit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
+	exit := s.newExit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
 	s.c.Ended(wire.Container{ID: id, Exit: &exit})
 }
 
-func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
+func (s *Shim) newExit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
 	if now := time.Now(); at.Before(started) || at.After(now) { // a virtual machine has its own clock
 		at = now
 	}
@@ -126,14 +126,14 @@ func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at tim
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
-		if st, stateErr := s.state(ctx, r.ID); stateErr == nil && st.Status == types.Status_STOPPED {
+		if st, stateErr := s.containerState(ctx, r.ID); stateErr == nil && st.Status == types.Status_STOPPED {
 			return nil
 		}
 	}
 	return err
 }
 
-func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error) {
+func (s *Shim) containerState(ctx context.Context, id string) (*task.StateResponse, error) {
 	var out task.StateResponse
 	err := s.call(ctx, "State", &task.StateRequest{ID: id}, &out)
 	return &out, err
@@ -150,7 +150,7 @@ func (s *Shim) awaitState(ctx context.Context, id string) (*task.StateResponse, 
 	defer tick.Stop()
 	timeout := time.After(settleTimeout)
 	for {
-		st, err := s.state(ctx, id)
+		st, err := s.containerState(ctx, id)
 		if !errdefs.IsNotFound(err) {
 			return st, err
 		}
@@ -197,7 +197,7 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
-		if _, err := s.created(id); err != nil {
+		if _, err := s.readRunRequest(id); err != nil {
 			continue
 		}
 		st, err := s.awaitState(ctx, id)
@@ -215,7 +215,7 @@ func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error)
 			c.StartedAt = info.ModTime()
 		}
 		if st.Status == types.Status_STOPPED {
-			exit := s.exit(ctx, id, st.ExitStatus, c.StartedAt, st.ExitedAt.AsTime())
+			exit := s.newExit(ctx, id, st.ExitStatus, c.StartedAt, st.ExitedAt.AsTime())
 			c.Exit = &exit
 		} else {
 			s.waits.Go(func() { s.waitForEnd(id, c.StartedAt) })
@@ -248,7 +248,7 @@ func (s *Shim) resizeTo(ctx context.Context, id, exec string, width, height uint
 // closesStdin reports whether the stdin of a container is closed when an attached client closes its
 // stdin.
 func (s *Shim) closesStdin(id string) bool {
-	r, err := s.created(id)
+	r, err := s.readRunRequest(id)
 	return err == nil && r.StdinOnce && !r.Terminal
 }
 
@@ -260,16 +260,16 @@ func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	}
 }
 
-// A fifos contains the FIFOs of a process that is being started. The path of a stream is empty if it is not connected.
-// The field ends contains write ends of the output. They stay open until the shim has opened the FIFOs, because without a
-// writer, readers would see the end of the output.
-type fifos struct {
+// processFIFOs contains the FIFOs of a process that is being started. The path of a stream is empty if it is not connected. ends contains
+// write ends of the output. They stay open until the shim has opened the FIFOs, because without a writer, readers would see the end of the
+// output.
+type processFIFOs struct {
 	stdin, stdout, stderr string
 	ends                  []*os.File
 }
 
-func makeFIFOs(dir string, stdin, stderr bool) (_ *fifos, err error) {
-	f := &fifos{}
+func makeFIFOs(dir string, stdin, stderr bool) (_ *processFIFOs, err error) {
+	f := &processFIFOs{}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -300,7 +300,7 @@ func makeFIFOs(dir string, stdin, stderr bool) (_ *fifos, err error) {
 	return f, nil
 }
 
-func (f *fifos) close() {
+func (f *processFIFOs) close() {
 	for _, h := range f.ends {
 		h.Close()
 	}

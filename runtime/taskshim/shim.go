@@ -89,8 +89,8 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 	return errgrpc.ToNative(err)
 }
 
-// disconnected is called when the connection has ended.
-func (s *Shim) disconnected() {
+// handleDisconnect is called when the connection has ended.
+func (s *Shim) handleDisconnect() {
 	s.mu.Lock()
 	lost := s.client != nil && !s.closed
 	s.client = nil
@@ -148,9 +148,9 @@ func (s *Shim) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// listen copies the shim's log FIFO to the logger. The shim does not start until the FIFO has a
+// copyLog copies the shim's log FIFO to the logger. The shim does not start until the FIFO has a
 // reader.
-func (s *Shim) listen() error {
+func (s *Shim) copyLog() error {
 	path := filepath.Join(s.c.Bundles, s.c.ID, "log")
 	if err := makeFIFO(path); err != nil {
 		return err
@@ -185,9 +185,9 @@ func (s *Shim) closeLog() {
 	}
 }
 
-// options returns the runtime options for the shim: the OCI runtime of the node for
+// runtimeOptions returns the runtime options for the shim: the OCI runtime of the node for
 // containerd-shim-runc, and the path of the configuration file for any other shim.
-func (s *Shim) options() *anypb.Any {
+func (s *Shim) runtimeOptions() *anypb.Any {
 	name := strings.TrimPrefix(filepath.Base(s.c.Program), "containerd-shim-")
 	var m proto.Message = &runtimeoptions.Options{
 		TypeUrl: "io.containerd." + strings.ReplaceAll(name, "-", ".") + ".options", ConfigPath: s.c.ConfigFile,
@@ -195,15 +195,15 @@ func (s *Shim) options() *anypb.Any {
 	if IsRunc(s.c.Program) {
 		m = &options.Options{BinaryName: s.c.OCI.Path, Root: s.c.OCI.Root, SystemdCgroup: s.c.OCI.Systemd}
 	}
-	return pack(m)
+	return encodeAny(m)
 }
 
 // IsRunc reports whether program is a version of containerd-shim-runc, which calls an OCI runtime.
 func IsRunc(program string) bool { return strings.Contains(filepath.Base(program), "shim-runc-") }
 
-// pack encodes a message as shims expect it: the type URL is the name of the message without a
+// encodeAny encodes a message as shims expect it: the type URL is the name of the message without a
 // prefix.
-func pack(m proto.Message) *anypb.Any {
+func encodeAny(m proto.Message) *anypb.Any {
 	b, err := proto.Marshal(m)
 	if err != nil { // impossible: the strings are valid UTF-8
 		return nil
@@ -223,7 +223,7 @@ func (s *Shim) Attach(ctx context.Context, id string, stdin io.Reader, stdout, s
 		defer s.closeStdin(context.WithoutCancel(ctx), id, "")
 		stdin = &endReader{stdin, func() { s.closeStdin(ctx, id, "") }}
 	}
-	return client.AttachHeld(ctx, id, stdin, stdout, stderr, func() { s.resize(ctx, id, "", resize) })
+	return client.AttachHeld(ctx, id, stdin, stdout, stderr, func() { s.forwardSizes(ctx, id, "", resize) })
 }
 
 // An endReader calls end before it returns an error of its reader, such as io.EOF.

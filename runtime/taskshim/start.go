@@ -71,9 +71,9 @@ func (s *Shim) Start(ctx context.Context) error {
 func (s *Shim) start(ctx context.Context, st state) error {
 	params := &bootapi.BootstrapParams{
 		InstanceID: s.c.ID, Namespace: Namespace, LogLevel: bootapi.LogLevel_LOG_LEVEL_WARN,
-		ContainerdGrpcAddress: s.grpcAddress(), ContainerdTtrpcAddress: s.c.Events, ContainerdBinary: self(), SocketDir: &s.c.Sockets,
+		ContainerdGrpcAddress: s.grpcAddress(), ContainerdTtrpcAddress: s.c.Events, ContainerdBinary: ownProgram(), SocketDir: &s.c.Sockets,
 	}
-	if err := params.AddExtension(s.options()); err != nil {
+	if err := params.AddExtension(s.runtimeOptions()); err != nil {
 		return err
 	}
 	b, err := proto.Marshal(params)
@@ -90,10 +90,10 @@ func (s *Shim) start(ctx context.Context, st state) error {
 		return err
 	}
 	defer in.Close()
-	if err := s.listen(); err != nil {
+	if err := s.copyLog(); err != nil {
 		return err
 	}
-	out, err := s.command(ctx, s.c.ID, "start", in)
+	out, err := s.runShimCommand(ctx, s.c.ID, "start", in)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	return s.saveState(st)
 }
 
-// kill kills the process of the shim if it is still running. The PID may have been reused, so kill
+// kill kills the process of the shim if it is still running. The PID may have been reused, so it
 // first checks that the command line contains the ID of the sandbox.
 func (s *Shim) kill() {
 	s.mu.Lock()
@@ -154,7 +154,7 @@ func (s *Shim) Load(ctx context.Context) error {
 	if st.Address == "" { // the earlier process ended before it stored the address
 		return s.start(ctx, st)
 	}
-	if err := s.listen(); err != nil {
+	if err := s.copyLog(); err != nil {
 		return err
 	}
 	if err := s.connect(ctx, st); err != nil {
@@ -190,7 +190,7 @@ func (s *Shim) connect(ctx context.Context, st state) error {
 	defer s.mu.Unlock()
 	s.gone = make(chan struct{})
 	s.socket, s.service = path, fmt.Sprintf("containerd.task.v%d.Task", st.Version)
-	s.client = ttrpc.NewClient(conn, ttrpc.WithOnClose(s.disconnected))
+	s.client = ttrpc.NewClient(conn, ttrpc.WithOnClose(s.handleDisconnect))
 	return nil
 }
 
@@ -232,7 +232,7 @@ func socketPath(address string) (string, error) {
 // of their sockets from it.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
-func self() string {
+func ownProgram() string {
 	path, err := os.Executable()
 	if err != nil {
 		return "/proc/self/exe"
@@ -240,13 +240,13 @@ func self() string {
 	return path
 }
 
-// command runs the start or delete command of the shim program in the bundle of a container, and
+// runShimCommand runs the start or delete command of the shim program in the bundle of a container, and
 // returns its stdout.
-func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
+func (s *Shim) runShimCommand(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	bundle := filepath.Join(s.c.Bundles, id)
-	args := []string{"-namespace", Namespace, "-address", s.grpcAddress(), "-publish-binary", self(), "-id", id}
+	args := []string{"-namespace", Namespace, "-address", s.grpcAddress(), "-publish-binary", ownProgram(), "-id", id}
 	if action == "delete" {
 		args = append(args, "-bundle", bundle)
 	}
@@ -301,7 +301,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 		}
 	}
 	// The shim has died, or the connection ended while the shim created the container.
-	if _, err := s.command(ctx, id, "delete", nil); err != nil {
+	if _, err := s.runShimCommand(ctx, id, "delete", nil); err != nil {
 		return err
 	}
 	s.letGo(ctx, id)

@@ -21,11 +21,11 @@ func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	if err := s.call(ctx, "Stats", &task.StatsRequest{ID: id}, &out); err != nil {
 		return cgroup.Figures{}, err
 	}
-	return figures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
+	return decodeFigures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
 }
 
-// figures decodes metrics of cgroup v1 or v2. The parameter kind is the type URL.
-func figures(kind string, value []byte) (f cgroup.Figures, err error) {
+// decodeFigures decodes metrics of cgroup v1 or v2. The type URL distinguishes them.
+func decodeFigures(kind string, value []byte) (f cgroup.Figures, err error) {
 	f.At = time.Now()
 	switch kind {
 	case "io.containerd.cgroups.v1.Metrics":
@@ -34,7 +34,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 			return f, err
 		}
 		mem := m.GetMemory()
-		f.CPU, f.PIDs = duration(m.GetCPU().GetUsage().GetTotal(), 1), m.GetPids().GetCurrent()
+		f.CPU, f.PIDs = safeDuration(m.GetCPU().GetUsage().GetTotal(), 1), m.GetPids().GetCurrent()
 		f.Memory, f.RSS, f.Limit = mem.GetUsage().GetUsage(), mem.GetTotalRSS(), mem.GetUsage().GetLimit()
 		f.WorkingSet = f.Memory - min(f.Memory, mem.GetTotalInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgFault(), mem.GetPgMajFault()
@@ -47,7 +47,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 			return f, err
 		}
 		mem := m.GetMemory()
-		f.CPU, f.PIDs = duration(m.GetCPU().GetUsageUsec(), time.Microsecond), m.GetPids().GetCurrent()
+		f.CPU, f.PIDs = safeDuration(m.GetCPU().GetUsageUsec(), time.Microsecond), m.GetPids().GetCurrent()
 		f.Memory, f.RSS, f.Limit, f.Swap = mem.GetUsage(), mem.GetAnon(), mem.GetUsageLimit(), mem.GetSwapUsage()
 		f.WorkingSet = f.Memory - min(f.Memory, mem.GetInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgfault(), mem.GetPgmajfault()
@@ -60,7 +60,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	return f, nil
 }
 
-// duration returns n units. It returns the maximum instead of overflowing.
-func duration(n uint64, unit time.Duration) time.Duration {
+// safeDuration returns n units. It returns the maximum instead of overflowing.
+func safeDuration(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
 }

@@ -38,10 +38,10 @@ func TestParseStart(t *testing.T) {
 		out, address string
 		version      int
 	}{
-		{encode(3, "ttrpc", "unix:///run/x"), "unix:///run/x", 3}, // containerd 2.3
+		{encode(3, "ttrpc", "unix:///run/x"), "unix:///run/x", 3}, // as containerd 2.3 prints it
 		{`{"version":3,"address":"unix:///run/x","protocol":"ttrpc"}`, "unix:///run/x", 3},
 		{`{"version":2,"address":"unix:///run/x","protocol":"TTRPC"}` + "\n", "unix:///run/x", 2},
-		{"unix:///run/x\n", "unix:///run/x", 2}, // gVisor, Kata
+		{"unix:///run/x\n", "unix:///run/x", 2}, // as gVisor and Kata print it
 	} {
 		address, version, err := parseStart([]byte(c.out))
 		if err != nil || address != c.address || version != c.version {
@@ -73,19 +73,19 @@ func FuzzParseStart(f *testing.F) {
 	})
 }
 
-// TestOptions checks that containerd-shim-runc gets the OCI runtime, and other shims the path of
-// the configuration file.
+// TestOptions checks the options of a containerd shim. containerd-shim-runc gets the OCI runtime. Any other shim gets the path of its
+// configuration file.
 func TestOptions(t *testing.T) {
 	oci := wire.OCI{Path: "/usr/bin/crun", Root: "/run/x", Systemd: true}
 	for program, kind := range map[string]string{"/opt/containerd-shim-kata-v2": "io.containerd.kata.v2.options", "/bin/containerd-shim-runsc-v1": "io.containerd.runsc.v1.options"} {
-		any := New(Config{Program: program, ConfigFile: "/etc/its.toml", OCI: oci}).options()
+		any := New(Config{Program: program, ConfigFile: "/etc/its.toml", OCI: oci}).runtimeOptions()
 		var o runtimeoptions.Options
 		if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "runtimeoptions.v1.Options" || o.TypeUrl != kind ||
 			o.ConfigPath != "/etc/its.toml" {
 			t.Errorf("%s: %v, %v", program, any, err)
 		}
 	}
-	any := New(Config{Program: "/bin/containerd-shim-runc-v2", OCI: oci}).options()
+	any := New(Config{Program: "/bin/containerd-shim-runc-v2", OCI: oci}).runtimeOptions()
 	var o options.Options
 	if err := proto.Unmarshal(any.Value, &o); err != nil || any.TypeUrl != "containerd.runc.v1.Options" || o.BinaryName != oci.Path ||
 		o.Root != oci.Root || !o.SystemdCgroup {
@@ -113,7 +113,7 @@ func TestFigures(t *testing.T) {
 	})
 	want := cgroup.Figures{CPU: 5 * time.Second, Memory: 100, WorkingSet: 80, RSS: 40, Swap: 30, PageFaults: 7, MajorFault: 2, PIDs: 3}
 	for kind, value := range map[string][]byte{"io.containerd.cgroups.v1.Metrics": one, "io.containerd.cgroups.v2.Metrics": two} {
-		f, err := figures(kind, value)
+		f, err := decodeFigures(kind, value)
 		if f.At.IsZero() {
 			t.Error(kind, "has no time")
 		}
@@ -121,21 +121,21 @@ func TestFigures(t *testing.T) {
 		if err != nil || f != want {
 			t.Errorf("%s: %+v, %v", kind, f, err)
 		}
-		if _, err := figures(kind, []byte("\xff\xff")); err == nil {
+		if _, err := decodeFigures(kind, []byte("\xff\xff")); err == nil {
 			t.Errorf("%s: invalid metrics are accepted", kind)
 		}
 	}
-	// Values out of range do not overflow.
-	f, err := figures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
+	// A value that is out of range does not overflow.
+	f, err := decodeFigures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
 	if err != nil || f.CPU < 0 || f.WorkingSet != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if _, err := figures("other", nil); err == nil {
+	if _, err := decodeFigures("other", nil); err == nil {
 		t.Error("metrics of an unknown type are accepted")
 	}
 }
 
-// TestEvents checks that the container IDs of out-of-memory events are stored. At most maxOOM IDs are stored.
+// TestEvents checks that an out-of-memory event stores the ID of its container. The number of stored IDs is at most maxOOM.
 func TestEvents(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	e, err := ServeEvents(socket)
@@ -150,7 +150,7 @@ func TestEvents(t *testing.T) {
 	t.Cleanup(func() { c.Close(); e.Close() })
 	send := func(topic, id string) error {
 		_, err := events.NewTTRPCEventsClient(c).Forward(context.Background(), &events.ForwardRequest{Envelope: &types.Envelope{
-			Topic: topic, Namespace: Namespace, Event: pack(&eventsapi.TaskOOM{ContainerID: id}),
+			Topic: topic, Namespace: Namespace, Event: encodeAny(&eventsapi.TaskOOM{ContainerID: id}),
 		}})
 		return err
 	}
@@ -172,8 +172,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestKillByCommandLine checks that kill kills only a process with the ID of the sandbox in its
-// command line. A process with a command line of more than 64 KiB is not killed.
+// TestKillByCommandLine checks that kill ends a process only if its command line contains the ID of the sandbox. A process with a command
+// line of more than 64 KiB is not killed.
 func TestKillByCommandLine(t *testing.T) {
 	for more, killed := range map[string]bool{"the-id": true, "another": false, "the-id " + strings.Repeat("x", 100<<10): false} {
 		cmd := exec.Command("sh", "-c", "echo; read x", more)
@@ -188,12 +188,12 @@ func TestKillByCommandLine(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // the shell was executed
+		if _, err := out.Read(make([]byte, 1)); err != nil { // waits until the shell was executed
 			t.Fatal(err)
 		}
 		s := &Shim{c: Config{ID: "the-id", Logger: slog.New(slog.DiscardHandler)}, pid: cmd.Process.Pid}
 		s.kill()
-		_ = in.Close() // ends a process that was not killed
+		_ = in.Close() // ends the process if it was not killed
 		if err := cmd.Wait(); strings.Contains(fmt.Sprint(err), "killed") != killed {
 			t.Errorf("%.20s: ended with %v", more, err)
 		}

@@ -9,8 +9,9 @@ import (
 )
 
 // copyXattrs copies extended attributes, such as file capabilities, ACLs and user attributes. It
-// skips SELinux labels, which depend on the container, attributes of overlayfs, which are valid
-// only in layers, and attributes that the target file system does not support.
+// skips SELinux labels, because they depend on the container, and attributes of overlayfs, because
+// they are valid only in layers. It also skips attributes that the target file system does not
+// support.
 func copyXattrs(from, to int) error {
 	n, err := unix.Flistxattr(from, nil)
 	if n == 0 && err == nil || errors.Is(err, unix.ENOTSUP) {

@@ -18,15 +18,15 @@ var ErrNoRoom = errors.New("there is not enough space for a copy")
 var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth)
 
 const (
-	maxDepth = 200 // maximum depth; limits the number of open directories
-	batch    = 256 // number of names in one read of a directory
+	maxDepth  = 200 // maximum depth; limits the number of open directories
+	batchSize = 256 // number of names in one read of a directory
 	// maxLinks is the maximum number of files with hard links that are tracked. The links of other files become separate
 	// copies.
-	maxLinks = 10_000
-	maxNames = 1 << 20  // maximum total length of the names of these files, in bytes
-	chunk    = 1 << 20  // bytes between two checks of the context and the free space
-	leastUse = 4 << 10  // minimum disk usage of a file, in bytes
-	maxXattr = 64 << 10 // the kernel's maximum size of an attribute value, in bytes
+	maxLinks  = 10_000
+	maxNames  = 1 << 20  // maximum total length of the names of these files, in bytes
+	chunkSize = 1 << 20  // bytes between two checks of the context and the free space
+	leastUse  = 4 << 10  // minimum disk usage of a file, in bytes
+	maxXattr  = 64 << 10 // the kernel's maximum size of an attribute value, in bytes
 )
 
 // Room is the space that copies may use. Copy subtracts the copied bytes and files from Bytes and
@@ -64,7 +64,7 @@ func Copy(ctx context.Context, from, to *os.File, room *Room) error {
 	if err := unix.Fstat(int(from.Fd()), &st); err != nil {
 		return err
 	}
-	return c.directory(from, to, &st, "", 0)
+	return c.copyDirectory(from, to, &st, "", 0)
 }
 
 type inode struct{ dev, ino uint64 }
@@ -78,9 +78,9 @@ type copier struct {
 	unchecked uint64           // bytes since the last check of the free space
 }
 
-// reserve subtracts bytes from the room. It returns ErrNoRoom if the room is exceeded or the free
+// reserveBytes subtracts bytes from the room. It returns ErrNoRoom if the room is exceeded or the free
 // space is below Floor.
-func (c *copier) reserve(bytes uint64) error {
+func (c *copier) reserveBytes(bytes uint64) error {
 	if bytes > c.room.Bytes {
 		return ErrNoRoom
 	}
@@ -88,10 +88,9 @@ func (c *copier) reserve(bytes uint64) error {
 	return c.checkFree(bytes)
 }
 
-// checkFree returns ErrNoRoom if the free space is below Floor. It checks this only after every
-// chunk bytes.
+// checkFree returns ErrNoRoom if the free space is below Floor. It checks this only once per chunkSize.
 func (c *copier) checkFree(written uint64) error {
-	if c.unchecked += written; c.unchecked < chunk || c.room.Floor == 0 {
+	if c.unchecked += written; c.unchecked < chunkSize || c.room.Floor == 0 {
 		return nil
 	}
 	c.unchecked = 0
@@ -105,15 +104,15 @@ func (c *copier) checkFree(written uint64) error {
 	return nil
 }
 
-// directory copies the content and the attributes of a directory. The parameter at is the directory's path in the copy.
-func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
+// copyDirectory copies the content and the attributes of a directory. Its path in the copy is used to create hard links.
+func (c *copier) copyDirectory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: %w", at, ErrTooDeep)
 	}
 	for {
-		names, err := from.Readdirnames(batch)
+		names, err := from.Readdirnames(batchSize)
 		for _, name := range names {
-			if err := c.entry(from, to, at, name, depth); err != nil {
+			if err := c.copyEntry(from, to, at, name, depth); err != nil {
 				return err
 			}
 		}
@@ -124,10 +123,10 @@ func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth 
 			return fmt.Errorf("read directory %s: %w", at, err)
 		}
 	}
-	return finish(int(from.Fd()), int(to.Fd()), st)
+	return copyAttributes(int(from.Fd()), int(to.Fd()), st)
 }
 
-func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
+func (c *copier) copyEntry(from, to *os.File, at, name string, depth int) error {
 	at = path.Join(at, name)
 	if err := c.ctx.Err(); err != nil {
 		return err
@@ -144,9 +143,9 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	if err == nil {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
-			return c.subdirectory(from, to, &st, at, name, depth)
+			return c.copySubdirectory(from, to, &st, at, name, depth)
 		case unix.S_IFREG:
-			err = c.file(int(from.Fd()), int(to.Fd()), &st, at, name)
+			err = c.copyFile(int(from.Fd()), int(to.Fd()), &st, at, name)
 		case unix.S_IFLNK:
 			err = copySymlink(int(from.Fd()), int(to.Fd()), &st, name)
 		case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFIFO:
@@ -159,7 +158,7 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	return nil
 }
 
-func (c *copier) subdirectory(from, to *os.File, st *unix.Stat_t, at, name string, depth int) error {
+func (c *copier) copySubdirectory(from, to *os.File, st *unix.Stat_t, at, name string, depth int) error {
 	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return fmt.Errorf("copy %s: %w", at, err)
 	}
@@ -173,7 +172,7 @@ func (c *copier) subdirectory(from, to *os.File, st *unix.Stat_t, at, name strin
 		return fmt.Errorf("copy %s: %w", at, err)
 	}
 	defer dst.Close()
-	return c.directory(src, dst, st, at, depth+1)
+	return c.copyDirectory(src, dst, st, at, depth+1)
 }
 
 func open(at int, name string, flag int, mode uint32) (*os.File, error) {
@@ -184,9 +183,9 @@ func open(at int, name string, flag int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// file copies a regular file. If another hard link of the file was already copied, it creates a
+// copyFile copies a regular file. If another hard link of the file was already copied, it creates a
 // hard link.
-func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error) {
+func (c *copier) copyFile(from, to int, st *unix.Stat_t, at, name string) (err error) {
 	if st.Nlink > 1 {
 		id := inode{uint64(st.Dev), st.Ino}
 		if first, ok := c.linked[id]; ok {
@@ -210,12 +209,12 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.CopyN(dst, src, chunk) // copy_file_range shares blocks if the file system supports it
-		if err := c.reserve(uint64(n)); err != nil {
+		n, err := io.CopyN(dst, src, chunkSize) // copy_file_range shares blocks if the file system supports it
+		if err := c.reserveBytes(uint64(n)); err != nil {
 			return err
 		}
 		if errors.Is(err, io.EOF) {
-			return finish(int(src.Fd()), int(dst.Fd()), st)
+			return copyAttributes(int(src.Fd()), int(dst.Fd()), st)
 		}
 		if err != nil {
 			return err
@@ -248,9 +247,9 @@ func setTimes(at int, name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(at, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// finish copies the owner, extended attributes, mode and times. The owner comes first, because
+// copyAttributes copies the owner, extended attributes, mode and times. The owner comes first, because
 // chown clears file capabilities and the set-user-ID bit.
-func finish(from, to int, st *unix.Stat_t) error {
+func copyAttributes(from, to int, st *unix.Stat_t) error {
 	if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// copyOf copies a directory to a new one.
+// copyOf copies a directory to a new temporary directory.
 func copyOf(t *testing.T, ctx context.Context, from string, room Room) (string, Room, error) {
 	t.Helper()
 	to := t.TempDir()
@@ -35,7 +35,7 @@ func copyOf(t *testing.T, ctx context.Context, from string, room Room) (string, 
 
 var plenty = Room{Bytes: 1 << 30, Files: 1 << 20}
 
-// describe returns a description of all files in a directory, with the properties that Copy must preserve.
+// describe returns a text with all files of a directory. It contains the properties that Copy must preserve.
 func describe(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -69,8 +69,7 @@ func describe(t *testing.T, dir string) string {
 	return out.String()
 }
 
-// TestCopy checks that a copy has every type of file with its owner, mode, times and attributes,
-// and that symlinks are not followed.
+// TestCopy checks that a copy contains files of every type with their owners, modes, times and attributes. Symlinks are not followed.
 func TestCopy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -100,11 +99,10 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestCopyIsBounded checks that Copy fails if a tree is too large or too deep or has too many
-// files, or when the context ends.
+// TestCopyIsBounded checks that Copy fails if a tree is too large, is too deep, or has too many files. It also fails when its context ends.
 func TestCopyIsBounded(t *testing.T) {
 	from := t.TempDir()
-	for i := range 600 { // more than batch
+	for i := range 600 { // more files than one batch
 		must(t, os.WriteFile(filepath.Join(from, fmt.Sprint(i)), []byte("x"), 0o600))
 	}
 	to, _, err := copyOf(t, t.Context(), from, Room{Bytes: 600, Files: 600})
@@ -133,8 +131,8 @@ func TestCopyIsBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAtOnce checks that two copies whose Rooms were measured at the same time leave half of the disk free. It also checks a copy
-// of many small files, which use more disk space than the sum of their sizes.
+// TestCopiesAtOnce checks two copies whose Rooms were measured at the same time. Together they leave half of the disk free. The test also
+// copies many small files, which need more disk space than the sum of their sizes.
 func TestCopiesAtOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -173,7 +171,7 @@ func TestCopiesAtOnce(t *testing.T) {
 	}
 }
 
-// TestCopyRemembersLittle checks that the total length of the stored names of hard links is limited.
+// TestCopyRemembersLittle checks the memory for the names of hard links. The total length of these names is limited.
 func TestCopyRemembersLittle(t *testing.T) {
 	from := t.TempDir()
 	deep := filepath.Join(from, strings.Repeat(strings.Repeat("d", 250)+"/", 12))
@@ -193,7 +191,7 @@ func TestCopyRemembersLittle(t *testing.T) {
 	c := copier{ctx: t.Context(), top: int(dst.Fd()), room: &room, linked: map[inode]string{}}
 	var st unix.Stat_t
 	must(t, unix.Fstat(int(src.Fd()), &st))
-	must(t, c.directory(src, dst, &st, "", 0))
+	must(t, c.copyDirectory(src, dst, &st, "", 0))
 	if c.names > maxNames || len(c.linked) == 0 || len(c.linked) == 400 {
 		t.Errorf("%d names of %d bytes are stored", len(c.linked), c.names)
 	}
@@ -202,7 +200,7 @@ func TestCopyRemembersLittle(t *testing.T) {
 	}
 }
 
-// TestHalf checks that Half returns a Room of about half of the free space.
+// TestHalf checks that HalfOfFree returns a Room of about half of the free space.
 func TestHalf(t *testing.T) {
 	dir := t.TempDir()
 	var st unix.Statfs_t

@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// The constant child is the argument of a process that the fault "children" starts.
+// This constant is the argument of a process that the fault "children" starts.
 const child = "child"
 
 func main() {

@@ -15,7 +15,7 @@ import (
 // A bound contains the CPU time and the duration that the OCI runtime alone needs for the same containers.
 type bound struct{ cpu, wall time.Duration }
 
-// bareRuntime creates and starts n containers of the test image without pods, one after the other. It uses the OCI runtime that islet
+// bareRuntime creates and starts n containers of the test image one after the other, without pods. It uses the OCI runtime that islet
 // would choose.
 func bareRuntime(t *testing.T, n int) bound {
 	t.Helper()
@@ -40,8 +40,8 @@ func bareRuntime(t *testing.T, n int) bound {
 		bundle(t, m, root, fmt.Sprint("b", i))
 	}
 	cpu, wall := m.CPU(), time.Now()
-	// One shell starts all containers, because one process per container would count as time of the runtime. The output is no pipe,
-	// because the containers would keep it open.
+	// One shell starts all containers, because the time of one process per container would count as time of the runtime. The output is no
+	// pipe, because the containers would keep the pipe open.
 	all := `for i in $(seq 0 $(($3 - 1))); do "$1" create --bundle "$2/b$i" "b$i" && "$1" start "b$i" || exit; done`
 	if err := m.MeasuredCommand("sh", "-c", all, "sh", runtime, m.Disk, fmt.Sprint(n)).Run(); err != nil {
 		t.Fatalf("run containers with %s alone: %v", runtime, err)
@@ -49,8 +49,8 @@ func bareRuntime(t *testing.T, n int) bound {
 	return bound{cpu: m.CPU() - cpu, wall: time.Since(wall)}
 }
 
-// chosenRuntime returns the OCI runtime that the binary under test chooses: the runtime of its installation, otherwise crun if it works on
-// this host, otherwise runc.
+// chosenRuntime returns the OCI runtime that the binary under test chooses. This is the runtime of its installation. If there is none, it
+// is crun if crun works on this host, or else runc.
 func chosenRuntime(t *testing.T, m *machine.Machine, root string) string {
 	bundle(t, m, root, "probe")
 	shipped := filepath.Join(filepath.Dir(m.Binary()), "../lib/islet/crun")

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant tick is the kernel's unit of a process's start time (USER_HZ).
+// This constant is the kernel's unit of a process's start time (USER_HZ).
 const tick = 10 * time.Millisecond
 
 // startOf returns the start time of a process since the boot.
@@ -45,7 +45,8 @@ func cpuOf(pid int) (own, children time.Duration) {
 	return n[0] + n[1], n[2] + n[3]
 }
 
-// cpuParts returns the CPU time of the agent, of the shims, and of their ended children, which are mostly the OCI runtime.
+// cpuParts returns the CPU time of the agent, of the shims, and of their ended children. Most of these children are processes of the OCI
+// runtime.
 func cpuParts(m *machine.Machine) string {
 	var agent, shims, ran time.Duration
 	for pid, cmd := range m.Processes() {
@@ -60,7 +61,7 @@ func cpuParts(m *machine.Machine) string {
 	return fmt.Sprintf("agent %s, shims %s, OCI runtime %s", seconds(agent), seconds(shims), seconds(ran))
 }
 
-// The function uptime returns the time since the boot.
+// This function returns the time since the boot.
 func uptime(t *testing.T) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/uptime")

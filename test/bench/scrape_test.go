@@ -23,12 +23,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The variable scraped contains the pages of a full scrape in their order.
+// This variable contains the pages of a full scrape in their order.
 var scraped = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis", "/stats/summary"}
 
 const (
 	scrapes     = 20
-	scrapeEvery = 3 * time.Second // longer than the agent caches its measurements
+	scrapeEvery = 3 * time.Second // longer than the agent keeps its measurements
 	scrapePods  = 100
 	scrapeCPU   = 25 * time.Millisecond // goal for all pages
 	scrapeHeap  = 1 << 20               // goal for the heap growth after all scrapes, in bytes
@@ -145,7 +145,7 @@ func threadTime(t *testing.T, pid int) (sum time.Duration) {
 // A scraper is a client of a machine's port 10250.
 type scraper struct{ http.Client }
 
-// client returns a scraper that connects from the network namespace of a process.
+// This function returns a scraper that connects from the network namespace of a process.
 func client(t *testing.T, pid int) *scraper {
 	dial := func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		done := make(chan struct{})
@@ -197,7 +197,7 @@ func (s *scraper) get(t *testing.T, path string) page {
 	return page{wire: len(b), text: unpacked(t, r.Header.Get("Content-Encoding"), b)}
 }
 
-// The method heap returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
+// This method returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
 func (s *scraper) heap(t *testing.T) (live, made int64) {
 	t.Helper()
 	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
@@ -235,7 +235,7 @@ func (s *scraper) save(file, path string) {
 	}
 }
 
-// The function unpacked returns the length of a page's text.
+// This function returns the length of a page's text.
 func unpacked(t *testing.T, encoding string, b []byte) int {
 	t.Helper()
 	if encoding != "gzip" {

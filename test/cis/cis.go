@@ -28,13 +28,13 @@ type Node struct {
 	// Request sends a request without credentials to a path of the kubelet API. It is nil if the API has no
 	// port.
 	Request func(path string) (status int, err error)
-	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
+	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, with their names in Go.
 	Ciphers []string
-	// PodPids is the limit of processes of a pod that does not set one. 0 means no limit.
+	// PodPids is the process limit of a pod that sets no limit of its own. 0 means no limit.
 	PodPids int64
 }
 
-// Kubelet has the fields of the KubeletConfiguration in force that the checks need.
+// Kubelet contains the fields of the active KubeletConfiguration that the checks need.
 type Kubelet struct {
 	Authentication struct {
 		X509      struct{ ClientCAFile string }
@@ -58,7 +58,7 @@ type Check struct {
 	Check    func(*Node) error
 }
 
-// The constant proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
+// This constant is the path of the kubeconfig that kube-proxy would use outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
 // strongCiphers contains the cipher suites that the benchmark recommends.
@@ -67,7 +67,7 @@ var strongCiphers = []string{
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. The benchmark marks some recommendations as manual. Their checks inspect
+// Table returns the checks of the section. The benchmark marks some recommendations as manual. The checks of these recommendations inspect
 // the configuration or, if that is not sufficient, the node's behaviour.
 func Table() []Check {
 	return []Check{
@@ -171,8 +171,8 @@ func (n *Node) existingFiles(files ...string) (out []string) {
 	return out
 }
 
-// checkFiles passes each file to check. A file that does not exist is an error. It skips empty names, which mean
-// that this node does not need the file.
+// checkFiles passes each file to the function look. A file that does not exist is an error. It skips empty names. An empty name means that
+// this node does not need the file.
 func (n *Node) checkFiles(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -223,8 +223,8 @@ func (n *Node) checkAnonymous() error {
 	return nil
 }
 
-// checkClientCA checks that a certificate authority for client certificates is configured. A node without a
-// cluster has none, and must reject all requests.
+// checkClientCA checks that a certificate authority for client certificates is configured. A node without a cluster has no such authority,
+// and must reject all requests.
 func (n *Node) checkClientCA() error {
 	if n.Kubeconfig == "" {
 		return n.checkAnonymous()

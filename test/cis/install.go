@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Install runs install.sh, with the packaging of the checkout and the program under test, in a
-// machine that has its own /etc and /usr/local. It starts no unit.
+// Install installs islet in a machine that has its own /etc and /usr/local. It runs install.sh with the packaging of the checkout and the
+// program under test. It starts no unit.
 func Install(t testing.TB, m *machine.Machine, args ...string) {
 	t.Helper()
 	from, to := filepath.Join(machine.Root(t), "packaging"), filepath.Join(m.Disk, "archive")
@@ -42,8 +42,8 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 	m.Run("env", append([]string{"DESTDIR=/", "sh", to + "/install.sh"}, args...)...)
 }
 
-// PidsLimit returns the number of processes to which a container is limited: the lowest limit of its cgroup and the
-// parent cgroups below top. It returns 0 if there is no limit.
+// PidsLimit returns the process limit of a container: the lowest limit of its cgroup and of the parent cgroups below top. It returns 0 if
+// there is no limit.
 func PidsLimit(t testing.TB, pid int, top string) (least int64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

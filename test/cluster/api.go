@@ -100,9 +100,8 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it,
-// and returns the object. It continues after a restart of the API server. The parameter kind is an
-// empty object of the type.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for the object. It returns the object. It
+// continues after a restart of the API server. The parameter kind is an empty object of the type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()

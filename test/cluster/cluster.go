@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The constant dir is the directory of the control plane's files, on its host's tmpfs.
+// This constant is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
 // A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods
@@ -39,8 +39,8 @@ type Cluster struct {
 	ports int        // number of ports of proxies so far
 }
 
-// The variable shared is the control plane for all tests of this program. They share it, because its start takes seconds. Each test has
-// its own nodes and namespaces.
+// This variable is the control plane for all tests of this program. The tests share it, because a start takes seconds. Each test has its
+// own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -121,7 +121,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no access to the internet.
+// kubeadmConfig is kubeadm's configuration. With this configuration, kubeadm's phases need no access to the internet.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -164,7 +164,7 @@ func (c *Cluster) certify() error {
 	return c.credentials()
 }
 
-// The method credentials creates the missing certificates and kubeconfigs.
+// This method creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (c *Cluster) credentials() error {
 	return c.kubeadm("kubeconfig", "all", "--kubeconfig-dir="+dir)
 }
 
-// allowJoin creates the rules and objects that nodes need to bootstrap and kubeadm needs to join.
+// allowJoin creates the rules and objects that nodes need for bootstrapping and that kubeadm needs for joining.
 func (c *Cluster) allowJoin() error {
 	admin := "--kubeconfig=" + dir + "/super-admin.conf"
 	if err := c.kubeadm("upload-config", "all", admin); err != nil {
@@ -196,7 +196,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// The method path returns the path of a control plane's file for this process.
+// This method returns the path at which this process can open a file of the control plane.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

@@ -81,7 +81,7 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// The file contains the former CA, and is created only if it does not exist.
+	// This ConfigMap contains the former CA. It is created only if it does not exist.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant gateway is the control plane's address in the network of the machines, and their default gateway.
+// This constant is the control plane's address in the network of the machines, and their default gateway.
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not
@@ -94,8 +94,7 @@ func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	}
 	plug := a.OnBoot
 	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
-	// The second machine's end is a port of a bridge, so that its address and routes stay while
-	// there is no cable.
+	// The second machine's end is a port of a bridge. The bridge keeps its address and routes while there is no cable.
 	err := errors.Join(c.runIP(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
 	if err != nil {
 		t.Fatal(err)
@@ -175,8 +174,7 @@ func (l *Link) filter(t testing.TB, verb string) {
 	}
 }
 
-// Bytes returns the bytes of IP packets that the machine has received and sent through its cable
-// since it was turned on.
+// Bytes returns the bytes of IP packets that the machine has received and sent through its cable since the machine was turned on.
 func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", l.c.host.Pid()))

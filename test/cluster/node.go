@@ -28,7 +28,7 @@ func (c *Cluster) Node(t testing.TB, server string) *Node {
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	// This cleanup runs after the machine's, because a running agent would register the Node again.
+	// This cleanup runs after the cleanup of the machine, because a running agent would register the Node again.
 	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
@@ -82,7 +82,7 @@ func (n *Node) Flags() []string {
 		"--cert-dir=" + n.Disk + "/pki", "--node-ip=" + n.Addr}
 }
 
-// Start starts islet and waits until it answers. It does not wait for a connection to the API server.
+// Start starts islet and waits until islet answers. It does not wait for a connection to the API server.
 func (n *Node) Start(extra ...string) { n.t.Helper(); n.StartAgent(append(n.Flags(), extra...)...) }
 
 // Join starts islet and waits until its Node is ready.

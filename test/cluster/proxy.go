@@ -70,7 +70,7 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 		},
 		Transport:      transport,
 		ModifyResponse: p.setDate,
-		FlushInterval:  -1, // watches
+		FlushInterval:  -1, // needed for watches
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			w.WriteHeader(http.StatusBadGateway)
 		},
@@ -185,8 +185,8 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the numbers of requests since the last call, by method, path and selected object, and the sum of
-// these numbers.
+// Requests returns the numbers of requests since the last call, and their sum. The keys contain the method, the path and the selected
+// object.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

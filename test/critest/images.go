@@ -15,17 +15,16 @@ import (
 	"testing"
 )
 
-// An image contains the user and the command in the configuration of an image.
+// An image describes an image of the suite: the user and the command in its configuration.
 type image struct {
 	user    string
 	command []string
 }
 
-// The variable shell is the command of the suite's images that contain busybox.
+// This variable is the command of the suite's images that contain busybox.
 var shell = []string{"sh"}
 
-// images returns the images that the suite uses, by name. A name without a registry is valid for
-// every registry.
+// This function returns the images that the suite uses, by name. A name without a registry is valid for every registry.
 func images() map[string]image {
 	web := func(port string) image { return image{command: []string{"/usr/sbin/nginx", "master process", port}} }
 	return map[string]image{
@@ -117,8 +116,8 @@ func baseLayer(t testing.TB, busybox, tool string) []byte {
 	return b.Bytes()
 }
 
-// plainShell returns a changed copy of busybox whose sh executes /bin/ls. The shell of Debian's
-// busybox runs the built-in ls instead, but the suite masks /bin/ls.
+// plainShell returns a changed copy of busybox whose sh executes /bin/ls. The suite masks /bin/ls, but the shell of Debian's busybox would
+// run its built-in ls instead.
 func plainShell(t testing.TB, box []byte) []byte {
 	t.Helper()
 	before, after := []byte("\x00lpr\x00ls\x00"), []byte("\x00lpr\x00lz\x00")

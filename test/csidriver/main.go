@@ -158,7 +158,7 @@ func (d *driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 	return &spec.NodePublishVolumeResponse{}, err
 }
 
-// recordTokens appends the tokens with which a volume was published to a file next to the volume.
+// recordTokens appends the tokens of a published volume to a file next to the volume.
 func (d *driver) recordTokens(handle, tokens string) error {
 	f, err := os.OpenFile(filepath.Join(d.data, handle+".tokens"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -37,8 +37,7 @@ var optionalRules = map[string]string{
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
-// Scrape runs the program tool (test/prometheus) in a machine, which scrapes the machine's agent
-// and evaluates the rules.
+// Scrape runs the program tool (test/prometheus) in a machine. The program scrapes the machine's agent and evaluates the rules.
 func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
 	t.Helper()
 	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
@@ -55,9 +54,8 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check verifies that every rule has data and that no alert except Control is active. The rules in
-// without must have no data; its values are the reasons. Check returns the errors in wrong and the
-// other results in notes.
+// Check verifies that every rule has data and that no alert except Control is active. The parameter without lists the rules that must have
+// no data, with the reasons. Check returns the errors, and notes about the other results.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRules checks that Check reports rules without data that are not listed, listed rules that have data or do not exist, and active
-// alerts.
+// TestRules checks that Check reports three kinds of errors: rules without data that are not listed, listed rules that have data or do not
+// exist, and active alerts.
 func TestRules(t *testing.T) {
 	up := map[string]string{}
 	for _, page := range Pages {

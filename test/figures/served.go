@@ -31,9 +31,8 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare compares pages with the documentation: the names, types and labels of metrics. The keys
-// of pages are the paths. The result wrong contains the differences. The result unseen contains the
-// documented metrics that are not on the pages, each as "page name".
+// Compare compares the names, types and labels of the metrics on pages with the documentation. The keys of pages are the paths. Compare
+// returns the differences, and the documented metrics that are not on the pages, each as "page name".
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
@@ -65,9 +64,8 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check compares the pages of a node with docs/metrics.md below root, which is generated from
-// upstream's own list. The function get returns a page. Check returns the documented metrics that
-// are not on the pages, each as "page name".
+// Check compares the pages of a node with docs/metrics.md below root. The document is generated from upstream's own list. The function get
+// returns a page. Check returns the documented metrics that are not on the pages, each as "page name".
 func Check(t testing.TB, root string, get func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
@@ -123,8 +121,7 @@ func parsePage(page, text string) (out []Family, err error) {
 	return out, nil
 }
 
-// labelsOf returns the metric's name in a line and the names of its labels, except the label le of
-// histograms.
+// labelsOf returns the name of the metric in a line, and the names of the metric's labels. It omits the label le of histograms.
 func labelsOf(line string) (name string, labels []string) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 {

@@ -27,8 +27,8 @@ type Manifest struct {
 type Options struct {
 	Seed  uint64
 	Count int
-	// Victim is the name, in its own manifest, of a pod whose name or directory some manifests
-	// claim. If it is empty, there are no such manifests.
+	// Victim is the name of a pod in its own manifest. Some manifests claim the name or the directory of this pod. If Victim is empty,
+	// there are no such manifests.
 	Victim string
 }
 
@@ -59,8 +59,7 @@ func Manifests(o Options) []Manifest {
 	return all
 }
 
-// Write writes manifests to a directory. It does not write them atomically, because some editors do
-// not either.
+// Write writes manifests to a directory. Like some editors, it does not write atomically.
 func Write(dir string, all []Manifest) error {
 	for _, m := range all {
 		if err := os.WriteFile(filepath.Join(dir, m.Name), m.Data, 0o644); err != nil {
@@ -85,7 +84,7 @@ func (w *writer) fileName(i int) string {
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
 
-// The method pod returns a pod with the given number of changes. It usually makes the name unique.
+// This method returns a pod with the given number of changes. It usually makes the name unique.
 func (w *writer) pod(changes int) map[string]any {
 	pod := w.mutator.Pod(w.r, changes)
 	if meta, ok := pod["metadata"].(map[string]any); ok {
@@ -150,7 +149,7 @@ func (w *writer) damagedPod() []byte {
 	return data
 }
 
-// The method bomb returns a text whose decoding takes much more memory or time than its size suggests.
+// This method returns a text whose decoding takes much more memory or time than its size suggests.
 func (w *writer) bomb() []byte {
 	switch w.r.IntN(9) {
 	case 0: // billion laughs
@@ -187,7 +186,7 @@ func (w *writer) bomb() []byte {
 	}
 }
 
-// The method foreign returns a text that is not a single pod.
+// This method returns a text that is not a single pod.
 func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{
@@ -204,7 +203,7 @@ func (w *writer) foreign() []byte {
 	return []byte(texts[w.r.IntN(len(texts))])
 }
 
-// thief returns a pod that claims the name or the directory of another pod.
+// This method returns a pod that claims the name or the directory of another pod.
 func (w *writer) thief() []byte {
 	pod := w.mutator.Pod(w.r, w.r.IntN(3))
 	meta := map[string]any{"name": w.victim, "namespace": "default"}

@@ -126,7 +126,7 @@ func (p *testPackage) visitOutside(g *ast.FuncDecl, f func(ast.Node)) {
 	})
 }
 
-// calledName returns the name of the called function in the form f or x.f, or "" if it has no name.
+// calledName returns the name of the called function in the form f or x.f. It returns "" if the function has no name.
 func calledName(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

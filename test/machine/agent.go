@@ -285,7 +285,7 @@ func IsWell(out string, code int) bool {
 	return code == 0 || needs != ""
 }
 
-// Await waits until ok returns true. The test fails if a running agent ends meanwhile.
+// Await waits until ok returns true. The test fails if a running agent exits in the meantime.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()
 	m.await(what, m.agent, ok)

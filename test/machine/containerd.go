@@ -113,8 +113,8 @@ func (c *Containerd) Import() {
 	}
 }
 
-// pauseArchive returns an archive of the pause image. The image contains podtool under the name
-// pause, which makes it wait for a signal.
+// pauseArchive returns an archive of the pause image. The image contains podtool under the name pause. Under this name, podtool waits for
+// a signal.
 func (c *Containerd) pauseArchive() string {
 	c.m.t.Helper()
 	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))

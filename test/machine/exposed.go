@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// ExposedFiles lists the files of the running agent that local users other than root can access, each
-// with its fault. Directories of pods may be writable, but then a parent directory must not be
-// accessible to other users.
+// ExposedFiles lists the files of the running agent that local users other than root can access. Each entry contains a file and its fault.
+// Directories of pods may be writable, but then a parent directory must not be accessible to other users.
 func (m *Machine) ExposedFiles() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())

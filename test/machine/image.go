@@ -65,7 +65,7 @@ func ArchiveFor(t testing.TB, arch string) string {
 	return a
 }
 
-// Archive returns the path of an image archive of podtool, which is built once per run.
+// Archive returns the path of an image archive of podtool. The archive is built once per run.
 func Archive(t testing.TB) string {
 	t.Helper()
 	a, err := archive()

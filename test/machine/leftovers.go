@@ -90,8 +90,7 @@ func (m *Machine) Links() []string {
 // tunnels are the devices that a kernel with tunnel drivers creates in every new network namespace.
 var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
-// Cgroups lists the cgroups of pods below the machine's root cgroup. It lists a cgroup once, even
-// if it exists in several hierarchies.
+// Cgroups lists the cgroups of pods below the machine's root cgroup. A cgroup that exists in several hierarchies is listed once.
 func (m *Machine) Cgroups() []string {
 	m.t.Helper()
 	found := map[string]bool{}

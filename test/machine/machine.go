@@ -189,8 +189,8 @@ func (m *Machine) removeCgroups() {
 	}
 }
 
-// OwnDirs mounts an overlay over directories of the file system. Files that the machine writes to
-// them are not visible outside the machine, and are lost when it is turned off.
+// OwnDirs mounts an overlay over directories of the file system. Files that the machine writes to these directories are not visible
+// outside the machine, and are lost when the machine is turned off.
 func (m *Machine) OwnDirs(dirs ...string) {
 	m.t.Helper()
 	for _, dir := range dirs {
@@ -224,7 +224,7 @@ func (m *Machine) Remove(path string) {
 	}
 }
 
-// AgentLog returns the end of the agent's log, which contains all its starts.
+// AgentLog returns the end of the agent's log. The log contains all starts of the agent.
 func (m *Machine) AgentLog(most int) string {
 	b, err := os.ReadFile(filepath.Join(m.Disk, "agent.log"))
 	if err != nil {

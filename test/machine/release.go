@@ -43,7 +43,7 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// BuildVersion builds a version of this checkout that works.
+// BuildVersion builds this checkout as the given version. The program works.
 func (r *Releaser) BuildVersion(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
@@ -61,8 +61,8 @@ func (r *Releaser) Release(file, version string, program []byte) {
 	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor does the same as Release for an architecture. It signs with the given files of keys,
-// or with the Releaser's own key if there are none.
+// ReleaseFor does the same as Release for an architecture. It signs with the keys in the given files, or with the Releaser's own key if no
+// file is given.
 func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()
 	var b bytes.Buffer
@@ -80,8 +80,8 @@ func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys .
 	r.Sign(file, version, arch, keys...)
 }
 
-// Sign signs an archive with the given files of keys, or with the Releaser's own key if there are
-// none. It writes the release file next to the archive.
+// Sign signs an archive with the keys in the given files, or with the Releaser's own key if no file is given. It writes the release file
+// next to the archive.
 func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	r.t.Helper()
 	if len(keys) == 0 {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Types of HTTP/2 frames, and the flag END_HEADERS.
+// These are types of HTTP/2 frames, and the flag END_HEADERS.
 const (
 	dataFrame, headersFrame, priorityFrame, resetFrame, settingsFrame, pingFrame, windowFrame, continuationFrame = 0, 1, 2, 3, 4, 6, 8, 9
 
@@ -22,13 +22,13 @@ const (
 	preface    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 )
 
-// The function frame encodes an HTTP/2 frame.
+// This function encodes an HTTP/2 frame.
 func frame(kind, flags byte, stream uint32, content string) string {
 	head := []byte{byte(len(content) >> 16), byte(len(content) >> 8), byte(len(content)), kind, flags}
 	return string(binary.BigEndian.AppendUint32(head, stream)) + content
 }
 
-// The function request returns the encoded headers of a gRPC call. They are not compressed.
+// This function returns the encoded headers of a gRPC call. They are not compressed.
 func request(path string) string {
 	text := func(s string) string { return string(rune(len(s))) + s }
 	return "\x83\x86\x04" + text(path) + "\x01" + text("localhost") + "\x00" + text("content-type") + text("application/grpc") +
@@ -39,8 +39,8 @@ func request(path string) string {
 // that a client opens have odd IDs. Some floods send all frames on stream 1.
 type flood func(id uint32) string
 
-// The function floods returns floods of frames that are cheap for the sender, by name. The parameter begin is a valid header block. Some
-// floods send it only on stream 1.
+// This function returns floods by name. Their frames are cheap for the sender. The parameter begin is a valid header block. Some floods
+// send it only on stream 1.
 func floods(begin string) map[string]flood {
 	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // it enters the dynamic table, so one byte repeats it
 	return map[string]flood{
@@ -109,8 +109,8 @@ func (f flood) send(c net.Conn) {
 }
 
 // TestFloodBombs checks that the agent survives many clients that flood it with cheap HTTP/2 frames. The targets are the sockets of
-// plugins, tools and monitors, and port 10250. The agent must respond to other clients afterwards. Its memory limit is 96 MiB above its
-// own usage.
+// plugins, tools and monitors, and port 10250. The agent must respond to other clients afterwards. The agent's memory limit is 96 MiB
+// above its own usage.
 func TestFloodBombs(t *testing.T) {
 	t.Parallel()
 	b := bombedMachine(t)
@@ -161,8 +161,8 @@ func TestFloodBombs(t *testing.T) {
 	b.well()
 }
 
-// TestAnsweringFloods checks that the agent survives plugin sockets that flood it. Each socket in the registration directory sends a flood
-// as soon as the agent makes a call.
+// TestAnsweringFloods checks that the agent survives plugins that flood it. Each socket in the registration directory sends a flood as
+// soon as the agent makes a call.
 func TestAnsweringFloods(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")
@@ -203,7 +203,7 @@ func TestAnsweringFloods(t *testing.T) {
 	b.well()
 }
 
-// The function called sends the settings of an HTTP/2 server and returns when the client has sent the headers of a request.
+// This function sends the settings of an HTTP/2 server and returns when the client has sent the headers of a request.
 func called(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

@@ -43,13 +43,13 @@ func (d *depot) put(kind string, body []byte) string {
 	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, kind, digest, len(body))
 }
 
-// The method tag stores a document and makes it the content of an image name.
+// This method stores a document and makes it the content of an image name.
 func (d *depot) tag(name, kind, body string) {
 	d.put(kind, []byte(body))
 	d.tags[name] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body)))
 }
 
-// The method image stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's
+// This method stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's
 // configuration.
 func (d *depot) image(more string, layer []byte) string {
 	config := d.put(ociConfig,
@@ -62,7 +62,7 @@ func ociIndexOf(manifests string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]}`, ociIndex, manifests)
 }
 
-// The function packed returns the output of write, compressed with gzip.
+// This function returns the output of write, compressed with gzip.
 func packed(t *testing.T, write func(w io.Writer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -93,7 +93,7 @@ func longNames(t *testing.T) []byte {
 	})
 }
 
-// The function zeros returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
+// This function returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
 func zeros(t *testing.T) []byte {
 	return packed(t, func(w io.Writer) error {
 		for range 256 {
@@ -180,7 +180,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The method archive returns an image as an OCI layout with all blobs to which the image refers.
+// This method returns an image as an OCI layout with all blobs to which the image refers.
 func (d *depot) archive(t *testing.T, name string) []byte {
 	return packed(t, func(w io.Writer) error {
 		out := tar.NewWriter(w)
@@ -235,7 +235,7 @@ func serveInside(t *testing.T, m *machine.Machine, address string, serve func(ne
 }
 
 // TestImageBombs checks that the agent survives images that are large in memory. It pulls six images at once and imports two from
-// archives, or all with ISLET_TEST_LONG. The agent's memory limit is 96 MiB above its own usage.
+// archives. With ISLET_TEST_LONG it pulls and imports all images. The agent's memory limit is 96 MiB above its own usage.
 func TestImageBombs(t *testing.T) {
 	t.Parallel()
 	d := imageBombs(t)

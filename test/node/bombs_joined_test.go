@@ -27,7 +27,7 @@ type plainServer struct {
 	created chan struct{} // closed when the server also has the pods
 }
 
-// The function collection returns the kind and version of the list at a path, or "" if the path is not a list.
+// This function returns the kind and version of the list at a path, or "" if the path is not a list.
 func collection(of string) string {
 	list := map[string]string{
 		"/api/v1/pods":                       `"kind":"PodList","apiVersion":"v1"`,
@@ -37,7 +37,7 @@ func collection(of string) string {
 	return list
 }
 
-// The method items returns the objects of a list that match the request's field selector.
+// This method returns the objects of a list that match the request's field selector.
 func (s *plainServer) items(r *http.Request) (all []string) {
 	if r.URL.Path == "/api/v1/pods" {
 		select {
@@ -188,8 +188,9 @@ func TestReviewBombs(t *testing.T) {
 	requireSame(t, b.before, b.Pods()["good-edge"])
 }
 
-// TestDriverBombs checks that the agent survives bombs from CSI and DRA drivers. CSI drivers send them as responses to NodeGetInfo,
-// NodeGetCapabilities and NodePublishVolume, DRA drivers to NodePrepareResources. The agent's memory limit is 96 MiB above its own usage.
+// TestDriverBombs checks that the agent survives bombs from CSI and DRA drivers. CSI drivers send bombs as responses to NodeGetInfo,
+// NodeGetCapabilities and NodePublishVolume. DRA drivers send them as responses to NodePrepareResources. The agent's memory limit is 96
+// MiB above its own usage.
 func TestDriverBombs(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestAllocationBombs and TestPluginBombs, by other plugins: ISLET_TEST_LONG=1")

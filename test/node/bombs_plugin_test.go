@@ -20,18 +20,18 @@ import (
 	"time"
 )
 
-// The function field encodes a protobuf field with a length: a string, bytes or a message.
+// This function encodes a protobuf field with a length: a string, bytes or a message.
 func field(number int, value string) string {
 	tag := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	return string(binary.AppendUvarint(tag, uint64(len(value)))) + value
 }
 
-// The function prefixed encodes the five bytes before a gRPC message.
+// This function encodes the five bytes before a gRPC message.
 func prefixed(compressed byte, length int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length))
 }
 
-// The function message encodes a gRPC message.
+// This function encodes a gRPC message.
 func message(text string) []byte { return append(prefixed(0, len(text)), text...) }
 
 // grpcServer serves HTTP/2 without TLS on a Unix socket until the test ends.
@@ -62,7 +62,7 @@ func wholeMessage(text string) answerBomb {
 	}
 }
 
-// The function endless writes a block repeatedly until a write fails.
+// This function writes a block repeatedly until a write fails.
 func endless(w io.Writer, block []byte) {
 	for {
 		if _, err := w.Write(block); err != nil {
@@ -71,8 +71,8 @@ func endless(w io.Writer, block []byte) {
 	}
 }
 
-// answerBombs returns bombs for all calls of all kinds of plugins, by name. Each field number is a list, a string or a message in at least
-// one kind of response.
+// answerBombs returns bombs by name. Each bomb can be a response to any call of any kind of plugin. Each field number is a list, a string
+// or a message in at least one kind of response.
 func answerBombs() map[string]answerBomb {
 	zeros := gzipped(64 << 20)
 	all := map[string]answerBomb{
@@ -145,7 +145,7 @@ func gzipped(n int) []byte {
 // A fakePlugin answers one gRPC method with a bomb, and all others correctly.
 type fakePlugin struct {
 	kind, name, endpoint, version string // version lists the supported versions, separated by spaces
-	call                          string // the method to which the response is the bomb
+	call                          string // the method that is answered with the bomb
 	bomb                          answerBomb
 	asked                         atomic.Int32 // number of bombs sent
 	listed                        atomic.Bool  // the agent has received a correct list of devices
@@ -170,7 +170,7 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.bomb(w, r)
 }
 
-// The method good returns a correct response to a call.
+// This method returns a correct response to a call.
 func (p *fakePlugin) good(call string) string {
 	switch call {
 	case "GetInfo":
@@ -260,7 +260,7 @@ func TestPluginBombs(t *testing.T) {
 	b.well()
 }
 
-// register serves a plugin at its own socket and at its socket in the registration directory.
+// This method serves a plugin at its own socket and at its socket in the registration directory.
 func (b *bombedNode) register(p *fakePlugin, file string) {
 	b.t.Helper()
 	p.endpoint = b.Disk + "/kubelet/plugins/" + file
@@ -290,7 +290,7 @@ func shortForm(all map[string]answerBomb) map[string]answerBomb {
 }
 
 // TestAllocationBombs checks that the agent survives device plugins that respond to Allocate, GetPreferredAllocation and PreStartContainer
-// with bombs. Its memory limit is 96 MiB above its own usage.
+// with bombs. The agent's memory limit is 96 MiB above its own usage.
 func TestAllocationBombs(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")
@@ -318,7 +318,7 @@ func TestAllocationBombs(t *testing.T) {
 	b.well()
 }
 
-// The function unasked returns the names and methods of the plugins that have not sent a bomb.
+// This function returns the names and methods of the plugins that have not sent a bomb.
 func unasked(all []*fakePlugin) (names []string) {
 	for _, p := range all {
 		if p.asked.Load() == 0 {

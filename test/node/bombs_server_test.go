@@ -41,7 +41,7 @@ func answersOf(t *testing.T, kind string, texts map[string]string) (all []answer
 	return all
 }
 
-// listBombs returns responses of an API server to any request except a watch, or of a manifest server.
+// listBombs returns responses of a manifest server, or of an API server to any request except a watch.
 func listBombs(t *testing.T) []answer {
 	const pods = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[`
 	all := answersOf(t, "application/json", map[string]string{
@@ -81,7 +81,7 @@ type hostileServer struct {
 	good map[string]string
 }
 
-// nextBomb selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
+// nextBomb selects the response to a request: the bomb that was sent least often. If bomb is nil, the response is the correct one in good.
 func (s *hostileServer) nextBomb(r *http.Request) (bomb *answer, good string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The function signed returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
+// This function returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
 func signed(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -166,8 +166,8 @@ const (
 )
 
 // TestServerBombs checks that the agent survives an API server and a manifest server that send bombs. The API server responds with a bomb
-// to at least every second request and to every watch, the manifest server to each request. The agent's memory limit is 96 MiB above its
-// own usage.
+// to every watch and to at least every second request. The manifest server responds with a bomb to each request. The agent's memory limit
+// is 96 MiB above its own usage.
 func TestServerBombs(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
@@ -205,7 +205,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-aut
 }
 
 // TestPortBombs checks that the agent survives 400 clients at each of its ports. Each client sends headers of the maximum length, and then
-// keeps its connection open. The agent must respond to health checks meanwhile. Its memory limit is 96 MiB above its own usage.
+// keeps its connection open. The agent must respond to health checks meanwhile. The agent's memory limit is 96 MiB above its own usage.
 func TestPortBombs(t *testing.T) {
 	t.Parallel()
 	b := bombedMachine(t)

@@ -15,10 +15,11 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant beyond is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
+// This constant is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
 const beyond = 96 << 20
 
-// memoryGroup returns the directory of a memory cgroup for the agent alone, and the names of the files with its limit and its OOM kills.
+// memoryGroup returns the directory of a memory cgroup that contains only the agent. It also returns the names of the files with the limit
+// and with the OOM kills.
 func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	if unified() {
 		return "/sys/fs/cgroup" + m.Cgroup + "/agent", "memory.max", "memory.events"
@@ -26,8 +27,8 @@ func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	return "/sys/fs/cgroup/memory" + m.Cgroup + "/agent", "memory.limit_in_bytes", "memory.oom_control"
 }
 
-// The function confine moves the agent into a separate memory cgroup. The limit is the agent's present memory usage plus beyond. The
-// function killed reports whether the kernel has killed a process in that cgroup for its memory.
+// This function moves the agent into a separate memory cgroup. The limit is the agent's present memory usage plus beyond. The function
+// killed reports whether the kernel has killed a process in that cgroup because of its memory usage.
 func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	t.Helper()
 	dir, limit, fails := memoryGroup(m)
@@ -99,7 +100,7 @@ func (b *bombedNode) start(kubelet string, flags ...string) {
 	b.killed = confine(b.t, b.Machine)
 }
 
-// checkAlive fails the test if the agent has exited or the kernel has killed a process for its memory.
+// checkAlive fails the test if the agent has exited, or if the kernel has killed a process because of its memory usage.
 func (b *bombedNode) checkAlive(after string) {
 	b.t.Helper()
 	select {
@@ -112,7 +113,7 @@ func (b *bombedNode) checkAlive(after string) {
 	}
 }
 
-// The method well checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
+// This method checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
 func (b *bombedNode) well() {
 	b.t.Helper()
 	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })

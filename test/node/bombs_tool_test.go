@@ -29,7 +29,7 @@ func newTools(t *testing.T) (b *bombedNode, socket string) {
 	return b, fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())
 }
 
-// The function tool returns a client for gRPC calls over one connection to a socket.
+// This function returns a client for gRPC calls over one connection to a socket.
 func tool(t *testing.T, socket string) *http.Transport {
 	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -66,7 +66,7 @@ func callTool(ctx context.Context, tr *http.Transport, call string, body io.Read
 }
 
 // TestUnfinishedCalls checks that the agent survives clients of the CRI socket that send 256 large messages and never finish their calls.
-// The agent must decode each message and wait for the end of the call. Its memory limit is 96 MiB above its own usage.
+// The agent must decode each message and wait for the end of the call. The agent's memory limit is 96 MiB above its own usage.
 func TestUnfinishedCalls(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
@@ -104,7 +104,7 @@ func TestUnfinishedCalls(t *testing.T) {
 	b.well()
 }
 
-// wsFrame encodes the frame of a WebSocket client with a mask of zeros. The length in the header may exceed that of the content.
+// wsFrame encodes the frame of a WebSocket client with a mask of zeros. The length in the header may exceed the length of the content.
 func wsFrame(head byte, length uint64, content string) string {
 	return string(binary.BigEndian.AppendUint64([]byte{head, 0x80 | 127}, length)) + "\x00\x00\x00\x00" + content
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestUpdateBombs checks that the agent survives update servers whose headers, releases and archives are large in memory. The agent must
-// reject each version, also if a trusted key has signed it. Its memory limit is 96 MiB above its own usage.
+// reject each version, also if a trusted key has signed it. The agent's memory limit is 96 MiB above its own usage.
 func TestUpdateBombs(t *testing.T) {
 	t.Parallel()
 	rel := machine.NewReleaser(t)

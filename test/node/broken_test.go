@@ -22,13 +22,13 @@ type breaker struct {
 	next []byte // version 9.0.0, which works; nil if it has not been built
 }
 
-// The function kinds returns the kinds of broken archives, each with a part of the expected output of islet update.
+// This function returns the kinds of broken archives, each with a part of the expected output of islet update.
 func kinds() []struct {
 	name, why string
 	slow      bool // skipped without ISLET_TEST_LONG
 	archive   func(b *breaker) string
 } {
-	// bad returns a version that fails in the way that test/badislet implements under the given name.
+	// This function returns a version that fails in the way that test/badislet implements under the given name.
 	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
 		return func(b *breaker) string {
 			all := how
@@ -83,7 +83,7 @@ func kinds() []struct {
 	}
 }
 
-// otherArchitecture returns an architecture that is not that of this machine.
+// otherArchitecture returns an architecture that differs from the architecture of this machine.
 func (b *breaker) otherArchitecture() string {
 	if runtime.GOARCH == "riscv64" {
 		return "amd64"
@@ -91,33 +91,33 @@ func (b *breaker) otherArchitecture() string {
 	return "riscv64"
 }
 
-// The method another returns an archive whose release is for another architecture.
+// This method returns an archive whose release is for another architecture.
 func (b *breaker) another() string {
 	file := b.brokenVersion("crash")
 	b.ReleaseFor(file, "9.0.0", b.otherArchitecture(), b.bad)
 	return file
 }
 
-// The method foreign returns an archive whose program is an ELF file of another architecture.
+// This method returns an archive whose program is an ELF file of another architecture.
 func (b *breaker) foreign() string {
 	p := bytes.Clone(b.bad)
 	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); islet supports none of these values
 	return b.archive("9.0.0", p)
 }
 
-// The method lonely returns a version that runs the installed program without a network.
+// This method returns a version that runs the installed program without a network.
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
 	return b.brokenVersion("network " + b.m.Disk + "/lonely")
 }
 
-// The method blind returns a version that runs the installed program without manifests.
+// This method returns a version that runs the installed program without manifests.
 func (b *breaker) blind() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
 	return b.brokenVersion("blind " + b.m.Disk + "/blind")
 }
 
-// edit changes a file of the archive.
+// This method changes a file of the archive.
 func (b *breaker) edit(file string, how func([]byte) []byte) {
 	b.Helper()
 	data, err := os.ReadFile(file)
@@ -141,7 +141,7 @@ func (b *breaker) changed() string {
 	return file
 }
 
-// The method forged returns an archive whose release has one changed byte in its signature.
+// This method returns an archive whose release has one changed byte in its signature.
 func (b *breaker) forged() string {
 	file := b.brokenVersion("crash")
 	b.edit(file+".release", func(data []byte) []byte {
@@ -164,7 +164,7 @@ func (b *breaker) strangers() string {
 	return file
 }
 
-// The method mutant returns a working program in which up to 1 % of the pages are random bytes.
+// This method returns a working program in which up to 1 % of the pages are random bytes.
 func (b *breaker) mutant() string {
 	if b.next == nil {
 		b.next = b.BuildVersion("9.0.0")
@@ -191,7 +191,7 @@ func (b *breaker) lastCount() int {
 	return n
 }
 
-// tryArchive updates the node to a version, and checks that the previous version is in use again within a minute and that the pod
+// tryArchive updates the node to a broken version. It checks that the previous version is in use again within a minute, and that the pod
 // continues.
 func (b *breaker) tryArchive(name, why string, archive func(*breaker) string) {
 	b.Helper()
@@ -239,8 +239,8 @@ func TestBrokenPrograms(t *testing.T) {
 	}
 }
 
-// The function slice returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the
-// second of five parts, because all cases together may take too long for one run.
+// This function returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the second
+// of five parts, because all cases together may take too long for one run.
 func slice(t *testing.T, end, n int) int {
 	t.Helper()
 	text := os.Getenv("ISLET_TEST_SLICE")
@@ -254,7 +254,7 @@ func slice(t *testing.T, end, n int) int {
 	return (part - 1 + end) * n / of
 }
 
-// TestBrokenLong checks that the default timeouts also roll back within a minute from a version that does nothing.
+// TestBrokenLong checks that the default timeouts are short enough: the node rolls back within a minute from a version that does nothing.
 func TestBrokenLong(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {

@@ -20,7 +20,7 @@ spec:
 `
 
 // TestRuntimeClassOfStaticPods checks that the runtimeClassName of a static pod selects a runtime handler. An unknown handler must be
-// rejected with a message that lists the configured ones.
+// rejected with a message that lists the configured handlers.
 func TestRuntimeClassOfStaticPods(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -53,8 +53,8 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 	}
 }
 
-// TestTaskShim checks that a pod whose handler is a containerd shim runs and survives a SIGKILL of the agent. Each islet restart must
-// restart the pod without a back-off.
+// TestTaskShim checks that a pod whose handler is a containerd shim runs and survives a SIGKILL of the agent. Each call of islet restart
+// must restart the pod without a back-off.
 func TestTaskShim(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

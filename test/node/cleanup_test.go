@@ -9,7 +9,7 @@ import (
 )
 
 // TestCleanupBesideAnother checks that islet cleanup needs no port of the agent. Another agent, or a kubelet that has taken the node over,
-// may use all of them.
+// may use these ports.
 func TestCleanupBesideAnother(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A collectNode is a node whose containers are killed, to check which of the ended containers it keeps.
+// A collectNode is a node on which tests kill containers. The tests check which ended containers the node keeps.
 type collectNode struct {
 	*testing.T
 	*machine.Machine
 	pods []string
 }
 
-// The method end kills the container of each pod and waits for its restart.
+// This method kills the container of each pod and waits for its restart.
 func (d collectNode) end() {
 	d.Helper()
 	count := map[string]int{}
@@ -77,8 +77,8 @@ func (d collectNode) waitForAttempts(what string, attempts ...int) {
 	})
 }
 
-// TestDeadContainers checks that the flags for dead containers limit the ended containers that stay with their logs. There is a limit for
-// each container, a limit for all containers, and a minimum age.
+// TestDeadContainers checks the flags that limit how many ended containers are kept with their logs. There is a limit for each container,
+// a limit for all containers, and a minimum age.
 func TestDeadContainers(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -116,8 +116,8 @@ func TestDeadContainers(t *testing.T) {
 	d.waitForAttempts("no other to stay", 6)
 }
 
-// TestPrune checks that islet images prune removes the images that no pod needs. For each of the others, also for that of a pod that has
-// ended, it must print the reason to keep it. With --dry-run it only lists the images that it would remove.
+// TestPrune checks that islet images prune removes the images that no pod needs. It must print why each other image is kept. The image of
+// an ended pod is kept too. With --dry-run the command only lists the images that it would remove.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function configured starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
+// This function starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
 func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -24,7 +24,7 @@ func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	return m, started(m)
 }
 
-// The function started starts the agent with two pods and returns the IDs of their containers.
+// This function starts the agent with two pods and returns the IDs of their containers.
 func started(m *machine.Machine) map[string]string {
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
@@ -72,7 +72,7 @@ func awaitTrial(m *machine.Machine, attempt int) {
 	})
 }
 
-// The function unharmed checks that the given containers still run and none has restarted.
+// This function checks that the given containers still run and none has restarted.
 func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	t.Helper()
 	now := m.WaitReady(slices.Sorted(maps.Keys(ids))...)
@@ -81,7 +81,7 @@ func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	}
 }
 
-// The function apply sends a configuration, waits for the result, and returns the output and the exit code of islet.
+// This function sends a configuration, waits for the result, and returns the output and the exit code of islet.
 func apply(m *machine.Machine, text string, flags ...string) (string, int) {
 	m.Write("sent.yaml", text)
 	return m.Try(append([]string{"config", "apply", m.Disk + "/sent.yaml"}, flags...)...)
@@ -185,8 +185,8 @@ func TestConfigurationSurvives(t *testing.T) {
 	})
 }
 
-// TestConfigurationUnfit checks that an accepted configuration whose port is in use at a later start does not make the node fail. The
-// agent must use the previous good configuration and report the problem until the port is free.
+// TestConfigurationUnfit checks that a node works although a port of its accepted configuration is in use at a later start. The agent must
+// use the previous good configuration and report the problem until the port is free.
 func TestConfigurationUnfit(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)
@@ -231,7 +231,7 @@ func TestConfigurationUnfit(t *testing.T) {
 	unharmed(t, m, ids)
 }
 
-// TestConfigurationHangs checks that an agent on trial that has stopped is ended at the deadline.
+// TestConfigurationHangs stops the process of an agent on trial with SIGSTOP. It checks that the agent is ended at the deadline.
 func TestConfigurationHangs(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)

@@ -17,8 +17,8 @@ type consent struct {
 	t *testing.T
 }
 
-// The method apply applies a configuration with consent to change the given fields, and checks that it is in use. In the text, DISK is the
-// machine's directory and CGROUP its cgroup.
+// This method applies a configuration with consent to change the given fields, and checks that the configuration is in use. In the text,
+// DISK is the machine's directory and CGROUP its cgroup.
 func (c *consent) apply(fields, text string) {
 	c.t.Helper()
 	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
@@ -38,7 +38,7 @@ func (c *consent) revert() {
 	}
 }
 
-// The method serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
+// This method starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
 func (c *consent) serves(name, from string) string {
 	c.t.Helper()
 	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
@@ -50,8 +50,8 @@ func (c *consent) serves(name, from string) string {
 	return ip
 }
 
-// TestConsent checks that local fields can be changed with consent while pods run, and can be changed back. An impossible change must be
-// rejected with a reason. Pods that end must leave nothing behind, whichever configuration started them.
+// TestConsent checks that local fields can be changed with consent and changed back while pods run. An impossible change must be rejected
+// with a reason. An ended pod must leave nothing behind. It does not matter which configuration started the pod.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -113,7 +113,7 @@ func TestConsent(t *testing.T) {
 	c.startElsewhere()
 }
 
-// checkHeld checks that a change of fields on which running pods depend is rejected.
+// checkHeld checks that some fields cannot be changed while pods run, because the pods depend on them.
 func (c *consent) checkHeld() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
@@ -163,7 +163,7 @@ func (c *consent) startElsewhere() {
 	c.WaitReady("one-edge")
 }
 
-// The method clean waits until no resources of pods are left.
+// This method waits until no resources of pods are left.
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {

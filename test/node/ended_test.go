@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestEndedStaysEnded checks that ended containers do not run again after a restart of the agent or the machine. A container that was
-// running at a power failure restarts only if its restart policy allows it, as under a kubelet.
+// TestEndedStaysEnded checks that ended containers do not run again after a restart of the agent or the machine. If a container was
+// running at a power failure, it must restart only if its restart policy allows this, as under a kubelet.
 func TestEndedStaysEnded(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -15,7 +15,7 @@ import (
 // A cgroupLimits contains the limits of a cgroup. The field shares is empty under cgroup v2.
 type cgroupLimits struct{ memory, shares, pids string }
 
-// unified reports whether the machine has only cgroup v2.
+// This function reports whether the machine has only cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
@@ -44,10 +44,10 @@ func mostPIDs(t *testing.T, m *machine.Machine) int {
 	return min(most, threads)
 }
 
-// The function weight returns the cpu.shares of a number of millicores.
+// This function returns the cpu.shares of a number of millicores.
 func weight(milli int) string { return fmt.Sprint(milli * 1024 / 1000) }
 
-// The function hierarchies returns the mount points of the cgroup v1 controllers.
+// This function returns the mount points of the cgroup v1 controllers.
 func hierarchies(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -70,7 +70,7 @@ func makeCgroup(t *testing.T, cgroup string) {
 	}
 }
 
-// The function refuses starts an agent that must exit at once, and checks that its log contains the given texts.
+// This function starts an agent that must exit at once, and checks that its log contains the given texts.
 func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	t.Helper()
 	before := len(m.AgentLog(1 << 20))
@@ -84,8 +84,8 @@ func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	}
 }
 
-// TestEnforces checks that the cgroups of the configuration get the limits of their reserved resources, and the cgroup of pods gets the
-// rest. If one of these cgroups is missing, the agent must exit with an error that names it.
+// TestEnforces checks that each configured cgroup is limited to its reserved resources, and that the cgroup of pods is limited to the
+// rest. If one of these cgroups is missing, the agent must exit with an error that names the cgroup.
 func TestEnforces(t *testing.T) {
 	t.Parallel()
 	if unified() {
@@ -154,5 +154,5 @@ func TestEnforces(t *testing.T) {
 	}
 }
 
-// The function quoted returns a word with the quotes of the agent's log.
+// This function returns a word with the quotes of the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

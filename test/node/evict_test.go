@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function eats returns a pod that allocates memory, with a priority.
+// This function returns a pod that allocates memory, with a priority.
 func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }
 
-// The function disrupted reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
+// This function reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
 func disrupted(p machine.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "DisruptionTarget" {
@@ -126,7 +126,7 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 			who = append(who, pod)
 		}
 	}
-	if !slices.Equal(who, []string{"hungry", "friend"}) || ended[0].Sub(pressed) < grace-grace/10 { // both are logged a little later
+	if !slices.Equal(who, []string{"hungry", "friend"}) || ended[0].Sub(pressed) < grace-grace/10 { // both events are logged a little later
 		t.Errorf("under pressure from %v, %q were evicted at %v", pressed, who, ended)
 	}
 	now := m.Pods()
@@ -163,7 +163,7 @@ func onVolume(name, volume string, args ...string) string {
 		volume), args...)
 }
 
-// The function evicted waits until a pod has been evicted.
+// This function waits until a pod has been evicted.
 func evicted(m *machine.Machine, name string) machine.Pod {
 	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool {
 		return pods[name+
@@ -186,7 +186,7 @@ func checkEvictions(t *testing.T, a *machine.Agent, signals ...string) {
 type scarceResource struct {
 	of        string
 	mkfs      string // command that formats the file system of the root directory
-	config    string // in it, FREE is the number of free process IDs minus 700
+	config    string // the configuration, in which FREE stands for the number of free process IDs minus 700
 	pod       string // the pod "greedy", which uses the resource up
 	signal    string
 	resource  string
@@ -194,8 +194,8 @@ type scarceResource struct {
 	grace     time.Duration // grace period of the threshold
 }
 
-// TestEvictsFor checks that a pod that uses up a disk, inodes or process IDs is evicted, and no other pod. A soft threshold must wait for
-// its grace period. After the eviction the resource must be free again.
+// TestEvictsFor checks that a pod that uses up a disk, inodes or process IDs is evicted. No other pod may be evicted. A soft threshold
+// must wait for its grace period. After the eviction the resource must be free again.
 func TestEvictsFor(t *testing.T) {
 	t.Parallel()
 	const ext4 = "mkfs.ext4 -q"
@@ -267,8 +267,8 @@ func (x scarceResource) test(t *testing.T) {
 	}
 }
 
-// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. Because
-// that is not enough, the pod with the largest writable layer must be evicted, and no other pod.
+// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. This
+// does not free enough space, so the pod with the largest writable layer must be evicted, and no other pod.
 func TestEvictsForImages(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function get sends a request to the agent's local socket and returns the body of the response.
+// This function sends a request to the agent's local socket and returns the body of the response.
 func get(t *testing.T, a *machine.Agent, path string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,7 +37,7 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
-// The function loose starts a process directly in the cgroup of a machine.
+// This function starts a process directly in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))
@@ -156,7 +156,7 @@ var optionalMetrics = map[string]string{
 	`prober_.*`: "probes",
 }
 
-// checkPages compares the metrics of the node with the documentation, which is generated from upstream's list.
+// checkPages compares the metrics of the node with the documentation. The documentation is generated from upstream's list.
 func checkPages(t *testing.T, a *machine.Agent) {
 	t.Helper()
 	for _, name := range figures.Check(t, machine.Root(t), func(path string) string { return get(t, a, path) }) {

@@ -26,7 +26,7 @@ type shelf struct {
 	asked   map[string]int // number of requests, by version and file extension
 }
 
-// The method shelf starts a server without a version. Agents that start afterwards trust its certificate.
+// This method starts a server without a version. Agents that start afterwards trust its certificate.
 func (u *updates) shelf() *shelf {
 	u.Helper()
 	s := &shelf{u: u, asked: map[string]int{}}
@@ -71,8 +71,8 @@ func (s *shelf) put(version string) {
 	s.mu.Unlock()
 }
 
-// The method releases returns how often the node has requested the release of a version, and archives how often it has downloaded its
-// archive.
+// The method releases returns the number of requests for the release of a version. The method archives returns the number of downloads of
+// the version's archive.
 func (s *shelf) releases(version string) int { return s.count(version + ".release") }
 func (s *shelf) archives(version string) int { return s.count(version + ".gz") }
 
@@ -82,7 +82,7 @@ func (s *shelf) count(what string) int {
 	return s.asked[what]
 }
 
-// The method looked waits until the node has requested the release of a version more than n times and has processed the response.
+// This method waits until the node has requested the release of a version more than n times and has processed the response.
 func (s *shelf) looked(version string, n int) {
 	s.u.Helper()
 	s.u.m.Await("a look for "+version, func() bool { return s.releases(version) > n })
@@ -92,7 +92,7 @@ func (s *shelf) looked(version string, n int) {
 	})
 }
 
-// The method ended waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
+// This method waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
 func (u *updates) ended(version string) (why string) {
 	u.Helper()
 	u.m.Await("the end of the trial of "+version, func() bool {
@@ -108,8 +108,8 @@ func (u *updates) ended(version string) (why string) {
 }
 
 // TestUpdateFollowed checks that a node updates itself from the archive in its configuration. It must find a version as soon as the server
-// responds, and keep a good one. It must roll back from a broken version and never download that again, also after restarts. A command
-// must install another version from the server at once.
+// responds, and keep a good one. It must roll back from a broken version and never download this version again, even after a restart. A
+// command must install another version from the server at once.
 func TestUpdateFollowed(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)
@@ -159,9 +159,9 @@ func TestUpdateFollowed(t *testing.T) {
 	u.as("9.3.0")
 }
 
-// TestUpdateKeys checks that the trusted keys of a node can be replaced through its configuration. At first only archives of the old key
-// are accepted, then archives of one or both keys according to the threshold, and at last only archives of the new key. A configuration
-// without consent must not change the keys.
+// TestUpdateKeys checks that the trusted keys of a node can be replaced through its configuration. At first the node accepts only archives
+// of the old key. Then it accepts archives of one or both keys, according to the threshold. At last it accepts only archives of the new
+// key. A configuration without consent must not change the keys.
 func TestUpdateKeys(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)

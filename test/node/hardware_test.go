@@ -29,8 +29,8 @@ func askLoop(t *testing.T, verb uint) {
 	}
 }
 
-// TestHardware checks that a pod whose user is not root can use a device of the host. The device appears after the pod, disappears and
-// appears again, also while the agent is killed and after a reboot.
+// TestHardware checks that a pod whose user is not root can use a device of the host. The pod starts before the device appears. The device
+// disappears and appears again, also while the agent is killed and after a reboot.
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -113,7 +113,7 @@ devices:
 }
 
 // notGranted checks that a pod without the device can create its device node but cannot open it, while the host can. The error must be
-// EPERM, which is that of the device cgroup and not of the node's mode.
+// EPERM, the error of the device cgroup. A denial because of the node's mode has another error.
 func notGranted(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", theLoop), os.O_RDWR, 0)
@@ -136,7 +136,7 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// The function plug returns the status of the pod's condition DevicesPlugged, or "" without the condition.
+// This function returns the status of the pod's condition DevicesPlugged, or "" without the condition.
 func plug(pod machine.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == "islet.dev/DevicesPlugged" {

@@ -24,7 +24,7 @@ const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// The constant uplink is the address of the node's interface.
+// This constant is the address of the node's interface.
 const uplink = "192.0.2.10"
 
 // A servedNode is a node whose kubelet API is reachable from other machines.
@@ -34,7 +34,7 @@ type servedNode struct {
 	http http.Client // the client has a certificate that the node accepts
 }
 
-// The function served starts a node with two pods and an address. It also returns the IDs of the containers.
+// This function starts a node with two pods and an address. It also returns the IDs of the containers.
 func served(t *testing.T) (*servedNode, map[string]string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -64,7 +64,7 @@ func served(t *testing.T) (*servedNode, map[string]string) {
 	return n, started(m)
 }
 
-// The method get sends a request to the kubelet API at the node's address.
+// This method sends a request to the kubelet API at the node's address.
 func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	resp, err := n.http.Get("https://" + net.JoinHostPort(uplink, port) + path)
 	if err != nil {
@@ -75,11 +75,11 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	return resp.StatusCode, string(text), err
 }
 
-// portOf finds the port in a configuration, unless it is 0.
+// portOf finds the port in a configuration. It does not match the port 0.
 var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
-// The method reached checks that the kubelet API responds at the node's address. With the configuration of the local files it must list
-// the pods. A configuration that was sent may change the port and reject the client.
+// This method checks that the kubelet API responds at the node's address. With the configuration of the local files, the API must list the
+// pods. A configuration that was sent may change the port and reject the client.
 func (n *servedNode) reached(s shownConfiguration) {
 	n.t.Helper()
 	own, port := s.Active.ID == "local", "10250"
@@ -97,8 +97,8 @@ const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,
 	"edge.statusPagePort,tlsMinVersion,tlsCipherSuites,authentication.anonymous.enabled,authentication.webhook.enabled,authorization.mode,clusterDNS,enforceNodeAllocatable," +
 	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
-// The variable harmful contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the
-// test uses only the first ones.
+// This variable contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the test uses
+// only the first configurations.
 var harmful = []string{
 	servedHead + "readOnlyPort: 10248\n",
 	servedHead + "maxPods: 0\n",
@@ -183,7 +183,7 @@ var harmful = []string{
 	strings.Repeat("#", 3<<20),
 }
 
-// A mutator generates configurations from the fields of docs/configuration.md. They are the same in every run.
+// A mutator generates configurations from the fields of docs/configuration.md. The configurations are the same in every run.
 type mutator struct {
 	*rand.Rand
 	fields [][3]string // kind, path, default
@@ -216,7 +216,7 @@ func newMutator(t *testing.T) *mutator {
 	return m
 }
 
-// The method value returns a value for a field with the given default. It may be invalid.
+// This method returns a value for a field with the given default. It may be invalid.
 func (m *mutator) value(def string) any {
 	pick := func(all ...any) any { return all[m.IntN(len(all))] }
 	_, isDuration := time.ParseDuration(def)
@@ -237,7 +237,7 @@ func (m *mutator) value(def string) any {
 		map[string]string{"memory": "1Ti"}, map[string]string{"memory.available": "99%"}, 0, 1<<20, true)
 }
 
-// The method fieldwise returns a configuration in which one to three fields have random values.
+// This method returns a configuration in which one to three fields have random values.
 func (m *mutator) fieldwise() string {
 	kind := m.fields[m.IntN(len(m.fields))][0]
 	base := map[string]any{}
@@ -270,7 +270,7 @@ func (m *mutator) fieldwise() string {
 	return string(text) + "\n"
 }
 
-// The method bytewise returns a harmful configuration in which some bytes are changed.
+// This method returns a harmful configuration in which some bytes are changed.
 func (m *mutator) bytewise() string {
 	text := []byte(harmful[m.IntN(70)])
 	for range 1 + m.IntN(3) {
@@ -289,8 +289,8 @@ func (m *mutator) bytewise() string {
 	return string(text)
 }
 
-// TestHarmfulConfigurations checks that no configuration makes a node unreachable. After each one the kubelet API must respond before the
-// deadline of the trial, and the pods must not restart. With ISLET_TEST_LONG the test sends 200 configurations.
+// TestHarmfulConfigurations checks that no configuration makes a node unreachable. After each configuration the kubelet API must respond
+// before the deadline of the trial, and the pods must not restart. With ISLET_TEST_LONG the test sends 200 configurations.
 func TestHarmfulConfigurations(t *testing.T) {
 	t.Parallel()
 	n, ids := served(t)
@@ -350,7 +350,7 @@ func TestHarmfulConfigurations(t *testing.T) {
 	}
 }
 
-// The function shortened returns a short form of a configuration for the test's log.
+// This function returns a short form of a configuration for the test's log.
 func shortened(text string) string {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, servedHead), edgeHead)
 	return fmt.Sprintf("%.300q", text)

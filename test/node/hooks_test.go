@@ -55,8 +55,8 @@ func expectOrder(t *testing.T, lines []string, chain ...string) {
 	}
 }
 
-// TestHooks checks the order of hooks with the starts and exits of containers and sidecars. After a SIGKILL of the agent, a finished hook
-// must not run again, and an interrupted hook must. A deletion in progress must continue.
+// TestHooks checks the order of hooks with the starts and exits of containers and sidecars. After a SIGKILL of the agent, an interrupted
+// hook must run again. A finished hook must not. A deletion in progress must continue.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -178,7 +178,7 @@ func TestPodLife(t *testing.T) {
 			t.Errorf("events of %s lack %q:\n%s", pod, want, out)
 		}
 	}
-	// An event contains no reason of a failed hook, because the reason may contain secrets. The node itself shows it.
+	// An event contains no reason of a failed hook, because the reason may contain secrets. The node itself shows the reason.
 	for pod, why := range map[string]string{"refused-edge": "exited with 3", "again-edge": "Cannot run handler"} {
 		if out := m.Islet("events", pod); strings.Contains(out, why) {
 			t.Errorf("the events of %s contain the reason:\n%s", pod, out)

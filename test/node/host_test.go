@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestHostOutlivesThread checks that a test host continues to run when the thread that booted it exits. A thread ends when a goroutine
-// returns that is still locked to it.
+// TestHostOutlivesThread checks that a test host continues to run when the thread that booted it exits. A thread exits when a goroutine
+// that is locked to it returns.
 func TestHostOutlivesThread(t *testing.T) {
 	booted, over := make(chan *machine.Host), make(chan struct{})
 	defer close(over)

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function servers returns the processes of the FUSE servers in a machine.
+// This function returns the processes of the FUSE servers in a machine.
 func servers(m *machine.Machine) (pids []int) {
 	for pid, cmd := range m.Processes() {
 		if strings.HasSuffix(strings.TrimSpace(cmd), hungfs.Process) {
@@ -24,7 +24,7 @@ func servers(m *machine.Machine) (pids []int) {
 	return pids
 }
 
-// The function contained returns the processes of a machine's pods.
+// This function returns the processes of a machine's pods.
 func contained(t *testing.T, m *machine.Machine) (pids []int) {
 	t.Helper()
 	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"} {
@@ -60,10 +60,10 @@ func asksHung(m *machine.Machine) bool {
 	return false
 }
 
-// onServer is an NFS volume that hungfs mounts on a machine of withServers.
+// onServer is an NFS volume that hungfs mounts on a machine from withServers.
 const onServer = "nfs: {server: 10.9.9.9, path: /export}"
 
-// withServers returns a machine on which a separate FUSE process serves each NFS volume, and the program of these processes.
+// withServers returns a machine on which a separate FUSE process serves each NFS volume. It also returns the program of these processes.
 func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -83,7 +83,7 @@ func servedPod(name, volume, below string) string {
 		"    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
 }
 
-// signalAll sends a signal to processes. It fails the test if their number is not many, the second parameter.
+// signalAll sends a signal to processes. It fails the test if their number differs from the parameter many.
 func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	t.Helper()
 	if len(pids) != many {
@@ -96,9 +96,9 @@ func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	}
 }
 
-// TestHungServer checks that a volume whose server does not respond blocks only the start of its own containers. The agent finds the
-// volume mounted when it starts. Other pods, commands, the exit and SIGKILL of the agent, its next start and the deletion of such pods
-// must not wait. The containers must start when the server responds again.
+// TestHungServer checks volumes whose servers do not respond. Only the start of containers that use these volumes may be blocked. The
+// volumes are mounted before the agent starts. Other pods, commands, the exit and SIGKILL of the agent, its next start and the deletion of
+// such pods must not wait. The containers must start when the servers respond again.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
 	m, exe := withServers(t)
@@ -106,7 +106,7 @@ func TestHungServer(t *testing.T) {
 	for name, sub := range map[string]string{"whole": "", "sub": below, "going": below} {
 		m.Write("manifests/"+name+".yaml", servedPod(name, onServer, sub))
 	}
-	// A path of the host is also on such a server.
+	// A directory of the host is also on such a server.
 	mounted := m.Disk + "/mounted"
 	if err := os.Mkdir(mounted, 0o755); err != nil {
 		t.Fatal(err)

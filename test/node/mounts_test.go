@@ -10,7 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// mounting is a pod that mounts a directory of the host with another file system below it, and a subPath of that directory.
+// This constant is a pod that mounts a directory of the host, and a subPath of this directory. Another file system is mounted below the
+// directory.
 const mounting = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
@@ -37,7 +38,7 @@ spec:
 `
 
 // TestHostMounts checks that pods leave no mounts on a host with a shared root. The pods use every mount propagation, and the host mounts
-// a file system while they run. Then islet cleanup must also leave the mounts of the host unchanged.
+// a file system while the pods run. islet cleanup must also leave the mounts of the host unchanged.
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

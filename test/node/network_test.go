@@ -60,7 +60,7 @@ func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 }
 
 // TestAddOnTakesOver checks that a network add-on replaces the built-in network of running pods. After a reboot, the pod of the add-on
-// must start before the other pods. The node must keep the add-on's network when its CNI configuration is deleted.
+// must start before the other pods. The node must keep the add-on's network when the CNI configuration of the add-on is deleted.
 func TestAddOnTakesOver(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

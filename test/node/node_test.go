@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The function manifest returns a pod with one container that runs podtool.
+// This function returns a pod with one container that runs podtool.
 func manifest(name, extra string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

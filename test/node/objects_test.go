@@ -24,7 +24,7 @@ metadata: {name: wifi}
 stringData: {password: %s}
 `
 
-// The function reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
+// This function returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
 func reader(name string) string {
 	return manifest(name, `    env:
     - {name: GREETING, valueFrom: {configMapKeyRef: {name: settings, key: greeting}}}
@@ -44,7 +44,7 @@ func reader(name string) string {
 `, "sleep")
 }
 
-// file returns the content of a file in the container of a pod.
+// This function returns the content of a file in the container of a pod.
 func file(m *machine.Machine, pod, path string) string {
 	out, _ := m.Try("exec", pod, "--", "/podtool", "cat", path)
 	return strings.TrimSuffix(out, "\n")
@@ -58,8 +58,8 @@ func waitForReason(m *machine.Machine, pod, why string) {
 	})
 }
 
-// TestObjectsOfManifests checks that pods of the manifest directory use its ConfigMaps and Secrets. A pod must wait for missing objects
-// with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
+// TestObjectsOfManifests checks that pods in the manifest directory use the ConfigMaps and Secrets in this directory. A pod must wait for
+// missing objects with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
 func TestObjectsOfManifests(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -113,7 +113,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	check("grüezi", "horse-battery-2")
 	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 
-	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get it.
+	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get the deleted object.
 	m.Remove("manifests/wifi.yaml")
 	m.Await("the Secret to be removed", func() bool { return strings.Contains(m.Islet("objects"), "file (removed)") })
 	m.PowerOff()
@@ -134,7 +134,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Await("all objects to be gone", func() bool { return strings.TrimSpace(m.Islet("objects", "--no-headers")) == "" })
 }
 
-// The function nowhere checks that no file of the agent contains a Secret in plain text.
+// This function checks that no file of the agent contains a Secret in plain text.
 func nowhere(t *testing.T, disk, secret string) {
 	t.Helper()
 	looked := 0
@@ -161,7 +161,7 @@ func nowhere(t *testing.T, disk, secret string) {
 	}
 }
 
-// TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret, and that islet delete deletes them.
+// TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret. islet delete must delete all three.
 func TestAppliedBundle(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -207,7 +207,7 @@ func TestAppliedBundle(t *testing.T) {
 	}
 }
 
-// TestHostileObjects checks that objects that exceed the limits are rejected and do not affect other pods.
+// TestHostileObjects checks that objects that exceed the limits are rejected. Other pods must not be affected.
 func TestHostileObjects(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -264,7 +264,7 @@ func writer(name string) string {
 }
 
 // TestClaimOfManifest checks that a PersistentVolumeClaim in a manifest is a directory on the node. The data must survive the deletion of
-// the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes it.
+// the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes the data.
 func TestClaimOfManifest(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -33,7 +33,7 @@ MOUNTS
   volumes:
 VOLUMES`
 
-// The function looking returns the manifest of lookPod.
+// This function returns the manifest of lookPod.
 func looking() string {
 	var mounts, volumes []string
 	for _, dir := range []string{"bin", "lib", "lib64", "usr"} {
@@ -48,7 +48,7 @@ func looking() string {
 	return strings.Replace(text, `    args: [""]`+"\n", "", 1)
 }
 
-// TestOddStart checks that the environment in which the agent is started, such as a shell with umask 077, does not affect its containers
+// TestOddStart checks that unusual state of the process that starts the agent, such as a shell with umask 077, does not affect containers
 // or commands in them.
 func TestOddStart(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestOddStart(t *testing.T) {
 	}
 }
 
-// lookFrom runs the pod on a new machine and returns the output of look in the container and in a command. If umask is not 0, the agent is
+// lookFrom runs the pod on a new machine. It returns the output of look in the container and in a command. If umask is not 0, the agent is
 // started with that umask and other unusual properties.
 func lookFrom(t *testing.T, umask int) (container, command string) {
 	m := machine.New(t, "edge")
@@ -88,7 +88,7 @@ func lookFrom(t *testing.T, umask int) (container, command string) {
 	return container, command
 }
 
-// The variable inodes matches the inode numbers of pipes and sockets.
+// This variable matches the inode numbers of pipes and sockets.
 var inodes = regexp.MustCompile(`\[\d+\]`)
 
 func compare(t *testing.T, what, usual, found string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function value returns the sum of a metric's samples that have the given labels, and the number of these samples.
+// This function returns the sum of a metric's samples that have the given labels, and the number of these samples.
 func value(t *testing.T, page, name string, labels ...string) (sum float64, lines int) {
 	t.Helper()
 next:
@@ -33,9 +33,9 @@ next:
 	return sum, lines
 }
 
-// TestOOMFigures checks the metrics of OOM kills. A kill must be counted for the container, which continues with its other processes. The
-// limit must be counted where it was set. With cgroup v2 both must also be counted in all parent cgroups, so a pod has the counts after
-// its container has ended.
+// TestOOMFigures checks the metrics of OOM kills. The kernel kills one process of a container, and the other processes of the container
+// continue. The kill must be counted for the container. A reached limit must be counted in the cgroup with the limit. With cgroup v2, both
+// must also be counted in all parent cgroups, so a pod keeps the counts after its container has ended.
 func TestOOMFigures(t *testing.T) {
 	t.Parallel()
 	v2 := 0.0

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestStatusPageElsewhere checks that the port of the kubelet API serves the status page with pods and logs to clients with a trusted
-// certificate, and rejects other clients.
+// TestStatusPageElsewhere checks that the port of the kubelet API serves the status page with pods and logs. Only clients with a trusted
+// certificate may read the page.
 func TestStatusPageElsewhere(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

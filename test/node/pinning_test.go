@@ -12,7 +12,7 @@ import (
 )
 
 // TestCPUs checks that a guaranteed pod gets an exclusive CPU and keeps it after a SIGKILL of the agent. The other pods must leave that
-// CPU, and use it again when the guaranteed pod is deleted. The cgroup of pods must have limits without the reserved memory and process
+// CPU, and use it again when the guaranteed pod is deleted. The limits of the pods' cgroup must exclude the reserved memory and process
 // IDs.
 func TestCPUs(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestCPUs(t *testing.T) {
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
 }
 
-// The function allowed returns the CPUs ("Cpus") or memory nodes ("Mems") of a pod's first process, from the kernel.
+// This function returns the CPUs ("Cpus") or memory nodes ("Mems") that the kernel allows to a pod's first process.
 func allowed(m *machine.Machine, pod, what string) string {
 	_, list, _ := strings.Cut(m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status"), what+"_allowed_list:")
 	list, _, _ = strings.Cut(list, "\n")

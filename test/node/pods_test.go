@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant rich is a pod that uses many fields of a pod spec.
+// This constant is a pod that uses many fields of a pod spec.
 const rich = `apiVersion: v1
 kind: Pod
 metadata: {name: rich, labels: {app: demo}}

@@ -52,7 +52,7 @@ func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]by
 	return next, end
 }
 
-// The function listed returns the response of ListPods and its gRPC status.
+// This function returns the response of ListPods and its gRPC status.
 func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	t.Helper()
 	next, end := podsAPI(t, m, "ListPods")
@@ -66,7 +66,8 @@ func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	return pods, end()
 }
 
-// TestPodsAPI checks that the socket of the pods API lists and watches pods, and lists them again after the agent is killed.
+// TestPodsAPI checks that the socket of the pods API lists and watches pods. After the agent is killed, the socket must list the pods
+// again.
 func TestPodsAPI(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -76,7 +77,7 @@ func TestPodsAPI(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("a-edge")
 	next, _ := podsAPI(t, m, "WatchPods")
-	// An encoded WatchPodsEvent begins with the byte 8 and its type. The encoded pod after it contains the pod's name.
+	// An encoded WatchPodsEvent begins with the byte 8 and the type of the event. The encoded pod follows and contains the pod's name.
 	const added, deleted, synced = 1, 3, 4
 	event := func(kind byte, name string) {
 		t.Helper()

@@ -7,14 +7,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant probed is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
+// This constant is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
 const probed = `
     ports: [{name: web, containerPort: 8080}]
     startupProbe: {exec: {command: [/podtool, cat, /etc/hostname]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1000}
     readinessProbe: {httpGet: {path: /if/ready, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
     livenessProbe: {httpGet: {path: /unless/dead, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}`
 
-// stuckCommand is a pod whose liveness probe times out and that ignores SIGTERM. Without the grace period of the probe, it would
+// stuckCommand is a pod that ignores SIGTERM and whose liveness probe times out. Without the grace period of the probe, the pod would
 // continue to run for an hour.
 const stuckCommand = `apiVersion: v1
 kind: Pod
@@ -56,7 +56,7 @@ func TestProbes(t *testing.T) {
 	m.Islet("exec", "web-edge", "--", "/podtool", "write", "/ready", "x")
 	m.WaitReady("web-edge")
 
-	m.Stop() // what is known is written
+	m.Stop() // the agent stores the pod's status before it exits
 	m.StartAgent()
 	before := m.WaitReady("web-edge")["web-edge"].Status
 	m.Kill()

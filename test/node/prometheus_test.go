@@ -26,7 +26,7 @@ var noData = map[string]string{
 	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
 }
 
-// TestPrometheus checks that a real Prometheus scrapes the node, and that the rules and dashboards of kubernetes-mixin find their kubelet
+// TestPrometheus checks that a real Prometheus scrapes the node. The rules and dashboards of kubernetes-mixin must find their kubelet
 // metrics. The rules in noData are exempt.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestLogQuotaAndFlashBudget checks that the logs of a pod stay within their quota, also if the limit of log files is higher. If more is
-// written than the daily budget, the node must report this with the amounts.
+// TestLogQuotaAndFlashBudget checks that the logs of a pod stay within their quota, even if the limit of log files is higher. If a node
+// writes more than its daily budget, it must report this with the amounts.
 func TestLogQuotaAndFlashBudget(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -60,7 +60,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	}
 }
 
-// The function lines returns a text of the given size that hardly compresses.
+// This function returns a text of the given size that hardly compresses.
 func lines(bytes int) string {
 	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
 	var b strings.Builder

@@ -10,11 +10,11 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function partition makes the machine's disk a separate mount. The function freeze can make it read-only until the next boot.
+// This function makes the machine's disk a separate mount. The function freeze can make this mount read-only until the next boot.
 func partition(m *machine.Machine) { m.Run("mount", "--bind", m.Disk, m.Disk) }
 
-// The function freeze makes the disk read-only in the machine. The kernel does this when a disk fails, and it happens at a boot with a
-// failing card.
+// This function makes the disk read-only in the machine. The kernel does this when a disk fails. With a failing card, the disk is also
+// read-only after a boot.
 func freeze(m *machine.Machine) {
 	m.Run("mount", "-o", "remount,bind,ro", m.Disk)
 	if pods := m.Disk + "/kubelet/pods"; slices.Contains(m.Mounts(), pods) { // the agent's mount of the same disk
@@ -22,7 +22,7 @@ func freeze(m *machine.Machine) {
 	}
 }
 
-// disk returns the modes and modification times of all files on the disk.
+// This function returns the modes and modification times of all files on the disk.
 func disk(t *testing.T, m *machine.Machine) string {
 	t.Helper()
 	var all strings.Builder
@@ -40,7 +40,7 @@ func disk(t *testing.T, m *machine.Machine) string {
 	return all.String()
 }
 
-// The function volatile returns the mounts of the overlay in memory.
+// This function returns the mounts of the overlay in memory.
 func volatile(m *machine.Machine) []string {
 	var found []string
 	for line := range strings.Lines(m.Run("cat", "/proc/self/mountinfo")) {
@@ -51,7 +51,7 @@ func volatile(m *machine.Machine) []string {
 	return found
 }
 
-// The function flags returns the flags of an agent with the given run directory.
+// This function returns the flags of an agent with the given run directory.
 func flags(m *machine.Machine, run string) []string {
 	return []string{"--root-dir=" + m.Disk + "/kubelet", "--state-dir=" + m.Disk + "/state", "--run-dir=" + run, "--config=" + m.Disk + "/kubelet.yaml", "--edge-config=" + m.Disk + "/edge.yaml"}
 }
@@ -70,8 +70,8 @@ func saysVolatile(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// TestReadOnlyDisk boots a node with a read-only disk. It checks that the pods run with the data on the disk. Everything that they and the
-// node write must be lost at the next boot.
+// TestReadOnlyDisk boots a node with a read-only disk. It checks that the pods run with the data on the disk. Everything that the pods and
+// the node write must be lost at the next boot.
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function sole returns a pod whose container holds a lock on a file of the host while it runs. The container appends a line "started"
-// to that file, or "twice" if another container holds the lock.
+// This function returns a pod whose container holds a lock on a file of the host while it runs. The container appends a line "started" to
+// that file, or "twice" if another container holds the lock.
 func sole(m *machine.Machine, name, extra string) string {
 	return manifest(name, fmt.Sprintf(`    volumeMounts:
     - {name: shared, mountPath: /shared}
@@ -21,7 +21,8 @@ func sole(m *machine.Machine, name, extra string) string {
 %s`, m.Disk, extra), "sole", "/shared/"+name)
 }
 
-// The function starts returns how often a pod of sole has started. It fails the test if two of its containers ran at the same time.
+// This function returns how often a pod from the function sole has started. It fails the test if two of its containers ran at the same
+// time.
 func starts(t *testing.T, m *machine.Machine, name string) int {
 	t.Helper()
 	file := filepath.Join(m.Disk, "shared", name)
@@ -37,8 +38,8 @@ func starts(t *testing.T, m *machine.Machine, name string) int {
 }
 
 // TestRunDirectoryLost deletes the run directory or a part of it while pods run, with and without a running agent. It checks that no pod
-// runs twice at the same time, that no two pods have the same address, and that every pod becomes ready again. At the end no process may
-// be left.
+// runs twice at the same time and that no two pods have the same address. Every pod must become ready again. At the end no process may be
+// left.
 func TestRunDirectoryLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{

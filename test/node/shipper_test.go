@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A shipper reads a container's log like a log shipper. It checks the path every 200 ms, parses 10 MB per second, and reads an open file
+// A shipper reads a container's log as log shippers do. It checks the path every 200 ms, parses 10 MB per second, and reads an open file
 // to its end before it opens the path again.
 type shipper struct {
 	path  string

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function ordered returns a pod whose preStop hook writes the time to the disk. The container ignores SIGTERM, so it runs until its
-// grace period ends.
+// This function returns a pod whose preStop hook writes the time to the disk. The container ignores SIGTERM, so it runs until its grace
+// period ends.
 func ordered(m *machine.Machine, name, policy string, priority int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -32,9 +32,9 @@ spec:
 `, name, priority, policy, m.Disk, machine.Image)
 }
 
-// TestMachineGoesOff checks that islet shutdown, which OpenRC's script calls, ends the pods in the order of their priority. A SIGKILL of
-// the agent must not change that. The hooks must write to the disk, new pods must be rejected, and the pods must run again after the next
-// boot. A restart of the service must end no pod.
+// TestMachineGoesOff checks that islet shutdown ends the pods in the order of their priority. OpenRC's script calls this command. A
+// SIGKILL of the agent must not change the order. The hooks must write to the disk, new pods must be rejected, and the pods must run again
+// after the next boot. A restart of the service must end no pod.
 func TestMachineGoesOff(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -11,9 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestSocketsComeBack deletes the agent's sockets and their directories, among them the run directory, while the agent runs. It checks
-// that every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run
-// directory.
+// TestSocketsComeBack deletes the agent's sockets and their directories, including the run directory, while the agent runs. It checks that
+// every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run directory.
 func TestSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -73,7 +72,7 @@ func TestSocketsComeBack(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		starts(t, m, name)
 	}
-	// Another agent would fail to lock the directory, and islet cleanup recognizes it as islet's.
+	// Another agent would fail to lock the directory, and islet cleanup recognizes the directory as islet's.
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/islet/lock", m.Pid())); string(b) != "islet\n" {
 		t.Errorf("the lock of the run directory: %q, %v", b, err)
 	}

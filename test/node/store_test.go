@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestBrokenStore corrupts the database of a node while its pods run. It checks that the agent moves the database aside, and rebuilds it
-// from the sources of pods and the running containers.
+// TestBrokenStore corrupts the database of a node while pods run. It checks that the agent moves the database aside, and rebuilds the
+// state from the sources of pods and the running containers.
 func TestBrokenStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 3)
@@ -59,9 +59,8 @@ func TestBrokenStore(t *testing.T) {
 	m.WaitReady("p0-edge", "p1-edge", "p2-edge", "new-edge")
 }
 
-// TestDeletedStore deletes the database of a node while its pods run, and while the machine is off. Pods that were applied on the node
-// have no other source, so they must be restored from the running containers. They must be restarted when they exit, and must be
-// deletable.
+// TestDeletedStore deletes the database of a node while pods run, and while the machine is off. Pods that were applied on the node have no
+// other source, so they must be restored from the running containers. They must be restarted when they exit, and must be deletable.
 func TestDeletedStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)
@@ -108,7 +107,7 @@ func TestDeletedStore(t *testing.T) {
 	m.WaitReady("p0-edge", "p1-edge")
 }
 
-// TestFullDisk checks that pods continue to run when the disk of the state directory is full, and that the node continues when space is
+// TestFullDisk checks that pods continue to run when the disk of the state directory is full. The node must continue to work when space is
 // free again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function fleet starts a node with n counting pods and two pods per shim.
+// This function starts a node with the given number of pods, which print numbers. Each shim has two pods.
 func fleet(t *testing.T, n int) (*machine.Machine, []string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -43,7 +43,7 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// The function restarts returns the number of restarts of all containers of the pods.
+// This function returns the number of restarts of all containers of the pods.
 func restarts(pods map[string]machine.Pod) (n int) {
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {
@@ -53,7 +53,7 @@ func restarts(pods map[string]machine.Pod) (n int) {
 	return n
 }
 
-// The function containers maps each pod to the ID of its container.
+// This function maps each pod to the ID of its container.
 func containers(pods map[string]machine.Pod) map[string]string {
 	ids := map[string]string{}
 	for name, p := range pods {
@@ -146,7 +146,7 @@ func areReady(pods map[string]machine.Pod, names []string) bool {
 	return len(pods) == len(names)
 }
 
-// TestHungShim checks that the agent replaces the pods of a stopped shim when it starts. The pods of other shims must not be affected.
+// TestHungShim checks that a starting agent replaces the pods of a stopped shim. The pods of other shims must not be affected.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 4)

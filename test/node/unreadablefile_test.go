@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function regular returns the regular files of a node's configuration, state and root directories. It skips the files of the runtime
-// and the database, which have separate tests, and files in volumes.
+// This function returns the regular files of a node's configuration, state and root directories. It skips the files of the runtime and the
+// database, which have separate tests, and files in volumes.
 func regular(t *testing.T, m *machine.Machine) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(m.Disk, func(path string, d fs.DirEntry, err error) error {
@@ -39,7 +39,7 @@ providers:
 - {name: none, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ["registry.example"], defaultCacheDuration: 1h}
 `
 
-// The variable reads contains the files that the agent must read. If one of them fails, the log must name it.
+// This variable contains the files that the agent must read. If such a file is unreadable, the log must name the file.
 var reads = []string{"kubelet.yaml", "drop/10.conf", "edge.yaml", "provider.yaml", "manifests/one.yaml", "state/images/podtool.tar"}
 
 // TestUnreadableFiles checks that the agent starts although a file of the configuration, state or root directory fails with EIO. No
@@ -63,7 +63,7 @@ func TestUnreadableFiles(t *testing.T) {
 	m.StartAgent(flags...)
 	before := containers(m.WaitReady("one-edge", "two-edge"))
 
-	// whole starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
+	// This function starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
 	whole := func(name string) {
 		t.Helper()
 		started := len(m.AgentLog(1 << 30))

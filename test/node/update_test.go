@@ -43,8 +43,8 @@ func bootUpdates(t *testing.T) *updates {
 	return u
 }
 
-// start starts the agent with two pods. The parameter configuration is a line of its EdgeConfiguration, and update is the value of its
-// field update.
+// start starts the agent with two pods. The parameter configuration is a line of the EdgeConfiguration, and the parameter update is the
+// value of its field update.
 func (u *updates) start(configuration, update string) {
 	u.Helper()
 	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",
@@ -56,7 +56,7 @@ func (u *updates) start(configuration, update string) {
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 }
 
-// The method archive packs and signs a program as a version, and returns the path of the archive.
+// This method packs a program as a version, signs the archive, and returns its path.
 func (u *updates) archive(version string, program []byte) string {
 	u.Helper()
 	file := u.m.Disk + "/islet.tar.gz"
@@ -67,12 +67,12 @@ func (u *updates) archive(version string, program []byte) string {
 // brokenVersion returns the archive of a version that does not work.
 func (u *updates) brokenVersion(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
 
-// The method fails returns the program of a version that does not work.
+// This method returns the program of a version that does not work.
 func (u *updates) fails(version, how string) []byte {
 	return append(bytes.Clone(u.bad), "\n"+version+" "+how...)
 }
 
-// The method as checks that a version runs and that the containers have not changed.
+// This method checks that a version runs and that the containers have not changed.
 func (u *updates) as(version string) {
 	u.Helper()
 	if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+version+",") {
@@ -85,7 +85,7 @@ func (u *updates) as(version string) {
 	}
 }
 
-// The constant quickly contains short durations for trials.
+// This constant contains short durations for trials.
 const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 
 // TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason of
@@ -137,7 +137,7 @@ func TestUpdateDist(t *testing.T) {
 	u.as(version)
 }
 
-// TestUpdateKilled checks that the previous version runs after all processes but the shims are killed with SIGKILL during a trial.
+// TestUpdateKilled kills all processes except the shims with SIGKILL during a trial. It checks that the previous version runs afterwards.
 func TestUpdateKilled(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)
@@ -165,8 +165,8 @@ func TestUpdateKilled(t *testing.T) {
 	})
 }
 
-// TestUpdateBlind checks that a version that does not read the node's manifests ends no pod. The node must try it three times, because an
-// administrator may have deleted the manifests.
+// TestUpdateBlind checks that a version that does not read the node's manifests ends no pod. The node must try the version three times,
+// because an administrator may have deleted the manifests.
 func TestUpdateBlind(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, "configuration: {healthyFor: 2s, deadline: 5s}")

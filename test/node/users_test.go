@@ -34,7 +34,7 @@ spec:
   - {name: unmasked, image: IMAGE, imagePullPolicy: Never, args: [sleep], securityContext: {procMount: Unmasked}}
 `
 
-// The function owner returns the UID and GID of a file on the host.
+// This function returns the UID and GID of a file on the host.
 func owner(t *testing.T, path string) string {
 	t.Helper()
 	st, err := os.Lstat(path)
@@ -45,14 +45,14 @@ func owner(t *testing.T, path string) string {
 	return fmt.Sprint(sys.Uid, ":", sys.Gid)
 }
 
-// The function users returns the UID mapping of a container's user namespace.
+// This function returns the UID mapping of a container's user namespace.
 func users(m *machine.Machine, pod, container string) string {
 	return strings.Join(strings.Fields(m.Islet("exec", pod, "-c", container, "--", "/podtool", "cat", "/proc/self/uid_map")), " ")
 }
 
 // TestUserNamespaces checks pods with hostUsers: false. Each pod must have a separate range of IDs, and keep it after a SIGKILL of the
-// agent, a restart of the sandbox and a reboot. Files in volumes must have the same owners as those of other pods. If the OCI runtime does
-// not support user namespaces, the event must have the message of a kubelet.
+// agent, a restart of the sandbox and a reboot. Files in volumes must have the same owners as the files of other pods. If the OCI runtime
+// does not support user namespaces, the event must have the message of a kubelet.
 func TestUserNamespaces(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestVersions updates from an earlier version to this one and back several times. Each version must continue the containers, shims, logs
-// and records of the other. The environment variable ISLET_OLD contains the path of the earlier program.
+// TestVersions updates from an earlier version to this version and back several times. Each version must continue the containers, shims,
+// logs and records of the other version. The environment variable ISLET_OLD contains the path of the earlier program.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := os.Getenv("ISLET_OLD")

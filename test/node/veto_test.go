@@ -30,7 +30,7 @@ func newVeto(t *testing.T) *veto {
 	return v
 }
 
-// The method during makes the pod unready when a trial begins, and ready when the trial ends. It returns the reason why the trial failed.
+// This method makes the pod unready when a trial begins, and ready when the trial ends. It returns the reason why the trial failed.
 func (v *veto) during() (why string) {
 	v.Helper()
 	v.m.Await("a trial", func() bool {
@@ -51,8 +51,8 @@ func (v *veto) during() (why string) {
 	return why
 }
 
-// TestUpdateVeto checks that the message of a failed trial names a pod that becomes unready during trials. Such a pod must prevent only
-// the first trial of a version. With --despite-pods it must prevent no trial.
+// TestUpdateVeto checks the message of a trial that fails because a pod becomes unready. The message must name the pod. Such a pod must
+// prevent only the first trial of a version. With --despite-pods it must prevent no trial.
 func TestUpdateVeto(t *testing.T) {
 	t.Parallel()
 	v := newVeto(t)

@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// nfsHelper installs a mount.nfs that bind-mounts a local directory, because the host's kernel may not support NFS. It hangs while the
-// file hang exists.
+// nfsHelper installs a mount.nfs that bind-mounts a local directory, because the host's kernel may not support NFS. The program hangs
+// while the file hang exists.
 func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
 	t.Helper()
 	nfsProgram(t, m, "if [ -e "+hang+" ]; then sleep 1000; fi\nexec mount --bind "+export+" \"$2\"")
 }
 
-// nfsProgram installs a mount.nfs that runs shell commands. In them, "$2" is the mount point.
+// nfsProgram installs a mount.nfs that runs shell commands. In the commands, "$2" is the mount point.
 func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
 	t.Helper()
 	over := m.Disk + "/sbin"

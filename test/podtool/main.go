@@ -327,8 +327,7 @@ func grow(file, mib string) error {
 	return nil
 }
 
-// reread reads a file again and again. Without enough memory for the whole file, it waits for the
-// disk.
+// reread reads a file again and again. If the memory is too small for the whole file, the process waits for the disk.
 func reread(ctx context.Context, file, mib string) error {
 	if err := grow(file, mib); err != nil {
 		return err

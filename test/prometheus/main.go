@@ -32,7 +32,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// The variable pages are the scraped pages of a node. All have the job kubelet, as in kube-prometheus.
+// This variable contains the scraped pages of a node. All pages have the job kubelet, as in kube-prometheus.
 var pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 func main() {
@@ -155,7 +155,7 @@ func startScraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape
 	return m, func() { m.Stop(); <-ended }, nil
 }
 
-// appendPodInfo stores a sample of kube_pod_info for each pod, which maps the pod to its node.
+// appendPodInfo stores a sample of kube_pod_info for each pod. The sample maps the pod to its node.
 func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods []string) error {
 	a := db.Appender(ctx)
 	for _, p := range pods {

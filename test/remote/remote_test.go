@@ -16,10 +16,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The constant remote is the agent's flag for containerd.
+// This constant is the agent's flag for containerd.
 const remote = "--container-runtime-endpoint=" + machine.Endpoint
 
-// The function pod returns a pod with one container.
+// This function returns a pod with one container.
 func pod(name, more string, args ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [\"%s\"]%s}\n",
 		name, machine.Image, strings.Join(args, `", "`), more)
@@ -62,8 +62,8 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// TestGoes checks that pods continue to run while containerd is not running, also when the agent exits. No pod may be lost, and containers
-// that ended in this time must be noticed.
+// TestGoes checks that pods continue to run while containerd is not running, even if the agent exits too. No pod may be lost. The agent
+// must notice the containers that ended meanwhile.
 func TestGoes(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, c := start(t, dir)

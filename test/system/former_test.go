@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-// The function deb returns a command that builds /root/NAME.deb, a package with the given fields and no files.
+// This function returns a command that builds /root/NAME.deb, a package with the given fields and no files.
 func deb(name string, fields ...string) string {
 	return fmt.Sprintf(`mkdir -p /root/%[1]s/DEBIAN && printf '%%s\n' 'Package: %[1]s' 'Version: 1.36.1' 'Architecture: all' 'Maintainer: nobody <nobody@example.com>' 'Description: of a test' '%[2]s' >/root/%[1]s/DEBIAN/control && dpkg-deb -b /root/%[1]s /root/%[1]s.deb`,
 		name, strings.Join(fields, "' '"))
 }
 
-// ownDisk mounts a directory of another disk at /var/lib/islet. hostData mounts another directory of that disk below it, like a volume of
-// an administrator that islet's cleanup does not know.
+// ownDisk mounts a directory of another disk at /var/lib/islet. hostData mounts another directory of that disk below /var/lib/islet. The
+// mount of hostData is like a volume of an administrator that islet's cleanup does not know.
 const (
 	ownDisk  = "mkdir -p /var/lib/islet && mount -t tmpfs disk /mnt && mkdir /mnt/islet /mnt/data && mount --bind /mnt/islet /var/lib/islet"
 	hostData = "mkdir -p /var/lib/islet/mine && echo precious >/mnt/data/file && mount --bind /mnt/data /var/lib/islet/mine"
 )
 
-// TestFormerSettings checks that existing configuration files with the same names as those of the packages are kept, without a question of
-// dpkg. A purge must not delete them.
+// TestFormerSettings checks that the packages keep existing configuration files with the same names as their own. dpkg must ask no
+// question. A purge must not delete these files.
 func TestFormerSettings(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml && echo 'KUBELET_EXTRA_ARGS=--v=3' >/etc/default/kubelet && echo '# mine' >/etc/default/islet")
@@ -41,7 +41,7 @@ func TestFormerSettings(t *testing.T) {
 }
 
 // TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins. The
-// package kubelet must conflict with them.
+// package kubelet must conflict with islet's packages.
 func TestFormerPackages(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run(deb("cluster-tools", "Depends: kubelet (>= 1.35~), kubernetes-cni (>= 1.2.0)") + " && " + deb("kubelet"))
@@ -54,8 +54,8 @@ func TestFormerPackages(t *testing.T) {
 	s.Run("systemctl is-active islet-cri.service && systemctl is-enabled kubelet.service")
 }
 
-// TestFormerNode checks that a package does not start islet while a kubelet or k3s runs, also after an upgrade. When that process has
-// ended, the package must start islet. A failed daemon-reload must not change the size of /run.
+// TestFormerNode checks that a package does not start islet while a kubelet or k3s runs, also after an upgrade. When the kubelet or k3s
+// has ended, the package must start islet. A failed daemon-reload must not change the size of /run.
 func TestFormerNode(t *testing.T) {
 	for name, init := range map[string][]string{"systemd": Systemd, "OpenRC": OpenRC} {
 		t.Run(name, func(t *testing.T) {

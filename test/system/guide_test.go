@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function guide returns the blocks of commands in docs/raspberry-pi.md for root on an x86-64 machine. The page must also contain the
+// This function returns the blocks of commands in docs/raspberry-pi.md for root on an x86-64 machine. The page must also contain the
 // command that removes islet.
 func guide(t *testing.T, removal string) []string {
 	t.Helper()
@@ -33,7 +33,7 @@ func guide(t *testing.T, removal string) []string {
 	return blocks
 }
 
-// TestGuide runs the commands of the guide for a board unchanged, with the archive and with the package, without a network.
+// TestGuide runs the unchanged commands of the guide for a board, with the archive and with the package. The system has no network.
 func TestGuide(t *testing.T) {
 	const archive, deb, look, image, pod, blocks = 0, 1, 2, 3, 4, 5
 	const removal = "sh install.sh uninstall --purge islet-*-linux-arm64.tar.gz"

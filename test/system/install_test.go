@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function archived returns a system with the packages and the unpacked archive of make dist in /root/islet.
+// This function returns a system with the packages and the unpacked archive of make dist in /root/islet.
 func archived(t *testing.T, init []string) *System {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -26,7 +26,7 @@ func archived(t *testing.T, init []string) *System {
 	return s
 }
 
-// The function says runs a command and checks its exit code and that its output contains each of the texts.
+// This function runs a command. It checks the exit code, and that the output contains each of the texts.
 func says(s *System, code int, command string, texts ...string) string {
 	s.t.Helper()
 	out, got := s.Try(command)
@@ -41,11 +41,11 @@ func says(s *System, code int, command string, texts ...string) string {
 	return out
 }
 
-// The constant nothing is a command that succeeds if no file of install.sh exists.
+// This constant is a command that succeeds if no file of install.sh exists.
 const nothing = "! find /usr/local /etc/systemd/system /opt -name '*islet*' | grep . && ! test -e /usr/local/bin/kubelet"
 
 // TestInstallLooks checks that install.sh reports an impossible installation before it changes the system. It must print a warning for an
-// unsuitable one.
+// unsuitable installation.
 func TestInstallLooks(t *testing.T) {
 	s := archived(t, Systemd)
 	refused := func(command string, texts ...string) {
@@ -85,8 +85,8 @@ func TestInstallLooks(t *testing.T) {
 	s.Run("umount /var/lib && pkill -x kubelet")
 }
 
-// TestInstallCommandLine checks a board whose kernel has no memory cgroup. install.sh must print the change of the kernel's command line,
-// make it with --cmdline, and then not wait for the first pod.
+// TestInstallCommandLine checks a board whose kernel has no memory cgroup. install.sh must print the necessary change of the kernel's
+// command line, and make this change with --cmdline. It must not wait for the first pod then.
 func TestInstallCommandLine(t *testing.T) {
 	s := archived(t, Systemd)
 	const line = "console=tty1 root=/dev/mmcblk0p2 rootwait"
@@ -95,11 +95,11 @@ func TestInstallCommandLine(t *testing.T) {
 	const install = "ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc ISLET_BOOT=/root/boot /root/islet/install.sh "
 	says(s, 0, install+"--no-start", "counts no memory",
 		"append cgroup_enable=memory cgroup_memory=1 to the one line of /root/boot/firmware/cmdline.txt", "./install.sh --cmdline")
-	// install.sh asks on a terminal.
+	// On a terminal, install.sh asks before it changes the command line.
 	says(s, 0, "echo n | script -qec '"+install+"--no-start' /dev/null",
 		"append \"cgroup_enable=memory cgroup_memory=1\" to /root/boot/firmware/cmdline.txt? [y/N]")
 	s.Run("! test -e /root/boot/firmware/cmdline.txt.before-islet && [ \"$(cat /root/boot/firmware/cmdline.txt)\" = '" + line + "  ' ]")
-	// A power failure must leave a valid command line on the card, and the former one beside it.
+	// A power failure must leave a valid command line on the card, and the former command line in a second file.
 	s.Run("mkdir /root/bin && printf '#!/bin/sh\ncd /root/boot/firmware && grep -c cgroup_enable * >>/root/synced\n' >/root/bin/sync && chmod 755 /root/bin/sync")
 	says(s, 0, "PATH=/root/bin:$PATH "+install+"--cmdline --demo", "Reboot after this", "starts after the reboot", "http://localhost:8080/")
 	if got := s.Run("cat /root/boot/firmware/cmdline.txt /root/boot/firmware/cmdline.txt.before-islet"); got != line+
@@ -131,7 +131,7 @@ func TestInstallDemo(t *testing.T) {
 	}
 	s.Run(`bash -c 'exec 3<>/dev/tcp/localhost/8080 && printf "GET / HTTP/1.0\r\n\r\n" >&3 && grep -q "^HTTP/1.0 200" <&3'`)
 	s.Run("systemctl is-active islet.service && systemctl is-enabled islet.service")
-	// A mount of the host that islet's cleanup does not know.
+	// This is a mount of the host that islet's cleanup does not know.
 	s.Run(hostData)
 	says(s, 0, "/root/islet/install.sh uninstall --purge", "/var/lib/islet stays", "removed")
 	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && /root/islet/install.sh")
@@ -139,8 +139,8 @@ func TestInstallDemo(t *testing.T) {
 	s.Run(nothing + " && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
 }
 
-// TestInstallKubeadm checks that a node for kubeadm stays one when the archive is installed again with any options. A standalone node and
-// a package must need an uninstallation before.
+// TestInstallKubeadm checks that a node for kubeadm stays one when the archive is installed again with any options. A standalone
+// installation or a package must be uninstalled first.
 func TestInstallKubeadm(t *testing.T) {
 	s := archived(t, Systemd)
 	s.Run("/root/islet/install.sh")
@@ -162,8 +162,8 @@ func TestInstallKubeadm(t *testing.T) {
 	}
 }
 
-// TestInstallOpenRC checks that install.sh starts a standalone node under OpenRC. It must reject --kubeadm, which needs systemd, before it
-// changes the system.
+// TestInstallOpenRC checks that install.sh starts a standalone node under OpenRC. The option --kubeadm needs systemd, so install.sh must
+// reject it before it changes the system.
 func TestInstallOpenRC(t *testing.T) {
 	s := archived(t, OpenRC)
 	says(s, 1, "/root/islet/install.sh --kubeadm", "systemd does not run here", "--no-start")

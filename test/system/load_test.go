@@ -10,7 +10,7 @@ import (
 )
 
 // underLoad calls f while the node is under load. One pod burns a CPU, another pod starts and ends repeatedly, and commands run in pod p1.
-// The function goesOn, which f gets, waits until each of these has made progress since the call.
+// The argument of f is a function that waits until all three have made progress since the call.
 func underLoad(t *testing.T, s *System, f func(goesOn func())) {
 	t.Helper()
 	for _, pod := range []string{"burn", "come"} {

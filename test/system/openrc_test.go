@@ -39,7 +39,7 @@ func TestOpenRC(t *testing.T) {
 	if left, _ := s.Try(counting); left != "" {
 		t.Errorf("processes of pods are left: %s", left)
 	}
-	// A service that policy-rc.d forbids to start is started by the next boot. The same applies to an image, in which OpenRC does not run.
+	// If policy-rc.d forbids to start the service, the next boot starts it. The same applies to an image, in which OpenRC does not run.
 	const inRunlevel = " && rc-update show default | grep -q islet && ! rc-service islet status && ! " + agent
 	if out := s.Run("unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/openrc && dpkg -i /payload/islet.deb'" +
 		inRunlevel); strings.Contains(out, "start") {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The function packages returns the directory of make packages-one for this version or for the next one.
+// This function returns the directory of make packages-one for this version or for the next one.
 func packages(t *testing.T, next bool) string {
 	t.Helper()
 	name := "ISLET_PACKAGES"
@@ -34,8 +34,7 @@ func packages(t *testing.T, next bool) string {
 	return dir
 }
 
-// The function packaged returns a system with packages in /payload, an image, and the manifests of n pods. The parameter kind is "deb" or
-// "rpm".
+// This function returns a system with packages in /payload, an image, and the manifests of n pods. The parameter kind is "deb" or "rpm".
 func packaged(t *testing.T, init []string, kind string, n int) *System {
 	t.Helper()
 	payload := map[string]string{"podtool.tar": machine.Archive(t)}
@@ -72,10 +71,10 @@ func waitForPods(s *System, n int) {
 	s.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 
-// The constant counting is a command that prints the PIDs of pods in the system.
+// This constant is a command that prints the PIDs of pods in the system.
 const counting = "pgrep -x podtool | sort -n"
 
-// The function speaks waits until the log of a pod has content.
+// This function waits until the log of a pod has content.
 func speaks(s *System, pod string) {
 	s.t.Helper()
 	late, tick := time.After(machine.WaitTimeout), time.NewTicker(5*time.Millisecond)
@@ -99,7 +98,7 @@ type follower struct {
 	came chan time.Time // the times of lines; closed when the follower ends
 }
 
-// The function follow follows a log at the agent's local socket until ctx ends.
+// This function follows a log at the agent's local socket until ctx ends.
 func follow(ctx context.Context, s *System, pod string) *follower {
 	f := &follower{came: make(chan time.Time, 1<<16)}
 	socket := s.At("/run/islet/islet.sock")
@@ -130,7 +129,7 @@ func follow(ctx context.Context, s *System, pod string) *follower {
 	return f
 }
 
-// The method gap ends the follower and returns the longest time without a line, and the number of lines.
+// This method ends the follower and returns the longest time without a line, and the number of lines.
 func (f *follower) gap(stop func()) (longest time.Duration, lines int) {
 	stop()
 	last := time.Time{}
@@ -156,7 +155,7 @@ func (c course) String() string {
 		ms(c.installed), ms(c.first), ms(c.all), ms(c.upgraded), ms(c.gap))
 }
 
-// The function upgraded installs a package and then the next version while a log is followed. It checks that no container restarts.
+// This function installs a package and then the next version while a log is followed. It checks that no container restarts.
 func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	s.t.Helper()
 	began := time.Now()
@@ -240,12 +239,13 @@ func TestPackages(t *testing.T) {
 	s.Run("! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml && ! find /etc/systemd /var/lib/systemd -name '*islet*' | grep .")
 }
 
-// TestPackagesLook checks that a package prints why pods cannot run on a board, does not change its boot files, and is installed anyway.
+// TestPackagesLook checks that a package is installed on a board on which pods cannot run. The package must print the reason, and must not
+// change the boot files.
 func TestPackagesLook(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	const needs, line = "this machine needs a change", "console=tty1 root=/dev/mmcblk0p2 rootwait"
 	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
-	// Like on Raspberry Pi OS, but only for dpkg.
+	// Only dpkg sees the cgroup controllers of Raspberry Pi OS, which lack the memory controller.
 	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
 		needs, "the memory cgroup controller is missing",
 		"append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
@@ -256,22 +256,21 @@ func TestPackagesLook(t *testing.T) {
 	if out := s.Run("dpkg -r islet && dpkg -i /payload/islet.deb"); strings.Contains(out, needs) {
 		t.Error(out)
 	}
-	// A tool that builds an image has no init, and runs on another machine than the image.
+	// A tool that builds an image has no init, and runs on another machine than the finished image.
 	if out := s.Run(`dpkg -r islet && unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpu io pids >/sys/fs/cgroup/cgroup.controllers && mount -t tmpfs none /run && mount --bind /dev/null /sbin/openrc-run && dpkg -i /payload/islet.deb' && systemctl start islet.service`); strings.Contains(out, needs) {
 		t.Error(out)
 	}
-	// A clock before the program's build time is simulated by a program from the future.
+	// A program with a build time in the future simulates a slow clock.
 	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs,
 		"before this program was built", "-> set it")
 	s.Run("dpkg -P islet")
 }
 
-// TestKubelet checks that the packages islet-kubelet and islet-cni provide all that kubeadm needs, and that a purge removes all their
-// files.
+// TestKubelet checks that the packages islet-kubelet and islet-cni provide all that kubeadm needs. A purge must remove all their files.
 func TestKubelet(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	all := "/payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb"
-	// An interface that accepts router advertisements must continue to do so, and another one must not begin.
+	// An interface that accepts router advertisements must continue to accept them. Another interface must not begin to accept them.
 	s.Run("ip link add wan0 type veth peer name own0 && echo 0 >/proc/sys/net/ipv6/conf/own0/accept_ra")
 	const hears = "[ $(cat /proc/sys/net/ipv6/conf/wan0/accept_ra) = 2 ] && [ $(cat /proc/sys/net/ipv6/conf/own0/accept_ra) = 0 ]"
 	s.Run("dpkg -i " + all)

@@ -83,8 +83,8 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	return g
 }
 
-// TestRelease checks that a release can be verified with gpgv and sha256sum and installed with its install.sh. Nodes that require the
-// signatures of both keys must accept it, and reject an archive with one signature.
+// TestRelease checks that a release can be verified with gpgv and sha256sum, and installed with its install.sh. Nodes that require the
+// signatures of both keys must accept the release, and reject an archive with one signature.
 func TestRelease(t *testing.T) {
 	r := machine.NewReleaser(t)
 	key := filepath.Join(t.TempDir(), "two")
@@ -120,7 +120,7 @@ func TestRelease(t *testing.T) {
 
 	update := path + "islet update /payload/release/" + g.archive
 	says(s, 1, update, "it is not newer than the running version")
-	// Another program of the same version. Data after the end of an ELF file has no effect.
+	// The node now runs another program of the same version. Data after the end of an ELF file has no effect.
 	s.Run("cd /usr/local/bin && cp islet new && echo another >>new && mv new islet && systemctl restart islet.service")
 	says(s, 1, path+"islet update --older /payload/half.tar.gz", "signed by 1")
 	says(s, 0, update+" --older", "version "+g.version+" is installed and runs")

@@ -68,7 +68,7 @@ func TestRepository(t *testing.T) {
 	} {
 		machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo")
 		c.change(repo)
-		// The files that apt has cached would be sufficient.
+		// The command deletes apt's cached files, because they would be sufficient for the installation.
 		if out, code := s.Try(
 			"rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
 			t.Errorf("apt installed from a repository with %s:\n%s", c.name, out)

@@ -82,7 +82,7 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	return s
 }
 
-// script returns a command that runs a script in the directory of this file.
+// This method returns a command that runs a script in the directory of this file.
 func (s *System) script(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(machine.Root(s.t), "test/system", name), args...)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")

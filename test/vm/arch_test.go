@@ -11,7 +11,7 @@ import (
 )
 
 // TestArchitectures installs the Debian package on emulated boards with other processors. It checks that ten pods run with enforced
-// limits, and run again after a reboot.
+// limits. The pods must run again after a reboot.
 func TestArchitectures(t *testing.T) {
 	dir := os.Getenv("ISLET_PACKAGES")
 	wanted := strings.FieldsFunc(os.Getenv("ISLET_VM_ARCHITECTURES"), func(r rune) bool { return r == ',' || r == ' ' })

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// stub replaces the programs that base.sh calls. It fails if its command contains FAIL, and otherwise creates the files that base.sh
-// expects.
+// stub is a script that replaces the programs that base.sh calls. It fails if its command contains FAIL. Otherwise it creates the files
+// that base.sh expects.
 const stub = `#!/bin/bash
 set -eu
 command="${0##*/} $*"
@@ -40,7 +40,7 @@ mke2fs*)
 esac
 `
 
-// TestBase checks that base.sh does not complete a base image in which a step failed, and that the next run builds it. The leftovers of a
+// TestBase checks that base.sh does not complete a base image after a failed step. The next run must build the image. The leftovers of a
 // killed run must not matter. When base.sh deletes a failed base, it must not delete files in file systems that are mounted below it.
 func TestBase(t *testing.T) {
 	if os.Geteuid() != 0 {

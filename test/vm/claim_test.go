@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The variable claims is a pod that appends records to a file on its claim, and logs each record that is on the disk.
+// This variable is a pod that appends records to a file on its claim, and logs each record that is on the disk.
 var claims = fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: journal}
@@ -43,7 +43,7 @@ func lastRecord(v *VM) int {
 	return n
 }
 
-// The function journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
+// This function forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
 	before := lastRecord(v)
@@ -53,11 +53,11 @@ func journals(v *VM) {
 	}
 }
 
-// nothingLost checks the claim after a power cut. It must contain all reported records, and the pod must have found them intact. No volume
-// without a pod may be mounted or stored.
+// nothingLost checks the claim after a power cut. The claim must contain all reported records, and the pod must have found them intact. No
+// volume without a pod may be mounted or stored.
 func nothingLost(v *VM, told int) {
 	v.t.Helper()
-	// Processes belong to this boot. The status of pods may be that of the previous boot for a moment.
+	// The test counts processes, because the status of pods may be that of the previous boot for a moment.
 	v.Await("[ $(pgrep -x podtool | wc -l) = 5 ]")
 	out := v.Await("grep -m1 -o 'from [0-9]*' $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1)")
 	from, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(out, "from ")))

@@ -84,8 +84,8 @@ func (d *disk) serveNext() {
 	})
 }
 
-// cutPower waits until all requests of the ended emulator are served, and then restores the old
-// content of some sectors, like a power cut. It returns their number.
+// cutPower waits until all requests of the ended emulator are served, and then restores the old content of some sectors, like a power cut.
+// It returns the number of these sectors.
 func (d *disk) cutPower() (sectors int, err error) {
 	d.serving.Wait()
 	for at, old := range d.lost {

@@ -39,7 +39,7 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// The function hardware boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
+// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
 // parameter texts contains additional files. The function step logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
@@ -90,11 +90,11 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
-	// The agent has one socket for uevents (protocol 15), so it need not poll.
+	// The agent must have one socket for uevents (protocol 15), so it need not poll.
 	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 
-	// Without always-plugged the emulator waits for a listener on the other end.
+	// With always-plugged the emulator does not wait for a listener on the other end.
 	const modem1 = "usb-serial,always-plugged=on,chardev=nowhere,serial=MODEM1,bus=usb.0,"
 	v.Plug(modem1 + "port=1,id=modem1")
 	running(v, "modem")
@@ -131,7 +131,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	unplugged()
 	v.Run("kill -9 $(systemctl show -P MainPID islet)")
 	step("unplugged, and the agent killed")
-	v.Plug("usb-serial,always-plugged=on,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // gets its former number
+	v.Plug("usb-serial,always-plugged=on,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // the device gets its former number
 	v.Plug(modem1 + "port=3,id=modem1")
 	restarted()
 	step("back at another port: restarted with the same device")
@@ -147,7 +147,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 }
 
 // notGranted checks that root with CAP_MKNOD in a container can create the device nodes of the camera, the bus and the disk, but can open
-// none of them. The host can open all three. The error must be EPERM, which is that of the BPF program of the cgroup.
+// none of them. The host can open all three. The error must be EPERM, the error of the cgroup's BPF program.
 func notGranted(v *VM) {
 	v.t.Helper()
 	running(v, "p0")
@@ -172,7 +172,7 @@ func running(v *VM, pod string) {
 	v.Await("islet pods --no-headers " + pod + `-edge 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit r!=1}'`)
 }
 
-// The function opens checks that the modem's pod can open it, and that it is the device with the serial number MODEM1.
+// This function checks that the modem's pod can open the modem, and that the modem is the device with the serial number MODEM1.
 func opens(v *VM) {
 	v.t.Helper()
 	if out, code := v.Try("islet exec modem-edge -- /podtool open /dev/modem"); code != 0 {
@@ -186,7 +186,7 @@ echo $serial; stat -c %t:%T $node; stat -c %t:%T /proc/$pid/root/dev/modem`)
 	}
 }
 
-// The function id returns the ID of the modem's device.
+// This function returns the ID of the modem's device.
 func id(v *VM) string {
 	v.t.Helper()
 	return strings.TrimSpace(v.Run(`islet devices | awk '$5=="default/modem-edge/c" {print $2}'`))

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function sized returns a pod that runs podtool with the given resources.
+// This function returns a pod that runs podtool with the given resources.
 func sized(name, resources string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -23,8 +23,8 @@ spec:
 }
 
 // TestMemoryCgroups checks the memory settings of containers on cgroup v2: throttling before the limit, protected requests, and an OOM
-// kill of the whole container. Static pods must not swap, and other pods must have a proportional swap limit. Guaranteed pods must have
-// exclusive CPUs.
+// kill of the whole container. Static pods must not swap. Other pods must have a swap limit in proportion to their request. Guaranteed
+// pods must have exclusive CPUs.
 func TestMemoryCgroups(t *testing.T) {
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" || os.Getenv("ISLET_VM_MEMORY") == "" {
@@ -75,8 +75,8 @@ func TestMemoryCgroups(t *testing.T) {
 	unprotected(v)
 }
 
-// The function unprotected checks that kubepods protects the requests of burstable pods. An agent without MemoryQoS must remove the
-// protection of kubepods and pods, and keep the other limits.
+// This function checks that kubepods protects the requests of burstable pods. An agent without MemoryQoS must remove the protection of
+// kubepods and pods, and keep the other limits.
 func unprotected(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -115,7 +115,7 @@ func hugePages(v *VM) {
 	v.Run("echo 0 >/proc/sys/vm/nr_hugepages")
 }
 
-// The function throttled checks that a container that exceeds memory.high is throttled and not killed.
+// This function checks that a container that exceeds memory.high is throttled and not killed.
 func throttled(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/slow.yaml", sized("slow", "requests: {memory: 32Mi}, limits: {memory: 128Mi}", "eat", "120"))
@@ -127,7 +127,7 @@ func throttled(v *VM) {
 	v.Run("rm /etc/kubernetes/manifests/slow.yaml")
 }
 
-// The function swaps checks that applied pods get swap in proportion to their memory request (KEP-2400), in whole pages.
+// This function checks that applied pods get swap in proportion to their memory request (KEP-2400), in whole pages.
 func swaps(v *VM) {
 	v.t.Helper()
 	apply := func(name, resources, every string) string {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Write writes a file.
+// Write writes a file in the machine.
 func (v *VM) Write(path, content string) {
 	v.t.Helper()
 	v.Run(fmt.Sprintf("mkdir -p %s && echo %s | base64 -d >%s", filepath.Dir(path), base64.StdEncoding.EncodeToString([]byte(content)),
@@ -70,8 +70,8 @@ func (l *LAN) ip(t testing.TB, lines ...string) {
 	}
 }
 
-// enterCommand returns the beginning of a command line that runs a program in the network namespace
-// of the cable's other end. The program runs in this process's PID namespace.
+// enterCommand returns the beginning of a command line. The command line runs a program in the network namespace of the cable's other end,
+// but in this process's PID namespace.
 func (c Cable) enterCommand() []string {
 	if c.pid == 0 {
 		return nil

@@ -2,8 +2,8 @@ package vm
 
 import "strings"
 
-// ranOut runs a process outside all pods that allocates memory until the kernel kills it. It checks that the node reports this in an
-// event, a metric and a condition, and that no other process has ended.
+// ranOut runs a process that belongs to no pod. The process allocates memory until the kernel kills it. ranOut checks that the node
+// reports this in an event, a metric and a condition, and that no other process has ended.
 func ranOut(v *VM, pods int) {
 	v.t.Helper()
 	v.Run("systemctl restart islet") // resets the agent's conditions and counters

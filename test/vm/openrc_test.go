@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestOpenRC installs the Debian package under OpenRC, first with both cgroup versions, which Debian's OpenRC mounts by default, then with
-// cgroup v2 only. It checks that pods run again after a shutdown and after a power cut. They must continue to run without their agent,
-// which OpenRC supervises. A purge must leave no files. ISLET_PACKAGES and ISLET_PACKAGES_NEXT contain the directories of two versions
-// from make packages-two.
+// TestOpenRC installs the Debian package under OpenRC. Debian's OpenRC mounts both cgroup versions by default. The test runs with both
+// versions, and then with cgroup v2 only. It checks that pods run again after a shutdown and after a power cut. The pods must continue to
+// run without their agent, which OpenRC supervises. A purge must leave no files. ISLET_PACKAGES and ISLET_PACKAGES_NEXT contain the
+// directories of two versions from make packages-two.
 func TestOpenRC(t *testing.T) {
 	files := payloadOpenRC(t)
 	begin := time.Now()
@@ -67,7 +67,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 	return map[string]string{"podtool.tar": machine.Archive(t), "files": dir, "islet.deb": deb, "next.deb": next}
 }
 
-// The function supervised checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
+// This function checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
 func supervised(v *VM) {
 	v.t.Helper()
 	const agent = "pgrep -f '^/usr/bin/islet --config='"
@@ -89,8 +89,8 @@ func supervised(v *VM) {
 	}
 }
 
-// The constant purged is a command that prints leftovers of a purge: files, services, processes, interfaces, mounts and cgroups. Manifests
-// and configuration files of the administrator do not count.
+// This constant is a command that prints leftovers of a purge: files, services, processes, interfaces, mounts and cgroups. Manifests and
+// configuration files of the administrator do not count.
 const purged = `ls -d /etc/init.d/islet /etc/runlevels/*/islet /run/openrc/started/islet /usr/bin/islet /usr/lib/islet /var/lib/islet /run/islet /var/log/islet.log /etc/default/islet 2>/dev/null
 	ps -eo comm,args | grep -E '^(islet|podtool|supervise-daemon)'
 	ip -o link show | grep -E ' isl'

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function ordered returns a pod whose preStop hook writes the time to a file on the host. It ignores SIGTERM, so it uses its whole
-// grace period, which is in seconds.
+// This function returns a pod whose preStop hook writes the time to a file on the host. The container ignores SIGTERM, so it uses its
+// whole grace period. The parameter grace is in seconds.
 func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -39,8 +39,8 @@ func hookTimes(v *VM, name string) (at time.Time) {
 	return at
 }
 
-// goesOff shuts the machine down with and without logind. It checks that pods end by priority, that their hooks write to the disk, and
-// that all pods run again after the next boot, also with a wrong clock.
+// goesOff shuts the machine down, with and without logind. It checks that pods end by priority and that their hooks write to the disk. All
+// pods must run again after the next boot, also with a wrong clock.
 func goesOff(v *VM) {
 	v.t.Helper()
 	v.Run("cp /payload/files/first.yaml /payload/files/last.yaml /etc/kubernetes/manifests/")
@@ -61,7 +61,7 @@ func goesOff(v *VM) {
 	waitForPods(v, 4)
 }
 
-// inOrder reboots and checks that all pods run again. The critical pod must begin to end after the other one has ended. On a busy machine,
+// inOrder reboots and checks that all pods run again. The critical pod must begin to end after the other pod has ended. On a busy machine,
 // the hook of the other pod starts seconds late.
 func inOrder(v *VM, how string, pods int) {
 	v.t.Helper()

@@ -34,7 +34,7 @@ func stillArchive(t *testing.T) string {
 	return filepath.Join(dir, "still.tar")
 }
 
-// The function unlimited returns a pod without requests and limits. The priority class may be empty.
+// This function returns a pod without requests and limits. The priority class may be empty.
 func unlimited(name, class, image string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -47,9 +47,9 @@ spec:
 `, name, class, image, strings.Join(args, `", "`))
 }
 
-// TestSmall checks a machine with little memory and no swap. A pod that allocates memory without end must be the only one that ends. The
-// agent and the critical pod must not restart, and the machine must respond meanwhile. The machine has 256 MiB at first. Then it has 128
-// MiB and ten pods, while metrics are scraped and an image is imported (100 MiB in the long test).
+// TestSmall checks a machine with little memory and no swap. One pod allocates memory without end. Only this pod may end. The agent and
+// the critical pod must not restart, and the machine must respond meanwhile. The machine has 256 MiB at first. Then it has 128 MiB and ten
+// pods, while metrics are scraped and an image is imported (100 MiB in the long test).
 func TestSmall(t *testing.T) {
 	dist, size, scrapes := os.Getenv("ISLET_DIST"), 10, 2
 	if os.Getenv("ISLET_VM_MEMORY") != "" {
@@ -144,8 +144,8 @@ func largeArchive(t *testing.T, size int) string {
 	return filepath.Join(dir, "large.tar")
 }
 
-// The constant scrape is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory
-// metric, and the size of the other page.
+// This constant is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory metric,
+// and the size of the other page.
 const scrape = `page() { exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET $1 HTTP/1.0\r\n\r\n" >&3 && cat <&3; }
 while true; do echo $(page /metrics/cadvisor | grep -c ^container_memory_working_set_bytes) $(page /metrics/resource | wc -c) >>/run/scrapes; sleep 15; done
 `
@@ -160,15 +160,15 @@ func waitForRest(v *VM) {
 	v.t.Logf("the agent and its shims have %s KiB", strings.TrimSpace(v.Run(pss)))
 }
 
-// The constant pss is a command that prints the memory of the agent and its shims.
+// This constant is a command that prints the memory of the agent and its shims.
 const pss = "for p in $(pgrep ^islet); do cat /proc/$p/smaps_rollup; done | awk '/^Pss:/ {n += $2} END {print n}'"
 
-// The constant balance is a command that prints the memory usage of the machine.
+// This constant is a command that prints the memory usage of the machine.
 const balance = `grep -E '^Mem|^Slab|^SUnr|^Anon|^Cached' /proc/meminfo; cd /sys/fs/cgroup/kubepods; grep . memory.max memory.current memory.events /proc/pressure/memory; cat /proc/$(pgrep -x islet)/smaps_rollup | grep ^Pss`
 
-// The function devoured runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands
-// meanwhile. The parameter slow is the limit for a command. It is about forty times the normal duration, and a tenth of the duration when
-// all processes wait for the pages of their programs.
+// This function runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands meanwhile. The
+// parameter slow is the limit for a command. This limit is about forty times the normal duration, and a tenth of the duration when all
+// processes wait for the pages of their programs.
 func devoured(v *VM, slow time.Duration) {
 	v.t.Helper()
 	pids := func() string {
@@ -212,8 +212,8 @@ func devoured(v *VM, slow time.Duration) {
 	v.t.Logf("%s%s", v.Run(balance), v.Run("islet events | tail -12; dmesg | grep -E 'Out of memory|Killed|oom-kill:' | tail"))
 }
 
-// The constant hoarder is a pod with a container that allocates memory and a container that waits for the disk because of that. The memory
-// has a limit, so the kernel kills no process.
+// This constant is a pod with a container that allocates memory and a container that waits for the disk because of that. The memory has a
+// limit, so the kernel kills no process.
 const hoarder = `apiVersion: v1
 kind: Pod
 metadata: {name: hoarder%d}
@@ -224,12 +224,12 @@ spec:
   - {name: heap, image: %[2]q, imagePullPolicy: Never, args: [eat, %[3]q, 10ms], resources: {requests: {memory: 4Mi}}}
 `
 
-// The constant sample is a script that records the time, the memory of all pods, and the total memory stall time in microseconds. It runs
-// ten times per second.
+// This constant is a script that records the time, the memory of all pods, and the total memory stall time in microseconds. It runs ten
+// times per second.
 const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
 
-// The function pressed checks that a notification of the kernel about stalled processes causes an eviction, not the periodic check. The
-// periodic check may be first by chance, so there are four attempts. The function logs the duration.
+// This function checks that a notification of the kernel about stalled processes causes an eviction, not the periodic check. The periodic
+// check may be first by chance, so there are four attempts. The function logs the duration.
 func pressed(v *VM) {
 	v.t.Helper()
 	var most, total int64
@@ -257,8 +257,8 @@ func pressed(v *VM) {
 	v.t.Error("the periodic check was first in each attempt")
 }
 
-// The function reaction compares the time of a journal line with two moments: when the pods had reached a memory usage, and when processes
-// had then waited for memory for 10 ms.
+// This function returns the delays of a journal line. It measures them from two moments: when the pods had reached a memory usage, and
+// when processes had then waited for memory for 10 ms.
 func reaction(line, samples string, limit int64) string {
 	var begin, waited, told float64
 	var first int64

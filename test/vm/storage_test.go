@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant servers is a script that makes another network namespace of the machine a host with the address 10.9.9.9, with an NFS and
-// an iSCSI server. Without the link of the namespace no server responds. tgtadm finds the socket of tgtd, because both namespaces share
-// the file system.
+// This constant is a script that turns another network namespace of the machine into a host with the address 10.9.9.9. The host has an NFS
+// server and an iSCSI server. While the link of the namespace is down, no server responds. tgtadm finds the socket of tgtd, because both
+// namespaces share the file system.
 const servers = `set -e
 ip netns add srv && ip link add v0 type veth peer name v1 netns srv
 ip addr add 10.9.9.1/24 dev v0 && ip link set v0 up
@@ -25,7 +25,7 @@ tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL
 [ -s /etc/iscsi/initiatorname.iscsi ] || echo InitiatorName=iqn.2026-01.dev.islet:edge >/etc/iscsi/initiatorname.iscsi
 systemctl start iscsid`
 
-// The function stored returns a pod that mounts a volume at /data.
+// This function returns a pod that mounts a volume at /data.
 func stored(name, volume string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -38,9 +38,9 @@ spec:
 `, name, volume, machine.Image, strings.Join(args, `", "`))
 }
 
-// TestStorage checks volumes of an NFS server and an iSCSI server, and an emptyDir on a file system with project quotas. A server that
-// does not respond must only block the pod that writes to it, until it responds again. Other pods, the deletion of another pod with its
-// volume, and the agent must not wait. All data must exist after a power cut.
+// TestStorage checks volumes of an NFS server and an iSCSI server, and an emptyDir on a file system with project quotas. While a server
+// does not respond, only the pod that writes to this server may be blocked. Other pods, the deletion of another pod with its volume, and
+// the agent must not wait. All data must exist after a power cut.
 func TestStorage(t *testing.T) {
 	const nfs, iscsi = "nfs: {server: 10.9.9.9, path: /}",
 		"iscsi: {targetPortal: 10.9.9.9, iqn: 'iqn.2026-01.dev.islet:disk', lun: 1, fsType: ext4}"

@@ -8,8 +8,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestStuckShim checks that a container whose shim does not respond is killed through its cgroup (v2). The other containers of the shim
-// must continue, and the killed container must be removed when the shim continues. ISLET_PACKAGES contains the directory of make packages.
+// TestStuckShim checks a shim that does not respond. Its container must be killed through the container's cgroup (v2). The other
+// containers of the shim must continue. The killed container must be removed when the shim continues. ISLET_PACKAGES contains the
+// directory of make packages.
 func TestStuckShim(t *testing.T) {
 	deb := debian(t, "ISLET_PACKAGES")
 	files := payload(t)

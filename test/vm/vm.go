@@ -29,8 +29,8 @@ const (
 	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in
 	// CI.
 	bootPatience = 10 * time.Minute
-	// hangTimeout is the time without a line from the machine after which the machine counts as
-	// hanging. The guest program sends a line every few seconds while a command runs.
+	// hangTimeout is the maximum time between two lines from the machine. After this time the machine counts as hanging. The guest program
+	// sends a line every few seconds while a command runs.
 	hangTimeout = 4 * time.Minute
 	// defaultMemory is the default memory of a machine in MiB, which is enough for every test.
 	defaultMemory = 1536

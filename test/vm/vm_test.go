@@ -16,16 +16,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The constant bulk is an image with many files, whose import power cuts interrupt.
+// This constant is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
-// next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.
+// The constant next is a version of islet to which the machine is updated. The constant sent is a configuration that the machine receives.
 const (
 	nextVersion       = "9.1.0"
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
-// The function manifest returns a pod that runs podtool with limits.
+// This function returns a pod that runs podtool with limits.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -45,7 +45,7 @@ const (
 		"ls /run/islet /run/islet/b; dmesg | grep -i apparmor | tail; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
 )
 
-// payload creates the files of a machine.
+// This function creates the files of a machine.
 func payload(t *testing.T) map[string]string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -93,7 +93,7 @@ func payload(t *testing.T) map[string]string {
 	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
-// node returns a virtual machine with islet installed from its archive.
+// This function returns a virtual machine with islet installed from its archive.
 func node(t *testing.T) *VM {
 	t.Helper()
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))
@@ -159,7 +159,7 @@ func TestNode(t *testing.T) {
 	step("AppArmor: default profile, one of the machine's own, none")
 }
 
-// The function limits checks the limits from the manifests and the configuration in the cgroups of all pods.
+// This function checks the limits from the manifests and the configuration in the cgroups of all pods.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
@@ -177,15 +177,15 @@ func limits(v *VM, cgroups string) {
 	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
-// The function weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps
-// the minimum, the default and the maximum of one to those of the other.
+// This function returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps the
+// minimum, the default and the maximum of one to those of the other.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// checkAllocatable checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
-// small machine, the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
+// checkAllocatable checks the limits of the cgroup of all pods. The memory limit must be the machine's memory minus the reservation of a
+// small machine. The limit of process IDs must be the machine's limit minus about a tenth. The weight must be that of all CPUs.
 func checkAllocatable(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
@@ -213,7 +213,7 @@ func checkAllocatable(v *VM, kubepods string) {
 	}
 }
 
-// The function scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
+// This function checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
 // guaranteed containers.
 func scores(v *VM) {
 	v.t.Helper()
@@ -236,7 +236,7 @@ func scores(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The function looks checks logs, exec and the reason of an OOM kill.
+// This function checks logs, exec and the reason of an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
@@ -251,8 +251,8 @@ func looks(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The function crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold,
-// although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
+// This function checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold, although
+// the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -284,10 +284,10 @@ func crosses(v *VM) {
 	waitForPods(v, 4)
 }
 
-// The constant processes is a command that prints the PIDs of containers.
+// This constant is a command that prints the PIDs of containers.
 const processes = "pgrep -x podtool | sort"
 
-// The function killed checks that containers continue to run when the agent is restarted or killed.
+// This function checks that containers continue to run when the agent is restarted or killed.
 func killed(v *VM) {
 	v.t.Helper()
 	before := v.Run(processes)
@@ -303,7 +303,7 @@ func killed(v *VM) {
 	}
 }
 
-// The function cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
+// This function cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
 // checks the node.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
@@ -322,7 +322,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	told := lastRecord(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
-	// An interrupted trial starts again, or it was not stored.
+	// An interrupted trial starts again. If it was not stored, there is no trial.
 	v.Await(`islet config show -o json | awk '/"trying": true|"assigned":/ {busy=1} END {exit busy || NR < 5}'`)
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
 		v.t.Errorf("configuration of the node: %s", out)
@@ -351,7 +351,7 @@ func withoutClock(v *VM, pods int) {
 // edgeArgs is a command that adds the EdgeConfiguration to the agent's flags.
 const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
 
-// The function users runs a pod with a user namespace. The OCI runtime of its handler supports idmapped mounts. This kernel does not
+// This function runs a pod with a user namespace. The OCI runtime of the pod's handler supports idmapped mounts. The kernel does not
 // support them for tmpfs, so islet doctor must report that.
 func users(v *VM) {
 	v.t.Helper()

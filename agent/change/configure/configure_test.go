@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "configure")) }
 
-// TestTrial checks that an agent ends when a trial is to begin, that the agent on trial uses the configuration on
-// trial and stores that it is good, and that later agents use it too.
+// TestTrial checks that an agent ends when a trial begins. The next agent uses the configuration on trial and records it as good, and later
+// agents use it too.
 func TestTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
@@ -104,14 +104,14 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// The method tried starts an agent, applies the configuration text and begins its trial.
+// This helper starts an agent, applies a configuration and begins its trial.
 func (w *world) tried(text string) {
 	w.Helper()
 	r := w.start(guard.Role{})
 	if err := w.apply(r, text); err != nil {
 		w.Fatal(err)
 	}
-	if !r.begin(w.Context()) {
+	if !r.beginTrial(w.Context()) {
 		w.Fatal("no trial began")
 	}
 }
@@ -161,8 +161,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestChecks checks that the error for an invalid configuration names the fields, and that the configuration is
-// neither tried nor kept.
+// TestChecks checks that an invalid configuration is neither tried nor kept. The error names the fields.
 func TestChecks(t *testing.T) {
 	w := newWorld(t, "configuration: {consent: [volumePluginDir, cgroupRoot]}\n")
 	r := w.start(guard.Role{})
@@ -206,7 +205,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestUnusable checks that the agent starts although its good configuration, or the record, can no longer be used.
+// TestUnusable checks that the agent starts even if its good configuration or its trial record can no longer be used.
 func TestUnusable(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -253,27 +252,26 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// The method keeps applies the configurations texts, and makes the trial of each succeed. The last one becomes the
-// good one.
+// This helper applies the given configurations one after the other and makes each trial succeed. The last one becomes the good
+// configuration.
 func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {
 		w.tried(text)
-		if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 			w.Fatal(why)
 		}
 	}
 }
 
-// TestLeftOut checks that a new configuration that omits a field which was set with consent is rejected, and that the
-// error says what to write.
+// TestLeftOut checks that a new configuration is rejected if it omits a field that was set with consent. The error says what to write.
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
-	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.begin(t.Context()) {
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context()) {
 		t.Fatalf("no trial began: %v", err)
 	}
-	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 		t.Fatal(why)
 	}
 	r = w.start(guard.Role{})
@@ -289,8 +287,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestUnfit checks that an agent that cannot run with the good configuration on this host uses the previous one, or
-// else the node's own files. It reports this, and restarts at growing intervals to retry.
+// TestUnfit checks that an agent uses the previous configuration when it cannot run with the good one on this host. If there is no previous
+// one, the agent uses the node's own files. It reports the problem, and restarts at growing intervals to retry the good configuration.
 func TestUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
@@ -314,7 +312,7 @@ func TestUnfit(t *testing.T) {
 				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
 			}
 			if c := r.Conditions(); c[0].Status != v1.ConditionFalse ||
-				!strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
+				!strings.HasPrefix(c[0].Message, "using configuration "+r.activeConfiguration().Name()+"; ") {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -354,17 +352,17 @@ func TestUnfit(t *testing.T) {
 	})
 }
 
-// TestUnfitOnTrial checks that a node that cannot use its good configuration tries a new one, and that the result of
-// the trial is kept if the good one still cannot be used afterwards.
+// TestUnfitOnTrial checks that a node can try a new configuration although it cannot use its good one. The node keeps the result of the
+// trial if the good configuration is still unusable afterwards.
 func TestUnfitOnTrial(t *testing.T) {
 	w := newWorld(t, "")
 	w.keeps(kubeletHead + "maxPods: 17\n")
 	role, _ := w.start(guard.Role{}).c.Start.fallBack(errors.New("the port is taken"))
 	r := w.start(role)
-	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.begin(t.Context()) {
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context()) {
 		t.Fatal(err)
 	}
-	if r.restart(); len(r.end) != 1 {
+	if r.restartAgent(); len(r.end) != 1 {
 		t.Error("the agent restarts during a trial")
 	}
 	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).fallBack(errors.New("the port is taken"))
@@ -372,17 +370,16 @@ func TestUnfitOnTrial(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r = w.start(role)
-	if r.restart(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+	if r.restartAgent(); r.beginTrial(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
 		t.Error("a trial or an offer was accepted by an agent that is restarting")
 	}
 }
 
-// TestUnread checks that a record that cannot be read now is neither set aside nor replaced, so that the next start
-// can read it.
+// TestUnread checks that an agent leaves its trial record in place when it cannot read the record. The next start can read it.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
-	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 		t.Fatal(why)
 	}
 	s := Begin(guard.Role{}, w.args)
@@ -390,7 +387,7 @@ func TestUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.record, s.broken = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
+	s.record, s.recordError = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
 	r := w.open("0.1.0", s, cfg)
 	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); !errors.Is(err, syscall.EMFILE) || r.Show().Assigned != nil || r.Show().Problem == "" {
 		t.Errorf("%v, %+v", err, r.Show())
@@ -400,21 +397,20 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestPods checks that pods that ended by themselves or were deleted are not counted, and that a pod that was ready
-// only under an earlier agent is not counted as ready.
+// TestPods checks that ended and deleted pods are not counted. A pod that was ready only under an earlier agent does not count as ready.
 func TestPods(t *testing.T) {
 	ended, gone, evicted := pod("ended", false), pod("gone", true), pod("evicted", false)
 	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
 	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	var f trial.Facts
-	podFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
+	addPodFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
 	if len(f.Pods) != 3 || !f.Pods["a"] || f.Pods["b"] || f.Pods["c"] || len(f.Rejected) != 1 {
 		t.Errorf("%+v", f)
 	}
 }
 
-// TestKeptPower checks a configuration that was accepted before its protected fields required consent: the agent
-// starts with it unchanged, islet status lists the fields, and it can be reverted.
+// TestKeptPower checks an agent whose stored configuration sets protected fields without consent, because islet did not require consent at
+// that time. The agent uses the configuration unchanged, islet status lists the fields, and the configuration can be reverted.
 func TestKeptPower(t *testing.T) {
 	w := newWorld(t, "configuration: {healthyFor: 1s, deadline: 2s}\n")
 	old := trial.New(kubeletHead+"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nmaxPods: 7\n", "", nil, trial.Source{Namespace: "kube-system", Name: "c"}, time.Now())
@@ -438,8 +434,7 @@ func TestKeptPower(t *testing.T) {
 	}
 }
 
-// TestVetoed checks that a trial that failed only because of pods is repeated, and that the repeated trial ignores
-// these pods.
+// TestVetoed checks that a trial is repeated if it failed only because of pods. The repeated trial ignores these pods.
 func TestVetoed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
@@ -450,7 +445,7 @@ func TestVetoed(t *testing.T) {
 			!strings.Contains(s.History[0].Why, "default/a: the trial is repeated without regard to these pods and pressures") {
 			t.Fatalf("%+v", s)
 		}
-		if !r.begin(t.Context()) {
+		if !r.beginTrial(t.Context()) {
 			t.Fatal("no second trial began")
 		}
 		second := w.start(guard.Role{Kind: guard.Trial})

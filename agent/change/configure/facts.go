@@ -23,13 +23,13 @@ type Node struct {
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
-	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has confirmed itself that this pod is ready
+	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has itself confirmed that this pod is ready
 }
 
 // Connect sets the functions that return the node's state. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
-func (n *Node) facts(ctx context.Context) (f trial.Facts) {
+func (n *Node) collectFacts(ctx context.Context) (f trial.Facts) {
 	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
 		f.Link = s.Reason + ": " + s.Message
 	}
@@ -46,7 +46,7 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	for _, p := range n.Pressures() {
 		f.Pressure = append(f.Pressure, string(p))
 	}
-	podFacts(&f, n.Pods(), n.ReadyConfirmed)
+	addPodFacts(&f, n.Pods(), n.ReadyConfirmed)
 	for _, uid := range n.HeldPods() {
 		f.Held = append(f.Held, string(uid))
 	}
@@ -63,9 +63,9 @@ func activePods(all []*v1.Pod) (out []*v1.Pod) {
 	return out
 }
 
-// podFacts adds the state of the pods to the facts. Pods that ended by themselves or were deleted are not counted as
+// addPodFacts adds the state of the pods to the facts. Pods that ended by themselves or were deleted are not counted as
 // failures of the node.
-func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
+func addPodFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}
 	for _, p := range activePods(all) {
@@ -77,7 +77,7 @@ func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	}
 	for _, p := range all {
 		f.Known[string(p.UID)] = true
-		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" && p.Status.Reason != deadline {
+		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" && p.Status.Reason != deadlineReason {
 			f.Rejected[string(p.UID)] = p.Status.Reason + ": " + p.Status.Message
 		}
 	}
@@ -97,8 +97,8 @@ func probeKind(p *v1.Pod) (kind string) {
 	return kind
 }
 
-// deadline is the status reason of a pod that exceeded its activeDeadlineSeconds.
-const deadline = "DeadlineExceeded"
+// deadlineReason is the status reason of a pod that exceeded its activeDeadlineSeconds.
+const deadlineReason = "DeadlineExceeded"
 
 func isReady(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {

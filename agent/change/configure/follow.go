@@ -22,26 +22,26 @@ import (
 // they do not, an annotation of the Node can name one in kube-system. So only users with write access to kube-system
 // can configure the node through the annotation.
 type Follower struct {
-	keeper  *Keeper
-	source  *configsource.Source
-	changed chan struct{} // capacity 1
+	keeper       *Keeper
+	source       *configsource.Source
+	changeSignal chan struct{} // capacity 1
 
 	mu              sync.Mutex
 	namespace, name string
-	known           bool // the Node was read, or the node's own files name a ConfigMap
+	nameKnown       bool // the Node was read, or the node's own files name a ConfigMap
 }
 
-// NewFollower returns a Follower. It makes no network call. The channel retry receives a value when the API
-// server may be reachable again.
+// NewFollower returns a Follower. It makes no network call. A value on the channel retry means that the API server
+// may be reachable again.
 func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
-	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
+	f := &Follower{keeper: k, changeSignal: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
 		f.namespace, f.name, _ = own.Object() // the content has been validated
-		f.known = true
+		f.nameKnown = true
 	}
 	var err error
 	f.source, err = configsource.New(configsource.Config{Client: client, WantedName: f.wantedName, OnNone: f.offerOwnFiles,
-		Changed: f.changed, Receive: f.offerConfigMap, OnProblem: f.problem, Retry: retry, Log: log})
+		Changed: f.changeSignal, Receive: f.offerConfigMap, OnProblem: f.reportProblem, Retry: retry, Log: log})
 	return f, err
 }
 
@@ -69,12 +69,12 @@ func (f *Follower) Node(n *v1.Node) {
 		}
 	}
 	f.mu.Lock()
-	same := f.known && f.namespace == namespace && f.name == name
-	f.namespace, f.name, f.known = namespace, name, true
+	same := f.nameKnown && f.namespace == namespace && f.name == name
+	f.namespace, f.name, f.nameKnown = namespace, name, true
 	f.mu.Unlock()
 	if !same {
 		select {
-		case f.changed <- struct{}{}:
+		case f.changeSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -85,11 +85,11 @@ func (f *Follower) Run(ctx context.Context) error {
 	return f.source.Run(ctx)
 }
 
-// offerOwnFiles offers the node's own files for a trial if the configuration in use came from a ConfigMap and no ConfigMap is
-// followed any more.
+// offerOwnFiles offers the node's own files for a trial if no ConfigMap is followed any more, but the configuration
+// in use came from one.
 func (f *Follower) offerOwnFiles() {
 	f.mu.Lock()
-	known := f.known
+	known := f.nameKnown
 	f.mu.Unlock()
 	k := f.keeper
 	if !known {
@@ -116,18 +116,18 @@ func (k *Keeper) stopFollowing() error {
 	defer k.mu.Unlock()
 	before := k.record
 	if k.record.StopFollowing() {
-		return k.save(before)
+		return k.saveRecord(before)
 	}
 	return nil
 }
 
-func (f *Follower) label() string {
+func (f *Follower) sourceLabel() string {
 	namespace, name := f.wantedName()
 	return "ConfigMap " + namespace + "/" + name
 }
 
-func (f *Follower) problem(why string) {
-	f.keeper.SetFollowed(FollowedSource{Source: f.label(), Problem: why})
+func (f *Follower) reportProblem(why string) {
+	f.keeper.SetFollowed(FollowedSource{Source: f.sourceLabel(), Problem: why})
 }
 
 // offerConfigMap offers the configuration of a ConfigMap.
@@ -136,7 +136,7 @@ func (f *Follower) offerConfigMap(cm *v1.ConfigMap) {
 	from := trial.Source{Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID), ResourceVersion: cm.ResourceVersion}
 	c := trial.New(cm.Data[KubeletKey], cm.Data[EdgeKey], k.c.Edge.Configuration.Consent, from, k.c.Now())
 	if strings.TrimSpace(c.Kubelet+c.Edge) == "" {
-		f.problem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
+		f.reportProblem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
 		return
 	}
 	// ErrBusy needs no log line, because the ConfigMap is offered again after the trial.

@@ -79,8 +79,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowAnnotation checks that the Node's annotation can name a ConfigMap in kube-system, but not in another
-// namespace. Without the annotation, the node returns to its own files.
+// TestFollowAnnotation checks that the Node's annotation can select a ConfigMap in kube-system, but in no other namespace. When the
+// annotation is removed, the node returns to its own files.
 func TestFollowAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
@@ -101,7 +101,7 @@ func TestFollowAnnotation(t *testing.T) {
 		if got := r.Show(); got.Assigned == nil || got.FollowProblem != "" {
 			t.Fatalf("%+v", got)
 		}
-		r.begin(t.Context())
+		r.beginTrial(t.Context())
 		stop()
 
 		rec, err := trial.Load(w.dir)
@@ -130,13 +130,13 @@ func TestFollowAnnotation(t *testing.T) {
 	})
 }
 
-// TestFollowAndApply checks that an operator's configuration stays in use across restarts until the ConfigMap
-// changes. The same is checked for a revert and for a version that waits.
+// TestFollowAndApply checks that an operator's configuration stays in use across restarts until the ConfigMap changes. A reverted
+// configuration and a waiting program version are checked in the same way.
 func TestFollowAndApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := apitest.New(t), newWorld(t, "configuration: {configMap: fleet}\n")
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
-		// The function looks starts an agent, lets it read the ConfigMap and returns it.
+		// This helper starts an agent, lets it read the ConfigMap and returns the agent.
 		looks := func() *run {
 			r := w.start(guard.Role{})
 			_, stop := w.follow(r, s)
@@ -144,13 +144,13 @@ func TestFollowAndApply(t *testing.T) {
 			stop()
 			return r
 		}
-		// The function stands makes the trial of the assigned configuration succeed.
+		// This helper makes the trial of the assigned configuration succeed.
 		stands := func(r *run, pods int32) {
 			t.Helper()
-			if !r.begin(t.Context()) {
+			if !r.beginTrial(t.Context()) {
 				t.Fatalf("no trial began: %+v", r.Show())
 			}
-			if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+			if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 				t.Fatal(why)
 			}
 			if r := looks(); r.cfg.Kubelet.MaxPods != pods || r.Show().Assigned != nil {
@@ -174,14 +174,14 @@ func TestFollowAndApply(t *testing.T) {
 		}
 		stands(r, 17)
 
-		w.offered(staged(t)) // the agent is killed after the trial began
+		w.offered(staged(t)) // the agent is killed after the beginning of the trial
 		r = looks()
 		if got := r.Show(); r.StagedPath() == "" || got.Attempts != 1 {
 			t.Errorf("an unchanged ConfigMap replaced a waiting version: %+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
 		r = looks()
-		if r.StagedPath() == "" || !r.begin(t.Context()) {
+		if r.StagedPath() == "" || !r.beginTrial(t.Context()) {
 			t.Errorf("a ConfigMap replaced a waiting version: %+v", r.Show())
 		}
 		for range 2 { // the trial fails, and the failure stays recorded
@@ -196,7 +196,8 @@ func TestFollowAndApply(t *testing.T) {
 	})
 }
 
-// TestWaits checks that a ConfigMap's configuration waits for the link without a limit, but an operator's does not.
+// TestWaits checks that a ConfigMap's configuration waits for the link without a time limit. An operator's configuration waits only until
+// the node is healthy, for at most maxHealthWait.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {configMap: fleet}\n")
@@ -217,7 +218,7 @@ func TestWaits(t *testing.T) {
 		if err := w.apply(r, kubeletHead+"maxPods: 30\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(maxHealthWait - 2*time.Second) // in the time of the bubble
+		time.Sleep(maxHealthWait - 2*time.Second) // in the bubble's time
 		if r.Show().Trying {
 			t.Error("an operator's configuration does not wait until the node is healthy")
 		}

@@ -17,13 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Restart is the cause with which an agent ends if it must be replaced by a process with the role Role.
+// Restart is the error with which an agent ends when its process must continue in another role, such as a guard. The
+// field Role is the new role.
 type Restart struct{ Role guard.Role }
 
 // Error returns the message for logs.
 func (r *Restart) Error() string { return "the agent restarts" }
 
-type timeOf = func() time.Time
+type clockFunc = func() time.Time
 
 // Config is the input of Open.
 type Config struct {
@@ -38,25 +39,25 @@ type Config struct {
 	Changed func()
 	// End ends the agent. Its argument is a *Restart.
 	End func(error)
-	Now timeOf
+	Now clockFunc
 	Log *slog.Logger
 }
 
 // A Keeper accepts configurations and runs their trials. Its methods may be called concurrently.
 type Keeper struct {
-	c    Config
-	dir  string
-	boot string
-	wake chan struct{} // capacity 1; receives when a configuration or program is assigned
+	c          Config
+	dir        string
+	boot       string
+	wakeSignal chan struct{} // capacity 1; receives when a configuration or program is assigned
 
-	mu      sync.Mutex
-	record  trial.Record
-	fell    error  // why the good configuration is not in use
-	broken  error  // why the record of configurations could not be used
-	waiting string // the condition for which the trial waits
-	ending  bool   // the agent is ending for a trial
-	follows FollowedSource
-	granted []string // fields that need consent in this version, but were set without it in an older one
+	mu                sync.Mutex
+	record            trial.Record
+	fallbackReason    error  // why the good configuration is not in use
+	recordError       error  // why the record of configurations could not be used
+	waitCondition     string // the condition for which the trial waits
+	isEnding          bool   // the agent is ending for a trial
+	followedSource    FollowedSource
+	unconsentedFields []string // fields that need consent in this version, but were set without it in an older one
 }
 
 // FollowedSource is the state of the source that the node follows.
@@ -69,9 +70,9 @@ type FollowedSource struct {
 // directory.
 func Open(c Config) (*Keeper, error) {
 	// Without a boot ID, a reboot cannot be distinguished from a restart of the agent.
-	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
+	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wakeSignal: make(chan struct{}, 1)}
 	changed := c.Start.endEarlierTrial(&c, k.boot)
-	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
+	k.record, k.fallbackReason, k.recordError = c.Start.record, c.Start.skipReason, c.Start.recordError
 	if changed {
 		if err := trial.Save(k.dir, k.record); err != nil {
 			c.Log.Error("cannot store the result of the trial", "error", err)
@@ -80,16 +81,16 @@ func Open(c Config) (*Keeper, error) {
 	if err := c.KeepFiles(); err != nil {
 		c.Log.Warn("a configuration file could not be copied; there is no replacement if it becomes unreadable", "error", err)
 	}
-	if k.granted = c.Start.fieldsWithoutConsent(c.Config); len(k.granted) > 0 {
+	if k.unconsentedFields = c.Start.fieldsWithoutConsent(c.Config); len(k.unconsentedFields) > 0 {
 		c.Log.Warn("the configuration sets privileged fields that need consent in this version",
-			"configuration", k.record.Good.Name(), "fields", k.granted)
+			"configuration", k.record.Good.Name(), "fields", k.unconsentedFields)
 	}
 	k.reportTrial(changed)
 	return k, nil
 }
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it.
-// The parameter ended is true if this process has ended the trial.
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. The
+// parameter ended is true if this process has ended that trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
@@ -117,16 +118,17 @@ func (k *Keeper) reportTrial(ended bool) {
 		c.Log.Error("a configuration file cannot be read", "error", f)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "a configuration file cannot be read: "+f)
 	}
-	if k.broken != nil {
-		c.Log.Error("the record of configurations cannot be used; the node uses its own files", "error", k.broken)
+	if k.recordError != nil {
+		c.Log.Error("the record of configurations cannot be used; the node uses its own files", "error", k.recordError)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			"the record of configurations cannot be used, the node uses its own files: "+k.broken.Error())
+			"the record of configurations cannot be used, the node uses its own files: "+k.recordError.Error())
 	}
-	if k.fell != nil {
+	if k.fallbackReason != nil {
 		c.Log.Error("the last known good configuration cannot be used", "configuration", r.Good.Name(), "used",
-			k.active().Name(), "error", k.fell)
+			k.activeConfiguration().Name(), "error", k.fallbackReason)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
-			fmt.Sprintf("configuration %s cannot be used, the node uses %s: %v", r.Good.Name(), k.active().Name(), k.fell))
+			fmt.Sprintf("configuration %s cannot be used, the node uses %s: %v", r.Good.Name(), k.activeConfiguration().Name(),
+				k.fallbackReason))
 	}
 }
 
@@ -173,21 +175,21 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return nil
 	}
 	if wait := k.retryDelay(); wait > 0 {
-		restart := time.AfterFunc(wait, k.restart)
+		restart := time.AfterFunc(wait, k.restartAgent)
 		defer restart.Stop()
 	}
 	for {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
 		k.mu.Unlock()
-		if pending && k.waitForHealth(ctx) && k.begin(ctx) {
+		if pending && k.waitForHealth(ctx) && k.beginTrial(ctx) {
 			<-ctx.Done()
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-k.wake:
+		case <-k.wakeSignal:
 		}
 	}
 }
@@ -199,7 +201,7 @@ const (
 	lastRetry  = time.Hour
 )
 
-// retryDelay returns the time until the next such restart, or 0 if none is needed.
+// retryDelay returns the time until the next restart of this kind, or 0 if none is needed.
 func (k *Keeper) retryDelay() time.Duration {
 	if k.c.Start.Role.UnfitReason == "" {
 		return 0
@@ -207,14 +209,14 @@ func (k *Keeper) retryDelay() time.Duration {
 	return min(firstRetry<<min(k.c.Start.Role.Fallbacks-1, 10), lastRetry)
 }
 
-// restart restarts the agent to retry the good configuration, unless the agent is already ending.
-func (k *Keeper) restart() {
+// restartAgent restarts the agent to retry the good configuration, unless the agent is already ending.
+func (k *Keeper) restartAgent() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ending {
+	if k.isEnding {
 		return
 	}
-	k.ending = true
+	k.isEnding = true
 	k.c.Log.Info("the agent restarts to check whether it can use the good configuration again", "configuration",
 		k.record.Good.Name())
 	k.c.End(&Restart{guard.Role{Fallbacks: k.c.Start.Role.Fallbacks}})
@@ -236,7 +238,7 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 	var waits *trial.Configuration
 	began := time.Now()
 	for {
-		f := k.c.Node.facts(ctx)
+		f := k.c.Node.collectFacts(ctx)
 		well := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
 		for _, ready := range f.Pods {
 			well = well && ready
@@ -251,7 +253,7 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 			waits, began = now, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
-		if patient := time.Since(began) < maxHealthWait || remote(now) && f.Link != ""; well || !patient {
+		if patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""; well || !patient {
 			return ctx.Err() == nil
 		}
 		select {
@@ -262,27 +264,27 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 	}
 }
 
-// remote reports whether a configuration came over the link. The others come from an operator at the node.
-func remote(c *trial.Configuration) bool {
+// isRemote reports whether a configuration came over the link. The others come from an operator at the node.
+func isRemote(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
-// begin starts the trial of the assigned configuration or program. It stores the record first, so that any later
-// failure leads back to the good configuration. It returns false if the trial cannot begin.
-func (k *Keeper) begin(ctx context.Context) bool {
-	facts := k.c.Node.facts(ctx)
+// beginTrial stores the record, so that any later failure leads back to the good configuration. It then starts the trial
+// of the assigned configuration or program. It returns false if the trial was not started.
+func (k *Keeper) beginTrial(ctx context.Context) bool {
+	facts := k.c.Node.collectFacts(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.record
-	if k.ending || !k.record.Begin(facts, k.boot, k.c.Now()) {
+	if k.isEnding || !k.record.Begin(facts, k.boot, k.c.Now()) {
 		return false
 	}
-	if err := k.save(before); err != nil {
+	if err := k.saveRecord(before); err != nil {
 		k.c.Log.Error("a trial cannot begin, because its record cannot be stored", "error", err)
 		return false
 	}
 	c := k.record.Assigned
-	k.ending = true
+	k.isEnding = true
 	k.c.Log.Info("a trial begins: the agent restarts, the pods keep running", "tried", c.Name(), "from",
 		c.Source.String(), "attempt", k.record.Attempts)
 	k.c.End(&Restart{k.guardRole(c)})
@@ -303,21 +305,21 @@ func (k *Keeper) runTrial(ctx context.Context) {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	for {
-		facts := k.c.Node.facts(ctx)
+		facts := k.c.Node.collectFacts(ctx)
 		v, why := j.Evaluate(time.Now(), facts)
 		if blame := j.BlockingCauses(facts); v != trial.Good && !slices.Equal(blame, blamed) {
 			k.c.Start.Role.ReportBlamed(blame)
 			blamed = blame
 		}
 		k.mu.Lock()
-		if why != k.waiting && v == trial.Waiting {
+		if why != k.waitCondition && v == trial.Waiting {
 			k.c.Start.Role.ReportWait(why, j.Outage(facts))
 		}
-		k.waiting = why
+		k.waitCondition = why
 		k.mu.Unlock()
 		switch v {
 		case trial.Good:
-			k.c.Start.Role.ReportResult(k.accept())
+			k.c.Start.Role.ReportResult(k.acceptTrial())
 			return
 		case trial.Bad:
 			k.c.Start.Role.ReportResult(why)
@@ -341,22 +343,22 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// accept records the configuration or program on trial as good. It returns the reason if that fails. For a program,
+// acceptTrial records the configuration or program on trial as good. It returns the reason if that fails. For a program,
 // only the installation can fail the trial. If the success of the trial cannot be stored, for example because the
 // disk is full, the next agent detects and stores it.
-func (k *Keeper) accept() (why string) {
+func (k *Keeper) acceptTrial() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before, program := k.record, k.record.HasProgram()
-	err := k.install(k.record.Assigned)
+	err := k.installProgram(k.record.Assigned)
 	if err == nil {
 		k.record.Accept(k.c.Now())
-		if err = k.save(before); err != nil && program {
+		if err = k.saveRecord(before); err != nil && program {
 			k.c.Log.Error("the success of an update could not be stored yet", "error", err)
 			err = nil
 		}
 	}
-	k.ending = err == nil // the next agent handles later offers
+	k.isEnding = err == nil // the next agent handles later offers
 	if err != nil {
 		return err.Error()
 	}
@@ -366,8 +368,8 @@ func (k *Keeper) accept() (why string) {
 // SetFollowed sets the state of the source that the node follows.
 func (k *Keeper) SetFollowed(f FollowedSource) {
 	k.mu.Lock()
-	same := k.follows == f
-	k.follows = f
+	same := k.followedSource == f
+	k.followedSource = f
 	k.mu.Unlock()
 	if !same && k.c.Changed != nil {
 		k.c.Changed()

@@ -30,7 +30,7 @@ func (l Local) Apply(documents []byte, from string, o api.ConfigurationOptions) 
 	c := trial.New(string(kubelet), string(edge), append(slices.Clone(o.Consent), l.c.Edge.Configuration.Consent...),
 		trial.Source{File: from}, l.c.Now())
 	c.DespitePods = o.DespitePods
-	return ref(c), l.Offer(c, true, o.Dry)
+	return configurationRef(c), l.Offer(c, true, o.Dry)
 }
 
 // Revert calls the Keeper's Revert.
@@ -39,5 +39,5 @@ func (l Local) Revert() (api.ConfigurationRef, error) {
 	if err != nil {
 		return api.ConfigurationRef{}, err
 	}
-	return ref(c), nil
+	return configurationRef(c), nil
 }

@@ -52,7 +52,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range []struct {
 		desc   *prometheus.Desc
 		config *trial.Configuration
-	}{{assigned, k.assigned()}, {inUse, k.active()}, {knownGood, k.record.Good}} {
+	}{{assigned, k.assignedConfiguration()}, {inUse, k.activeConfiguration()}, {knownGood, k.record.Good}} {
 		from, s := "local", trial.Source{}
 		if !m.config.IsLocal() {
 			s = m.config.Source
@@ -68,7 +68,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, from, s.UID, s.ResourceVersion, key)
 	}
 	bad := 0.0
-	if k.problem() != "" {
+	if k.unusedReason() != "" {
 		bad = 1
 	}
 	ch <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, bad)
@@ -76,8 +76,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	sendCounts(ch, trials, counts)
 }
 
-// countTrials returns the number of trials by outcome. It counts the trials of programs if programs is true,
-// otherwise the trials of configurations. The result any is false if there were no such trials.
+// countTrials returns the number of trials by outcome: those of programs if programs is true, otherwise those of
+// configurations. It returns false if there were no such trials.
 func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {

@@ -13,9 +13,9 @@ import (
 // ErrBusy is returned while a trial is in progress.
 var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
-// Offer offers a configuration for a trial. If the configuration is rejected, it returns an error that lists the
-// invalid fields. The parameter asked is true for a request of an operator, which may repeat a failed trial. If
-// dry is true, Offer only checks the configuration.
+// Offer offers a configuration for a trial. It returns an error that lists the invalid fields if the configuration is
+// rejected. An operator's request, for which asked is true, may repeat a failed trial. If dry is true, Offer only
+// checks the configuration.
 func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 	return k.offer(c, c.Consent, asked, dry)
 }
@@ -37,10 +37,10 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 			return nil
 		}
 		if !tried {
-			return k.save(before)
+			return k.saveRecord(before)
 		}
 	}
-	if err := k.check(c, consent); err != nil {
+	if err := k.checkConfiguration(c, consent); err != nil {
 		k.record = before
 		if dry || asked {
 			return err
@@ -48,16 +48,16 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 		k.record.Refuse(c, err.Error(), k.c.Now())
 		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused,
 			fmt.Sprintf("configuration %s from %s was rejected: %v", c.ID, c.Source, err))
-		return errors.Join(err, k.save(before))
+		return errors.Join(err, k.saveRecord(before))
 	}
 	if dry {
 		return nil
 	}
-	if err := k.save(before); err != nil {
+	if err := k.saveRecord(before); err != nil {
 		return err
 	}
 	select {
-	case k.wake <- struct{}{}:
+	case k.wakeSignal <- struct{}{}:
 	default:
 	}
 	return nil
@@ -66,32 +66,32 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 // checkBusy returns ErrBusy if no configuration can be accepted now. The caller holds mu.
 func (k *Keeper) checkBusy(c *trial.Configuration, asked bool) error {
 	// A source that is followed offers its configuration again later.
-	if k.ending || k.record.Trial != nil || !asked && k.record.HasProgram() && k.record.Assigned.ID != c.ID {
+	if k.isEnding || k.record.Trial != nil || !asked && k.record.HasProgram() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
 	return nil
 }
 
-// check returns an error if a configuration is not valid for a trial. A program is not checked, because it runs with
+// checkConfiguration returns an error if a configuration is not valid for a trial. A program is not checked, because it runs with
 // the configuration that is in use.
-func (k *Keeper) check(c *trial.Configuration, consent []string) error {
+func (k *Keeper) checkConfiguration(c *trial.Configuration, consent []string) error {
 	if c.Program != nil {
 		return nil
 	}
-	return k.c.Start.check(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
+	return k.c.Start.checkConfiguration(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// save stores the record. If that fails, it resets the record in memory to the parameter before. A record on
-// disk that could not be read is not replaced if it may be valid, because the agent may be able to read it after
-// a restart.
-func (k *Keeper) save(before trial.Record) error {
-	if k.broken != nil && !trial.IsDamaged(k.broken) {
+// saveRecord stores the record. If that fails, it restores the previous record in memory, which the caller passes. A record
+// on disk that could not be read but may be valid is not replaced, because the agent may be able to read it after a
+// restart.
+func (k *Keeper) saveRecord(before trial.Record) error {
+	if k.recordError != nil && !trial.IsDamaged(k.recordError) {
 		k.record = before
-		if errors.Is(k.broken, trial.ErrNewer) {
+		if errors.Is(k.recordError, trial.ErrNewer) {
 			return fmt.Errorf("the stored record was written by a newer islet and is not replaced; "+
-				"install that version, or remove the file: %w", k.broken)
+				"install that version, or remove the file: %w", k.recordError)
 		}
-		return fmt.Errorf("the stored record could not be read when islet started and is not replaced; restart islet: %w", k.broken)
+		return fmt.Errorf("the stored record could not be read when islet started and is not replaced; restart islet: %w", k.recordError)
 	}
 	if err := trial.Save(k.dir, k.record); err != nil {
 		k.record = before

@@ -19,12 +19,12 @@ const (
 	programDeadline = 50 * time.Second // after this time a hanging program is killed, and the previous one is started
 )
 
-// OfferProgram offers another version of islet for a trial with the configuration that is in use. The parameter
-// asked is true for a request of an operator, which may repeat a failed trial. The result tried is true if the
-// trial will take place.
+// OfferProgram offers another version of islet for a trial with the configuration that is in use. An operator's
+// request, for which asked is true, may repeat a failed trial. OfferProgram returns the ID of the offer, and whether
+// the trial will take place.
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
-	good := k.active()
+	good := k.activeConfiguration()
 	p.Left = k.leftVersion(p.Version)
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
@@ -35,9 +35,8 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods b
 	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
-// leftVersion returns the version from which a change to the parameter version would be a downgrade: the newest
-// one that the node runs or has run. It returns "" if version is newer than the running one. The caller holds
-// mu.
+// leftVersion returns "" if the given version is newer than the running one. Otherwise it returns the newest version
+// that the node runs or has run, from which the given version is a downgrade. The caller holds mu.
 func (k *Keeper) leftVersion(version string) string {
 	if newer, err := k.c.IsNewer(version, k.c.Version); err != nil || newer {
 		return ""
@@ -48,13 +47,13 @@ func (k *Keeper) leftVersion(version string) string {
 	return k.c.Version
 }
 
-// CheckOffer returns an error if no program can be offered now. The parameter asked is true for a request of an
-// operator, which replaces a waiting configuration.
+// CheckOffer returns an error if no program can be offered now. An operator's request, for which asked is true, may
+// replace a waiting configuration.
 func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch waits := k.record.Assigned; {
-	case k.ending || k.record.Trial != nil:
+	case k.isEnding || k.record.Trial != nil:
 		return ErrBusy
 	case waits != nil && !asked:
 		return errors.New("another configuration or version waits for its trial (islet config show)")
@@ -64,9 +63,9 @@ func (k *Keeper) CheckOffer(asked bool) error {
 	return nil
 }
 
-// IsRefused reports whether a program is tried only on an operator's request. The reason is a failed trial of
-// the program, or a downgrade by an operator from its version or a newer one. The parameter sum is the checksum
-// of its archive.
+// IsRefused reports whether a program is tried only on an operator's request. The reason is a failed trial of the
+// program, or a downgrade by an operator from its version or a newer one. The program is identified by the checksum
+// sum of its archive.
 func (k *Keeper) IsRefused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,10 +96,10 @@ func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// install installs a program that has passed its trial. It does so with a single rename. After the rename the program
-// counts as installed, even if its success is not stored: see installed. If install returns an error, the file was
-// not renamed.
-func (k *Keeper) install(c *trial.Configuration) error {
+// installProgram replaces the installed program by one that has passed its trial. It does so with a single rename. After the
+// rename the installation counts as done, even if the success of the trial is not stored: see isInstalled. If the
+// result is an error, the file was not renamed.
+func (k *Keeper) installProgram(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
 	}
@@ -114,9 +113,9 @@ func (k *Keeper) install(c *trial.Configuration) error {
 	return nil
 }
 
-// installed reports whether this process runs the program on trial. Then the program was installed, but its success
-// could not be stored.
-func installed(c *trial.Configuration, version string) bool {
+// isInstalled reports whether this process runs the program on trial. In that case the program has passed the trial,
+// but the success could not be stored.
+func isInstalled(c *trial.Configuration, version string) bool {
 	if c == nil || c.Program == nil || c.Program.Version != version {
 		return false
 	}

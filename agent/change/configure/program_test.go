@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The function staged returns a program whose staged file and installed file exist.
+// This helper returns a program with an existing staged file and an existing installed file.
 func staged(t *testing.T) trial.Program {
 	dir := t.TempDir()
 	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
@@ -30,7 +30,7 @@ func staged(t *testing.T) trial.Program {
 	return p
 }
 
-// The method offered starts an agent, offers it the program p and begins the trial. It returns the role of the guard.
+// This helper starts an agent, offers it the program p and begins the trial. It returns the role of the guard process.
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -38,7 +38,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 		r.StagedPath() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
-	if !r.begin(w.Context()) {
+	if !r.beginTrial(w.Context()) {
 		w.Fatal("no trial began")
 	}
 	again := (*Restart)(nil)
@@ -48,8 +48,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 	return again.Role
 }
 
-// TestProgram checks that a program that passes its trial replaces the installed one, and that the configuration
-// stays the same.
+// TestProgram checks that a program that passes its trial replaces the installed one. The configuration stays the same.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t, ""), staged(t)
@@ -66,7 +65,7 @@ func TestProgram(t *testing.T) {
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
 			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
-		if why := child.accept(); why != "" {
+		if why := child.acceptTrial(); why != "" {
 			t.Error(why)
 		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
@@ -83,8 +82,8 @@ func TestProgram(t *testing.T) {
 	})
 }
 
-// TestProgramFull checks that an installed program counts as good even if that cannot be stored. A configuration does
-// not, nor does a program that cannot be installed.
+// TestProgramFull checks that an installed program counts as good even if the agent cannot store that result. A configuration does not
+// count as good in this case, and neither does a program that cannot be installed.
 func TestProgramFull(t *testing.T) {
 	for name, c := range map[string]struct{ program, absent, good bool }{"a program": {true, false, true}, "no place": {true, true, false}, "a configuration": {}} {
 		w, p := newWorld(t, ""), staged(t)
@@ -95,7 +94,7 @@ func TestProgramFull(t *testing.T) {
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		full := filepath.Join(w.dir, "."+trial.File+".new")
-		if err := os.Mkdir(full, 0o700); err != nil { // a directory in place of the temporary file, so that the record cannot be stored
+		if err := os.Mkdir(full, 0o700); err != nil { // this directory has the temporary file's name, so the record cannot be stored
 			t.Fatal(err)
 		}
 		if c.absent {
@@ -103,7 +102,7 @@ func TestProgramFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if why := child.accept(); (why == "") != c.good {
+		if why := child.acceptTrial(); (why == "") != c.good {
 			t.Errorf("%s: %q", name, why)
 		}
 		if err := os.Remove(full); err != nil {
@@ -119,8 +118,8 @@ func TestProgramFull(t *testing.T) {
 	}
 }
 
-// TestProgramEnds checks that the installed program stays after each kind of unsuccessful trial, and that a program
-// that will be tried again is kept. The rename decides whether the program is installed.
+// TestProgramEnds checks that an unsuccessful trial leaves the installed program unchanged. A failure is recorded. An interrupted trial is
+// repeated, unless the rename has already installed the program.
 func TestProgramEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		role    guard.Role
@@ -167,8 +166,7 @@ func TestProgramEnds(t *testing.T) {
 	}
 }
 
-// TestProgramIsNoConfiguration checks that the failure of a version is reported, but not as a problem of the node's
-// configuration.
+// TestProgramIsNoConfiguration checks that the failure of a program version is reported, but not as a problem of the node's configuration.
 func TestProgramIsNoConfiguration(t *testing.T) {
 	w := newWorld(t, "")
 	w.offered(staged(t))
@@ -195,7 +193,7 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestProgramInterrupted checks that interrupted trials and cancelled versions are counted separately from failures.
+// TestProgramInterrupted checks that interrupted trials and cancelled versions do not count as failures.
 func TestProgramInterrupted(t *testing.T) {
 	w := newWorld(t, "")
 	w.offered(staged(t))
@@ -210,8 +208,8 @@ func TestProgramInterrupted(t *testing.T) {
 	}
 }
 
-// TestProgramOlder checks that a program that is no longer newer when its trial begins is not tried, unless an
-// operator requested the downgrade. A downgrade is recorded.
+// TestProgramOlder checks that a trial is cancelled if the running program is already newer when the trial begins. A downgrade that an
+// operator requested is tried and recorded.
 func TestProgramOlder(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	w.offered(p)
@@ -224,14 +222,14 @@ func TestProgramOlder(t *testing.T) {
 		t.Helper()
 		p := staged(t)
 		r := w.startAs(from, guard.Role{})
-		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.begin(t.Context()) {
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context()) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
-		if r.StagedPath() != p.Path || !r.begin(t.Context()) {
+		if r.StagedPath() != p.Path || !r.beginTrial(t.Context()) {
 			t.Errorf("no second trial began: %+v", r.Show())
 		}
-		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
 			t.Error(why)
 		}
 		k := w.startAs("0.2.0", guard.Role{After: true})
@@ -246,8 +244,8 @@ func TestProgramOlder(t *testing.T) {
 	back("0.10.0", "0.10.0")
 }
 
-// TestProgramBusy checks that a followed source waits while something is assigned, and that an operator's request
-// takes precedence over it.
+// TestProgramBusy checks that an offer from a followed source waits while another version or configuration is assigned. An operator's
+// request replaces an assigned version of the followed source.
 func TestProgramBusy(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	r := w.start(guard.Role{})
@@ -272,7 +270,7 @@ func TestProgramBusy(t *testing.T) {
 	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.StagedPath() != "" || r.CheckOffer(true) != nil {
 		t.Errorf("the last request of an operator: %v, %q", err, r.StagedPath())
 	}
-	r.begin(t.Context())
+	r.beginTrial(t.Context())
 	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
 	}

@@ -19,17 +19,18 @@ func (k *Keeper) Show() api.Configuration {
 	defer k.mu.Unlock()
 	r := &k.record
 	out := api.Configuration{
-		Active: ref(k.active()), Good: ref(r.Good), Before: ref(r.Before), Attempts: r.Attempts,
-		Follows: k.follows.Source, FollowProblem: k.follows.Problem, Waiting: k.waiting, Problem: k.problem(),
-		Overridden: k.follows.Source != "" && k.overridden(),
+		Active: configurationRef(k.activeConfiguration()), Good: configurationRef(r.Good), Before: configurationRef(r.Before),
+		Attempts: r.Attempts,
+		Follows:  k.followedSource.Source, FollowProblem: k.followedSource.Problem, Waiting: k.waitCondition, Problem: k.unusedReason(),
+		Overridden: k.followedSource.Source != "" && k.isOverridden(),
 	}
 	if r.Assigned != nil {
-		out.Assigned = new(ref(r.Assigned))
+		out.Assigned = new(configurationRef(r.Assigned))
 	}
 	if r.Trial != nil {
 		out.Trying = true
 	}
-	if k.ending {
+	if k.isEnding {
 		out.Trying = true
 	}
 	if f := r.Failed; f != nil {
@@ -45,18 +46,18 @@ func (k *Keeper) Show() api.Configuration {
 	return out
 }
 
-func ref(c *trial.Configuration) api.ConfigurationRef {
+func configurationRef(c *trial.Configuration) api.ConfigurationRef {
 	if c.IsLocal() {
 		return api.ConfigurationRef{ID: "local", From: trial.Local}
 	}
 	return api.ConfigurationRef{ID: c.ID, From: c.Source.String(), At: c.At, Kubelet: c.Kubelet, Edge: c.Edge, Consent: c.Consent}
 }
 
-// active returns the configuration that this process uses. A program on trial uses the good configuration.
-func (k *Keeper) active() *trial.Configuration {
+// activeConfiguration returns the configuration that this process uses. A program on trial uses the good configuration.
+func (k *Keeper) activeConfiguration() *trial.Configuration {
 	switch c := k.record.Select(k.c.Start.OnTrial()); {
-	case k.fell != nil:
-		return k.c.Start.used
+	case k.fallbackReason != nil:
+		return k.c.Start.usedConfiguration
 	case c == nil || c.Program == nil:
 		return c
 	case c.Kubelet == "" && c.Edge == "":
@@ -65,21 +66,21 @@ func (k *Keeper) active() *trial.Configuration {
 	return k.record.Good
 }
 
-// overridden reports whether an operator has requested a configuration other than that of the followed source.
-func (k *Keeper) overridden() bool {
-	r, wanted := &k.record, k.assigned()
+// isOverridden reports whether an operator has requested a configuration other than that of the followed source.
+func (k *Keeper) isOverridden() bool {
+	r, wanted := &k.record, k.assignedConfiguration()
 	failed := r.Failed != nil && r.Failed.ID == r.Followed
-	return r.Followed != "" && r.Followed != ref(wanted).ID && !failed && (wanted == nil || wanted.Asked)
+	return r.Followed != "" && r.Followed != configurationRef(wanted).ID && !failed && (wanted == nil || wanted.Asked)
 }
 
-// problem returns why the node does not use the last configuration that was sent to it. It returns "" if the node
+// unusedReason returns why the node does not use the last configuration that was sent to it. It returns "" if the node
 // uses that configuration or will try it.
-func (k *Keeper) problem() string {
+func (k *Keeper) unusedReason() string {
 	switch r := &k.record; {
-	case k.broken != nil:
-		return "the record of configurations cannot be used: " + k.broken.Error()
-	case k.fell != nil:
-		return fmt.Sprintf("configuration %s cannot be used: %v", r.Good.Name(), k.fell)
+	case k.recordError != nil:
+		return "the record of configurations cannot be used: " + k.recordError.Error()
+	case k.fallbackReason != nil:
+		return fmt.Sprintf("configuration %s cannot be used: %v", r.Good.Name(), k.fallbackReason)
 	case r.Failed != nil:
 		return fmt.Sprintf("configuration %s failed: %s", r.Failed.ID, r.Failed.Why)
 	}
@@ -90,45 +91,48 @@ func (k *Keeper) problem() string {
 func (k *Keeper) Problems() (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.problem(); p != "" {
+	if p := k.unusedReason(); p != "" {
 		out = append(out, p+" (islet config)")
 	}
 	for _, f := range k.c.FileFaults() {
 		out = append(out, "a configuration file cannot be read: "+f)
 	}
-	if len(k.granted) > 0 {
+	if len(k.unconsentedFields) > 0 {
 		out = append(out, fmt.Sprintf("configuration %s changes %s, which needs consent in this version: "+
-			"run islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
+			"run islet config revert, or islet config apply --consent", k.activeConfiguration().Name(),
+			strings.Join(k.unconsentedFields, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
 		out = append(out, fmt.Sprintf("%s failed its trial, islet %s keeps running: %s (islet config history)", f.ID, k.c.Version, f.Why))
 	}
-	if k.follows.Problem != "" {
-		out = append(out, "the configuration of "+k.follows.Source+" cannot be followed: "+k.follows.Problem)
+	if k.followedSource.Problem != "" {
+		out = append(out, "the configuration of "+k.followedSource.Source+" cannot be followed: "+k.followedSource.Problem)
 	}
 	return out
 }
 
-// Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. Its type
-// is that of the condition that kubelets had for dynamic configuration.
+// Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. It has the
+// type that kubelets used for dynamic configuration.
 func (k *Keeper) Conditions() []v1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := v1.NodeCondition{Type: keys.ConfigurationCondition, Status: v1.ConditionTrue, Reason: "Good",
-		Message: "using configuration " + k.active().Name()}
-	switch p := k.problem(); {
-	case !k.record.EverSent() && k.broken == nil && k.follows == FollowedSource{}:
+		Message: "using configuration " + k.activeConfiguration().Name()}
+	switch p := k.unusedReason(); {
+	case !k.record.EverSent() && k.recordError == nil && k.followedSource == FollowedSource{}:
 		return nil
 	case k.record.Trial != nil && !k.record.HasProgram():
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial",
-			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s is on trial, the last known good one is %s", k.assignedConfiguration().Name(),
+				k.record.Good.Name())
 	case k.record.Assigned != nil && !k.record.HasProgram() && p == "":
 		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned",
-			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+			fmt.Sprintf("configuration %s waits for its trial, the last known good one is %s", k.assignedConfiguration().Name(),
+				k.record.Good.Name())
 	case p != "":
-		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.active().Name()+"; "+p
-	case k.follows.Problem != "":
-		c.Status, c.Reason, c.Message = v1.ConditionFalse, "CannotFollow", k.follows.Source+": "+k.follows.Problem
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.activeConfiguration().Name()+"; "+p
+	case k.followedSource.Problem != "":
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "CannotFollow", k.followedSource.Source+": "+k.followedSource.Problem
 	}
 	if len(c.Message) > maxMessage {
 		c.Message = c.Message[:maxMessage] + " ..."
@@ -146,8 +150,8 @@ func (k *Keeper) Annotations() map[string]string {
 	if !k.record.EverSent() {
 		return map[string]string{keys.ConfigurationStatus: ""}
 	}
-	s := v1.NodeConfigStatus{Assigned: source(k.assigned()), Active: source(k.active()),
-		LastKnownGood: source(k.record.Good), Error: k.problem()}
+	s := v1.NodeConfigStatus{Assigned: configMapSource(k.assignedConfiguration()), Active: configMapSource(k.activeConfiguration()),
+		LastKnownGood: configMapSource(k.record.Good), Error: k.unusedReason()}
 	if len(s.Error) > maxMessage {
 		s.Error = s.Error[:maxMessage] + " ..."
 	}
@@ -156,23 +160,23 @@ func (k *Keeper) Annotations() map[string]string {
 		AssignedID string `json:"assignedID,omitempty"`
 		ActiveID   string `json:"activeID"`
 		GoodID     string `json:"lastKnownGoodID"`
-	}{s, ref(k.assigned()).ID, ref(k.active()).ID, ref(k.record.Good).ID})
+	}{s, configurationRef(k.assignedConfiguration()).ID, configurationRef(k.activeConfiguration()).ID, configurationRef(k.record.Good).ID})
 	if err != nil {
 		return nil
 	}
 	return map[string]string{keys.ConfigurationStatus: string(text)}
 }
 
-// assigned returns the configuration that waits for its trial or is on trial, or the good one if there is none.
-func (k *Keeper) assigned() *trial.Configuration {
+// assignedConfiguration returns the configuration that waits for its trial or is on trial, or the good one if there is none.
+func (k *Keeper) assignedConfiguration() *trial.Configuration {
 	if k.record.Assigned != nil && !k.record.HasProgram() {
 		return k.record.Assigned
 	}
 	return k.record.Good
 }
 
-// source returns the ConfigMap from which a configuration came, or nil if it came from elsewhere.
-func source(c *trial.Configuration) *v1.NodeConfigSource {
+// configMapSource returns the ConfigMap from which a configuration came, or nil if it came from elsewhere.
+func configMapSource(c *trial.Configuration) *v1.NodeConfigSource {
 	if c.IsLocal() || c.Source.Name == "" {
 		return nil
 	}

@@ -18,15 +18,15 @@ type Start struct {
 	Role  guard.Role
 	Began time.Time // when Begin was called
 
-	args   []string
-	record trial.Record
-	broken error                // why the record cannot be used
-	used   *trial.Configuration // the selected configuration; it points into record
-	passed int                  // the index of used in record.Kept(), which is the number of skipped configurations
-	fell   error                // why the first configuration was skipped
+	args              []string
+	record            trial.Record
+	recordError       error                // why the record cannot be used
+	usedConfiguration *trial.Configuration // the selected configuration; it points into record
+	skippedCount      int                  // the index of used in record.Kept(), which is the number of skipped configurations
+	skipReason        error                // why the first configuration was skipped
 }
 
-// Begin returns a Start. It does no I/O. The parameter args contains the agent's command-line arguments.
+// Begin returns a Start for an agent with the command-line arguments args. It does no I/O.
 func Begin(role guard.Role, args []string) *Start {
 	return &Start{Role: role, Began: time.Now(), args: args}
 }
@@ -43,21 +43,21 @@ func Load(args []string) (*config.Config, []config.Notice, error) {
 // Role.Passed configurations are skipped, because an earlier process could not run with them. A process on trial only
 // tries the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
-	s.passed = s.Role.Passed
+	s.skippedCount = s.Role.Passed
 	if s.Role.UnfitReason != "" {
-		s.fell = errors.New(s.Role.UnfitReason)
+		s.skipReason = errors.New(s.Role.UnfitReason)
 	}
-	for errs := []error(nil); ; s.passed++ {
+	for errs := []error(nil); ; s.skippedCount++ {
 		last := true // stays true if the directory of the record cannot be determined
 		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.SentConfiguration, error) {
-			s.record, s.broken = trial.Load(d.State)
-			s.used, last = s.record.Select(true), true
+			s.record, s.recordError = trial.Load(d.State)
+			s.usedConfiguration, last = s.record.Select(true), true
 			if !s.OnTrial() {
 				kept := s.record.Candidates()
-				s.passed = min(s.passed, len(kept)-1)
-				s.used, last = kept[s.passed], s.passed == len(kept)-1
+				s.skippedCount = min(s.skippedCount, len(kept)-1)
+				s.usedConfiguration, last = kept[s.skippedCount], s.skippedCount == len(kept)-1
 			}
-			return s.use(s.used), nil
+			return s.useConfiguration(s.usedConfiguration), nil
 		})
 		if asked := (*config.InfoRequest)(nil); err == nil || errors.As(err, &asked) {
 			return c, notices, err
@@ -66,38 +66,38 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 		if last {
 			return nil, nil, errors.Join(errs...)
 		}
-		if s.fell == nil {
-			s.fell = err
+		if s.skipReason == nil {
+			s.skipReason = err
 		}
 	}
 }
 
 // SkipReason returns why Load skipped the best configuration. It is nil if no configuration was skipped.
-func (s *Start) SkipReason() error { return s.fell }
+func (s *Start) SkipReason() error { return s.skipReason }
 
 // fallBack returns the role of the process that skips the current configuration, because this process cannot run with
 // it on this host. That process uses the next configuration of record.Kept(). The cause may be temporary, so the
 // Keeper of that process restarts the agent later to retry the configuration. fallBack returns false if there is no
 // other configuration.
 func (s *Start) fallBack(why error) (next guard.Role, other bool) {
-	if s.OnTrial() || s.passed == len(s.record.Candidates())-1 {
+	if s.OnTrial() || s.skippedCount == len(s.record.Candidates())-1 {
 		return next, false
 	}
 	if next = s.Role; next.UnfitReason == "" {
 		next.Fallbacks++
 	}
-	if s.fell != nil {
-		why = s.fell
+	if s.skipReason != nil {
+		why = s.skipReason
 	}
-	next.Passed, next.UnfitReason = s.passed+1, why.Error()
+	next.Passed, next.UnfitReason = s.skippedCount+1, why.Error()
 	return next, true
 }
 
-// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit
-// code. If the configuration is a good one that was sent to the node, HandleUnfit replaces this process with one
-// that uses the previous good configuration, because an operator may not be able to reach the node. It does not
-// replace the process in two cases. If the node's own files are in use, the operator has to correct them. If the
-// configuration is on trial, the guard reverts it.
+// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit code. An
+// operator may not be able to reach the node. So if the configuration is a good one that was sent to the node,
+// HandleUnfit replaces this process with one that uses the previous good configuration. It does not replace the
+// process in two cases. If the node's own files are in use, the operator has to correct them. If the configuration is
+// on trial, the guard reverts it.
 func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	s.Role.ReportResult(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
@@ -107,7 +107,7 @@ func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	return 1
 }
 
-func (s *Start) use(c *trial.Configuration) *config.SentConfiguration {
+func (s *Start) useConfiguration(c *trial.Configuration) *config.SentConfiguration {
 	if c == nil || c.Kubelet == "" && c.Edge == "" {
 		return nil
 	}
@@ -126,32 +126,32 @@ func (s *Start) HoldsPods(now *config.Config) bool {
 	if !s.OnTrial() || s.record.HasProgram() {
 		return s.OnTrial()
 	}
-	good, err := s.load(s.record.Good)
+	good, err := s.loadConfiguration(s.record.Good)
 	return err != nil || config.SameManifests(good, now)
 }
 
 // samePressure reports whether a configuration on trial has the same eviction thresholds as the good one. If it does,
 // a pressure that arises during the trial is caused by pods, not by the configuration.
 func (s *Start) samePressure(now *config.Config) bool {
-	good, err := s.load(s.record.Good)
+	good, err := s.loadConfiguration(s.record.Good)
 	return err == nil && config.SamePressure(good, now)
 }
 
-// load loads a configuration as the next start would.
-func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
-	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.SentConfiguration, error) { return s.use(c), nil })
+// loadConfiguration loads a configuration as the next start would.
+func (s *Start) loadConfiguration(c *trial.Configuration) (*config.Config, error) {
+	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.SentConfiguration, error) { return s.useConfiguration(c), nil })
 	return next, err
 }
 
-// check returns one error for each field that prevents the trial of the configuration c. The configuration may
-// change only those protected fields that are in the list consent. The parameter now is the configuration in
-// use. The parameter pods is the number of pods on the node.
-func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
-	next, err := s.load(c)
+// checkConfiguration returns one error for each field that prevents the trial of the configuration c. Protected fields may be
+// changed only if the list consent contains them. The configuration now is the one in use, and pods is the number of
+// pods on the node.
+func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
+	next, err := s.loadConfiguration(c)
 	if err != nil {
 		return err
 	}
-	own, err := s.load(nil)
+	own, err := s.loadConfiguration(nil)
 	if err != nil { // the node's own files may be valid only together with a sent configuration
 		own = nil
 	}
@@ -166,14 +166,14 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 // did not require it for them. It reads the node's own files only if the configuration was accepted by such an older
 // version.
 func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
-	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
+	if s.usedConfiguration.IsLocal() || s.usedConfiguration.Program != nil || s.usedConfiguration.Binding >= config.Binding {
 		return nil
 	}
-	own, err := s.load(nil)
+	own, err := s.loadConfiguration(nil)
 	if err != nil { // the node's own files may be valid only together with a sent configuration
 		return nil
 	}
-	names, err := config.UnconsentedPowers(own, now, s.used.Consent)
+	names, err := config.UnconsentedPowers(own, now, s.usedConfiguration.Consent)
 	if err != nil {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
 // endEarlierTrial ends the trial of an earlier process in the record. It reports whether the record has changed
 // and must be stored. The caller has locked the directory.
 func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
-	if s.broken != nil && trial.IsDamaged(s.broken) {
+	if s.recordError != nil && trial.IsDamaged(s.recordError) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
 			c.Log.Error("cannot set aside the broken record of the node's configuration", "error", err)
 		}
@@ -195,7 +195,7 @@ func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
 	changed = r.Trial != nil
 	if changed {
 		switch {
-		case installed(r.Assigned, c.Version): // the process was killed before the success was stored
+		case isInstalled(r.Assigned, c.Version): // the process was killed before the success was stored
 			r.Accept(c.Now())
 		case s.Role.Why != "" && len(s.Role.Pods) > 0:
 			r.Veto(s.Role.Why, s.Role.Pods, c.Now())

@@ -93,7 +93,7 @@ type run struct {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// The function newer compares versions.
+// This helper compares versions.
 func newer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {
@@ -120,7 +120,7 @@ func (w *world) startAs(version string, role guard.Role) *run {
 	return w.open(version, s, cfg)
 }
 
-// load performs the first part of a start, up to loading the configuration.
+// load performs the first part of a start: it loads the configuration.
 func (w *world) load(role guard.Role) *Start {
 	w.Helper()
 	s := Begin(role, w.args)

@@ -8,11 +8,11 @@
 //	                                    | ends the child
 //	agent <-----Become(exec, same pid)--'
 //
-// Pods run below shims, so a trial does not affect them more than a restart of the agent. The guard is a separate
-// process because a timer in the agent could not handle an agent that hangs or crashes, or a broken program. It works
-// the same under systemd, under OpenRC, in a container and without an init system, and needs no watchdog of the
-// service manager. If the guard is killed, the kernel also kills the child, so that two agents never run at the same
-// time.
+// A trial does not interrupt the pods, because they are children of shims and not of the agent. The guard is a
+// separate process because a timer in the agent could not handle an agent that hangs or crashes, or a broken program.
+// It works the same under systemd, under OpenRC, in a container and without an init system, and needs no watchdog of
+// the service manager. If the guard is killed, the kernel also kills the child, so that two agents never run at the
+// same time.
 //
 // The guard does not store the result of a successful trial. The child stores it before it reports good. The new
 // program is installed by a rename. After that, the guard becomes the new program even if the child ended before it

@@ -25,11 +25,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// actor acts as an agent that begins a trial at once. The parameter how is the agent's behaviour, and that of the
-// agent on trial.
+// actor acts as an agent that begins a trial at once. The parameter how selects the behaviour of this agent and of the agent on trial.
 func actor(how string) int {
 	role := TakeRole()
-	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
+	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notifyVariable) != "",
 		role.Outage, role.Pods, role.Why)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch {
@@ -91,19 +90,19 @@ func trial(role *Role, how string) int {
 	case "outage":
 		role.ReportWait("the network", false)
 		role.ReportWait("the\nserver", true)
-	case "closes": // it closes all its files, as daemons do
+	case "closes": // the agent closes all its files, as daemons do
 		role.reports.Close()
 	case "long":
 		role.ReportWait(strings.Repeat("the network", 10_000), false)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
-	case "last": // the guard ends it at the deadline
+	case "last": // the guard ends the agent at the deadline
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		<-stop
 		role.ReportResult("")
 		return 0
-	case "asks": // the guard receives a signal while it ends the child
+	case "asks": // the guard receives a signal while it ends the agent on trial
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		role.ReportResult("it is no good")
@@ -140,7 +139,7 @@ func replace(how string) int {
 func play(t *testing.T, how string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "GUARD_TEST="+how, notify+"=/nowhere")
+	cmd.Env = append(os.Environ(), "GUARD_TEST="+how, notifyVariable+"=/nowhere")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", how, err, out)
@@ -148,8 +147,7 @@ func play(t *testing.T, how string) string {
 	return string(out)
 }
 
-// TestTrials checks that an agent continues under the first PID, and knows the reason, whatever happens to the agent
-// on trial.
+// TestTrials checks that the first agent continues with the same PID after every kind of trial, and that it knows why the trial failed.
 func TestTrials(t *testing.T) {
 	t.Parallel()
 	for how, why := range map[string]string{
@@ -183,8 +181,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestReplaced checks that a program that ends after it was installed continues, however it ended. A program whose
-// file was removed does not continue.
+// TestReplaced checks that the installed program runs after a trial, even if the program on trial ended with an error after its
+// installation. If its file was removed, the previous agent continues.
 func TestReplaced(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -204,8 +202,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestStopped checks that a guard that receives SIGTERM during a trial ends, and ends the agent on trial even if that
-// ignores SIGTERM.
+// TestStopped checks that a guard ends when it receives SIGTERM during a trial. It also ends the agent on trial, even if that agent ignores
+// SIGTERM.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	if out := play(t, "asks"); strings.Count(out, "agent") != 1 {
@@ -235,7 +233,7 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		cmd.Process.Signal(sig)
-		// The other ends of the pipe are closed when both have ended.
+		// The write ends of the pipe are closed when both processes have ended.
 		rest, err := readAll(out)
 		if err != nil || strings.Contains(rest, "agent") {
 			t.Errorf("%v: %q, %v", sig, rest, err)
@@ -264,9 +262,9 @@ func readAll(r interface{ Read([]byte) (int, error) }) (string, error) {
 
 func TestTakeOfNothing(t *testing.T) {
 	for _, text := range []string{"", "{", `{"kind":7}`} {
-		t.Setenv(variable, text)
+		t.Setenv(roleVariable, text)
 		r := TakeRole()
-		if r.Kind != Agent || r.After || os.Getenv(variable) != "" {
+		if r.Kind != Agent || r.After || os.Getenv(roleVariable) != "" {
 			t.Errorf("%q: %+v", text, r)
 		}
 		r.ReportResult("nobody listens")
@@ -275,5 +273,5 @@ func TestTakeOfNothing(t *testing.T) {
 	if err != nil || string(data) != "{}" {
 		t.Errorf("%s, %v", data, err)
 	}
-	reap(context.Background()) // without a service manager it does nothing
+	reapInherited(context.Background()) // this call does nothing without a service manager
 }

@@ -14,15 +14,15 @@ import (
 // Reap reaps the children that this process started in earlier roles, if it had any.
 func (r *Role) Reap(ctx context.Context) {
 	if r.After {
-		reap(ctx)
+		reapInherited(ctx)
 	}
 }
 
-// reap reaps the children that this process inherited from an earlier role, such as shims, when they exit. Otherwise
+// reapInherited reaps the children that this process inherited from an earlier role, such as shims, when they exit. Otherwise
 // they would remain as zombies. It must be called before the process starts other children. It returns at once. Its
 // goroutine ends when ctx ends or the last of these children has exited.
-func reap(ctx context.Context) {
-	left := inherited()
+func reapInherited(ctx context.Context) {
+	left := childPIDs()
 	if len(left) == 0 {
 		return
 	}
@@ -47,8 +47,8 @@ func reap(ctx context.Context) {
 	}()
 }
 
-// inherited returns the PIDs of this process's children.
-func inherited() (pids []int) {
+// childPIDs returns the PIDs of this process's children.
+func childPIDs() (pids []int) {
 	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is valid
 	for _, name := range lists {
 		data, err := os.ReadFile(name)

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// variable is the environment variable from which a process takes its role. TakeRole removes it, so that no
-// other child process inherits it.
-const variable = "ISLET_GUARD"
+// roleVariable is the name under which the environment contains the role of a process. TakeRole removes it, so that no
+// other child process inherits the role.
+const roleVariable = "ISLET_GUARD"
 
-// notify is the environment variable that contains the address of systemd's notification socket. Only the main process
-// may use the socket.
-const notify = "NOTIFY_SOCKET"
+// notifyVariable is the name under which the environment contains the address of systemd's notification socket. Only the main
+// process may use the socket.
+const notifyVariable = "NOTIFY_SOCKET"
 
 // A Kind says which part a process plays in a trial.
 type Kind string
@@ -28,9 +28,9 @@ const (
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the
-// parameters for that. Its methods except those for reports must be called on the main goroutine, which main
-// locks to the main thread: a child is killed when the thread that started it ends, and exec keeps the
+// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the parameters
+// for that. Its methods, except those for reports, must be called on the main goroutine, which main locks to the main
+// thread. There are two reasons: a child is killed when the thread that started it ends, and exec keeps the
 // namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
@@ -50,30 +50,31 @@ type Role struct {
 	UnfitReason string `json:"unfit,omitempty"`
 	Fallbacks   int    `json:"falls,omitempty"`
 
-	notify  string         // path of systemd's socket, for the next role
-	reports *os.File       // for a Trial
-	signals chan os.Signal // for a Guard: signals that request its end
+	notifySocket string         // path of systemd's socket, for the next role
+	reports      *os.File       // for a Trial
+	signals      chan os.Signal // for a Guard: signals that request its end
 }
 
 // TakeRole reads the role of this process from its environment. It is called once, before anything
 // else is started.
 func TakeRole() Role {
 	r := Role{}
-	text := os.Getenv(variable)
-	os.Unsetenv(variable)
+	text := os.Getenv(roleVariable)
+	os.Unsetenv(roleVariable)
 	if text != "" && json.Unmarshal([]byte(text), &r) != nil {
 		r = Role{}
 	}
-	r.notify = os.Getenv(notify)
+	r.notifySocket = os.Getenv(notifyVariable)
 	if r.Kind == Trial {
-		syscall.CloseOnExec(pipe)
-		r.reports = os.NewFile(pipe, "guard")
+		syscall.CloseOnExec(reportFD)
+		r.reports = os.NewFile(reportFD, "guard")
 	}
 	return r
 }
 
-// ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
-// other is reported. The parameter outage is true if the configuration or program on trial may not be the cause.
+// ReportWait reports to the guard the condition for which the trial waits. The condition becomes the reason of the
+// failure if no other reason is reported. If outage is true, the configuration or program on trial may not be the
+// cause.
 func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -85,9 +86,9 @@ func (r *Role) ReportWait(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// ReportBlamed reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
-// empty list means that there are other reasons. Each call replaces the list of the previous one. The guard of an
-// older version ignores it.
+// ReportBlamed reports to the guard the pods, and the pressures caused by pods, that alone prevent the success of the
+// trial. An empty list means that there are other reasons. Each call replaces the list of the previous one. A guard
+// of an older version ignores the list.
 func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blameText+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -99,8 +100,8 @@ const (
 	maxBlamed = 500
 )
 
-// pipe is the file descriptor through which a child reports.
-const pipe = 3
+// reportFD is the file descriptor through which a child reports.
+const reportFD = 3
 
 // ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and
 // that the success is stored. ReportResult does nothing in a process that is not on trial.
@@ -117,7 +118,7 @@ func (r *Role) ReportResult(why string) {
 
 // Become replaces this process with one that has another role, but the same PID and arguments. It returns only if
 // that fails.
-func (r *Role) Become(next Role) error { return r.become(program, next) }
+func (r *Role) Become(next Role) error { return r.become(ownProgram, next) }
 
 func (r *Role) become(program string, next Role) error {
 	next.After = true
@@ -125,9 +126,9 @@ func (r *Role) become(program string, next Role) error {
 	if err != nil {
 		return err
 	}
-	env := append(os.Environ(), variable+"="+string(text))
-	if r.notify != "" {
-		env = append(withoutVariable(env, notify), notify+"="+r.notify)
+	env := append(os.Environ(), roleVariable+"="+string(text))
+	if r.notifySocket != "" {
+		env = append(withoutVariable(env, notifyVariable), notifyVariable+"="+r.notifySocket)
 	}
 	if err := syscall.Exec(program, os.Args, env); err != nil {
 		return fmt.Errorf("replace the process: %w", err)
@@ -135,8 +136,8 @@ func (r *Role) become(program string, next Role) error {
 	return nil
 }
 
-// program returns the path of this process's program. It also works after the file was replaced.
-const program = "/proc/self/exe"
+// ownProgram is a link to the executable of this process. It also works after the executable was replaced on disk.
+const ownProgram = "/proc/self/exe"
 
 func withoutVariable(env []string, name string) (out []string) {
 	for _, e := range env {

@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// rollBack replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
-// installed. rollBack returns an exit code if that fails.
+// rollBack replaces the guard by an agent, which runs the guard's own program. If the program on trial was already
+// installed, the agent runs that program instead. If the guard cannot be replaced, rollBack returns an exit code.
 func (r *Role) rollBack(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.wasSignaled(log) {
 		return 0 // the result is lost, so the trial counts as interrupted
 	}
-	if why != "" && r.replaced() {
+	if why != "" && r.isProgramReplaced() {
 		log.Warn("the agent on trial failed after its program was installed; the program stays installed", "error", why)
 		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, next))
 	}
@@ -27,9 +27,9 @@ func (r *Role) rollBack(log *slog.Logger, why string) int {
 	return 1
 }
 
-// replaced reports whether the program on trial no longer exists at its path, because it was
+// isProgramReplaced reports whether the program on trial no longer exists at its path, because it was
 // renamed to Installed.
-func (r *Role) replaced() bool {
+func (r *Role) isProgramReplaced() bool {
 	if r.Program == "" || r.Installed == "" {
 		return false
 	}

@@ -28,8 +28,8 @@ func (r *Role) Supervise(log *slog.Logger) int {
 	signal.Notify(r.signals, syscall.SIGTERM, os.Interrupt)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	reap(ctx)
-	c, err := start(cmp.Or(r.Program, program))
+	reapInherited(ctx)
+	c, err := startChild(cmp.Or(r.Program, ownProgram))
 	if err != nil {
 		return r.rollBack(log, fmt.Sprintf("the agent on trial could not be started: %v", err))
 	}
@@ -39,16 +39,16 @@ func (r *Role) Supervise(log *slog.Logger) int {
 	select {
 	case s := <-r.signals:
 		log.Info("the guard ends the agent on trial because of a signal", "signal", s)
-		c.end(endStopped)
+		c.endChild(endStopped)
 		return max(0, c.cmd.ProcessState.ExitCode())
-	case said, ok := <-c.said:
+	case said, ok := <-c.verdict:
 		if !ok {
 			return r.rollBack(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
 		}
 		return r.handleVerdict(log, c, said)
 	case <-late.C:
-		c.end(endBad)
-		if said, ok := <-c.said; ok { // a report that was sent just before the end
+		c.endChild(endBad)
+		if said, ok := <-c.verdict; ok { // a report that was sent just before the end
 			return r.handleVerdict(log, c, said)
 		}
 		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
@@ -56,7 +56,7 @@ func (r *Role) Supervise(log *slog.Logger) int {
 		if waits != "" {
 			why += ": " + waits
 		}
-		r.Outage, r.Pods = outage, c.blamed()
+		r.Outage, r.Pods = outage, c.blamedCauses()
 		return r.rollBack(log, why)
 	}
 }
@@ -64,11 +64,11 @@ func (r *Role) Supervise(log *slog.Logger) int {
 // handleVerdict handles the child's verdict.
 func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	if why, bad := strings.CutPrefix(said, "bad: "); bad {
-		c.end(endBad)
-		r.Pods = c.blamed()
+		c.endChild(endBad)
+		r.Pods = c.blamedCauses()
 		return r.rollBack(log, why)
 	}
-	c.end(endGood)
+	c.endChild(endGood)
 	log.Info("the trial has succeeded")
 	if r.wasSignaled(log) {
 		return 0

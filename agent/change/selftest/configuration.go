@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// checkConfiguration loads the configuration of the agent that runs this self-test, in the way in which this
-// program would load it when it starts. The error names the field or the flag. So an update to a version that
-// does not have a feature gate or flag used by the node fails before the trial.
+// checkConfiguration loads the configuration of the agent that runs this self-test, as this program would load it at
+// its start. The error names the field or the flag. So an update to a version that does not have a feature gate or
+// flag used by the node fails before the trial.
 //
-// The parameter agent is the agent's directory in /proc. If no agent has staged this program in the agent's own
-// directory, checkConfiguration returns nil. It reads the agent's command line from /proc, because agents of
-// earlier versions do not pass their command line to the self-test.
+// The agent is given by its directory in /proc. If no agent has staged this program in its own directory,
+// checkConfiguration returns nil. It reads the agent's command line from /proc, because agents of earlier versions do
+// not pass their command line to the self-test.
 func checkConfiguration(self, agent string) error {
 	staged, err := filepath.Match(release.Program+"-*.new", filepath.Base(self))
 	exe, missing := os.Readlink(filepath.Join(agent, "exe"))

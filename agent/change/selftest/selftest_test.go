@@ -7,8 +7,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/update"
 )
 
-// TestSelf checks that the self-test of this program succeeds on this machine, and that it fails without a writable
-// directory.
+// TestSelf checks that the self-test of this program succeeds on this machine. It fails without a writable directory.
 func TestSelf(t *testing.T) {
 	var out, bad strings.Builder
 	if code := Main("0.2.0", &out, &bad); code != 0 || out.String() != update.SelfTestOutput("0.2.0")+"\n" || bad.Len() > 0 {

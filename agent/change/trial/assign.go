@@ -12,8 +12,8 @@ import "slices"
 //	 - an operator's     yes                            no                       yes
 //	 - a program         no (it is offered again)       no                       yes
 
-// Assign handles an offer. The parameter asked is true if an operator made the offer. Assign returns whether the
-// offer is assigned now, and whether the record has changed and must be stored.
+// Assign handles an offer. If asked is true, an operator made the offer. Assign returns whether the offer is assigned
+// now, and whether the record has changed and must be stored.
 func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	switch {
 	case r.Trial != nil:
@@ -28,11 +28,11 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	// The same configuration is already waiting, and does not wait for the link.
 	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.DespitePods || !c.DespitePods):
 		return false, false
-	case name(r.Good) == c.ID:
+	case configurationName(r.Good) == c.ID:
 		if waits == nil && r.Failed == nil {
 			return false, false
 		}
-		r.forget()
+		r.clearAssignment()
 		return false, true
 	}
 	r.set(c)
@@ -62,10 +62,10 @@ func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	switch {
 	case waits != nil && waits.ID == c.ID:
 		return false, true
-	case name(r.Good) == c.ID:
+	case configurationName(r.Good) == c.ID:
 		r.Failed = nil
 		if known || waits != nil && waits.Source.Name != "" {
-			r.forget() // the good configuration is requested again
+			r.clearAssignment() // the good configuration is requested again
 		}
 		return false, true
 	case r.Failed != nil && r.Failed.ID == c.ID:
@@ -116,8 +116,8 @@ func (r *Record) set(c *Configuration) {
 	}
 }
 
-// forget cancels the assignment of a configuration, and clears the last failure.
-func (r *Record) forget() {
+// clearAssignment cancels the assignment of a configuration, and clears the last failure.
+func (r *Record) clearAssignment() {
 	r.Failed = nil
 	if !r.HasProgram() {
 		r.set(nil)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The function followed returns the record of a node that uses the configuration of a ConfigMap.
+// This helper returns the record of a node that uses a ConfigMap's configuration.
 func followed(t *testing.T) Record {
 	var r Record
 	if !r.takes(configMap("good"), false) || !r.Begin(Facts{}, "", noon) || !r.Accept(noon) {
@@ -16,8 +16,8 @@ func followed(t *testing.T) Record {
 	return r
 }
 
-// TestFollowed checks that a ConfigMap has an effect only when it changes. If it is unchanged, an operator's
-// configuration stays, a waiting configuration still waits, and a failed one stays failed.
+// TestFollowed checks that a ConfigMap has an effect only when it changes. While it is unchanged, an operator's configuration stays in use,
+// a waiting configuration continues to wait, and a failed configuration is not retried.
 func TestFollowed(t *testing.T) {
 	r := followed(t)
 	r.takes(asked("mine"), true)
@@ -49,7 +49,7 @@ func TestFollowed(t *testing.T) {
 		t.Error("a ConfigMap that is followed again is ignored")
 	}
 
-	// The record was written by an earlier islet, which did not store the followed content.
+	// An earlier islet has written this record. It did not store the followed content.
 	r = followed(t)
 	r.Followed, r.Failed = "", &Failure{ID: "x"}
 	r.takes(asked("mine"), true)
@@ -58,8 +58,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// TestWaitsForLink checks that a ConfigMap's configuration waits for the link, and that an operator's configuration
-// replaces it, because the operator may be unable to reach the node otherwise.
+// TestWaitsForLink checks that an operator's configuration replaces a ConfigMap's configuration that waits for the link. Without this, an
+// operator might be unable to change a disconnected node.
 func TestWaitsForLink(t *testing.T) {
 	for name, c := range map[string]*Configuration{"the same": asked("new"), "another one": asked("mine"), "a program": program("2.0.0")} {
 		r := followed(t)
@@ -75,8 +75,7 @@ func TestWaitsForLink(t *testing.T) {
 	}
 }
 
-// TestPrograms checks that failures of programs and of configurations are independent: neither makes the other be
-// tried again.
+// TestPrograms checks that the failure of a program does not cause a new trial of a failed configuration, and the reverse.
 func TestPrograms(t *testing.T) {
 	r := followed(t)
 	r.takes(program("2.0.0"), false)
@@ -118,7 +117,7 @@ func TestPrograms(t *testing.T) {
 	if len(r.Refused) != maxRefused || r.Refused[maxRefused-1] != r.FailedProgram.ID {
 		t.Errorf("the record has %d refused programs", len(r.Refused))
 	}
-	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // record of an earlier islet
+	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // an earlier islet's record
 	data, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +128,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramWaitsForLink checks that a followed program waits for the link. The same program requested by an
-// operator begins without the link.
+// TestProgramWaitsForLink checks that the trial of a followed program waits for the link. An operator's request for the same program does
+// not wait.
 func TestProgramWaitsForLink(t *testing.T) {
 	var r Record
 	r.takes(program("2.0.0"), false)
@@ -141,7 +140,7 @@ func TestProgramWaitsForLink(t *testing.T) {
 	}
 }
 
-// TestLeft checks that a downgrade records the version that the node leaves.
+// TestLeft checks that a downgrade records the version that it replaces.
 func TestLeft(t *testing.T) {
 	var r Record
 	c := program("1.0.0")
@@ -157,8 +156,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestBest checks that a repeated trial is also judged by the state before the first one, because the configuration
-// on trial may have made the node less healthy.
+// TestBest checks that a repeated trial is also compared with the node's state before the first trial. The first trial may have made the
+// node less healthy.
 func TestBest(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), true)

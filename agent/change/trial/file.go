@@ -28,7 +28,7 @@ const maxFile = 32 << 20
 // can rename the record, so that a new one can be written.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
-	r, err := read(path)
+	r, err := readRecord(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, nil
 	}
@@ -38,7 +38,7 @@ func Load(dir string) (Record, error) {
 	return r, nil
 }
 
-// ErrNewer means that a newer islet wrote the record in a format that this one cannot read.
+// ErrNewer means that a newer islet wrote the record in a format that this version cannot read.
 var ErrNewer = errors.New("it was written by a newer islet")
 
 // IsDamaged reports whether an error of Load means that the record is damaged. Otherwise the record may be valid: the
@@ -53,7 +53,7 @@ func SetAside(dir string) error {
 	return os.Rename(path, path+".broken")
 }
 
-func read(path string) (r Record, err error) {
+func readRecord(path string) (r Record, err error) {
 	fi, err := os.Lstat(path)
 	if err != nil {
 		return r, err
@@ -89,12 +89,12 @@ func Decode(data []byte) (Record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, err
 	}
-	if err := json.Unmarshal(data, &r.unknown); err != nil {
+	if err := json.Unmarshal(data, &r.unknownFields); err != nil {
 		return Record{}, err
 	}
-	maps.DeleteFunc(r.unknown, func(name string, _ json.RawMessage) bool { return slices.Contains(fieldNames, name) })
+	maps.DeleteFunc(r.unknownFields, func(name string, _ json.RawMessage) bool { return slices.Contains(fieldNames, name) })
 	for _, c := range []*Configuration{r.Good, r.Before, r.Assigned} {
-		if c != nil && c.ID != c.sum() {
+		if c != nil && c.ID != c.contentHash() {
 			return Record{}, fmt.Errorf("the content of configuration %q does not match its ID", c.ID)
 		}
 	}
@@ -120,10 +120,10 @@ func (r Record) encode() ([]byte, error) {
 		r.Format, r.ReadBy = Format, readBy
 	}
 	data, err := json.Marshal(r)
-	if err != nil || len(r.unknown) == 0 {
+	if err != nil || len(r.unknownFields) == 0 {
 		return data, err
 	}
-	all := maps.Clone(r.unknown)
+	all := maps.Clone(r.unknownFields)
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, err
 	}

@@ -81,10 +81,10 @@ type Judge struct {
 	Excused     []string      // UIDs of pods that are ignored if there is proof, and ignored pressures
 	Limits      bool          // the configuration on trial changes the eviction thresholds
 
-	since time.Time       // since when the node is as healthy as before; zero if it is not
-	known map[string]bool // all pods that the agent knew during the trial
-	up    map[string]bool // pods that were ready during the trial
-	fell  map[string]bool // pods that were ready during the trial and later unready
+	healthySince  time.Time       // since when the node is as healthy as before; zero if it is not
+	knownPods     map[string]bool // all pods that the agent knew during the trial
+	readyPods     map[string]bool // pods that were ready during the trial
+	becameUnready map[string]bool // pods that were ready during the trial and later unready
 }
 
 // Judge returns the Judge of the trial in progress.
@@ -96,31 +96,31 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
-// that describes what is worse than before. The text is empty if the verdict is Good.
+// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a
+// description of the problems that the node did not have before. The description is empty if the verdict is Good.
 func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
-	if j.known == nil {
-		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	if j.knownPods == nil {
+		j.knownPods, j.readyPods, j.becameUnready = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
-	maps.Copy(j.known, f.Known)
+	maps.Copy(j.knownPods, f.Known)
 	for uid, ready := range f.Pods {
-		j.fell[uid] = j.fell[uid] || j.up[uid] && !ready
-		j.up[uid] = j.up[uid] || ready
+		j.becameUnready[uid] = j.becameUnready[uid] || j.readyPods[uid] && !ready
+		j.readyPods[uid] = j.readyPods[uid] || ready
 	}
 	if fatal := j.fatalProblem(f); fatal != "" {
 		return Bad, fatal
 	}
-	if why = j.problems(f); why != "" {
-		j.since = time.Time{}
+	if why = j.describeProblems(f); why != "" {
+		j.healthySince = time.Time{}
 		return Waiting, why
 	}
-	if j.since.IsZero() {
-		j.since = now
+	if j.healthySince.IsZero() {
+		j.healthySince = now
 	}
-	if now.Sub(j.since) >= j.HealthyFor {
+	if now.Sub(j.healthySince) >= j.HealthyFor {
 		return Good, ""
 	}
-	return Waiting, fmt.Sprintf("as well as before for %s of %s", now.Sub(j.since).Round(time.Second), j.HealthyFor)
+	return Waiting, fmt.Sprintf("as well as before for %s of %s", now.Sub(j.healthySince).Round(time.Second), j.HealthyFor)
 }
 
 // fatalProblem returns a problem that must end the trial at once, because pods would otherwise be lost.
@@ -185,7 +185,7 @@ func (j *Judge) BlockingCauses(f Facts) (out []string) {
 	}
 	for uid, ready := range j.Before.Pods {
 		now, there := f.Pods[uid]
-		if !ready || !there || now && !j.fell[uid] {
+		if !ready || !there || now && !j.becameUnready[uid] {
 			continue
 		}
 		if !now && !j.hasProof(uid, f) {
@@ -205,8 +205,8 @@ func (j *Judge) Outage(f Facts) bool {
 	return len(j.healthProblems(f)) == 0 && (gone || len(j.lostPods(f)) > 0)
 }
 
-// problems describes what is worse than before the trial.
-func (j *Judge) problems(f Facts) string {
+// describeProblems describes the facts that are worse than before the trial.
+func (j *Judge) describeProblems(f Facts) string {
 	return strings.Join(append(j.healthProblems(f), j.lostPods(f)...), "; ")
 }
 
@@ -218,7 +218,7 @@ func (j *Judge) lostPods(f Facts) (all []string) {
 		switch {
 		case slices.Contains(f.Held, uid):
 			held++
-		case !j.known[uid]:
+		case !j.knownPods[uid]:
 			unknown++
 		}
 	}

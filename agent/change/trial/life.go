@@ -15,7 +15,7 @@ func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 		r.set(nil)
 	}
 	r.Followed = c.ID
-	r.fail(c, why, now, now)
+	r.setFailure(c, why, now, now)
 }
 
 // Begin starts the trial of the assigned configuration. It returns false if there is none. If a trial is repeated, it
@@ -45,7 +45,8 @@ func (r *Record) Accept(now time.Time) bool {
 	if r.Trial == nil || c == nil {
 		return false
 	}
-	r.note(Outcome{ID: name(c), From: c.sourceName(), At: now, Took: seconds(r.Trial.Began, now), Program: c.Program != nil})
+	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(r.Trial.Began, now),
+		Program: c.Program != nil})
 	r.Trial = nil
 	r.set(nil)
 	if p := c.Program; p != nil { // a program does not change the good configuration
@@ -73,11 +74,11 @@ func (r *Record) FailTrial(why string, interrupted bool, now time.Time) bool {
 	c, began := r.Assigned, r.Trial.Began
 	r.Trial = nil
 	if interrupted && r.Attempts < Attempts {
-		r.ended(c, why, true, began, now)
+		r.addUnsuccessful(c, why, true, began, now)
 		return true
 	}
 	r.set(nil)
-	r.fail(c, why, began, now)
+	r.setFailure(c, why, began, now)
 	return true
 }
 
@@ -96,7 +97,7 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	v.By = slices.Compact(v.By)
 	c, began := r.Assigned, r.Trial.Began
 	r.Trial, r.Vetoed = nil, &v
-	r.ended(c, why+": the trial is repeated without regard to these pods and pressures", true, began, now)
+	r.addUnsuccessful(c, why+": the trial is repeated without regard to these pods and pressures", true, began, now)
 	return true
 }
 
@@ -104,12 +105,12 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 func (r *Record) CancelAssignment(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {
 		r.set(nil)
-		r.ended(c, why, true, now, now)
+		r.addUnsuccessful(c, why, true, now, now)
 	}
 }
 
-func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
-	f := &Failure{ID: name(c), Why: truncateReason(why), At: now}
+func (r *Record) setFailure(c *Configuration, why string, began, now time.Time) {
+	f := &Failure{ID: configurationName(c), Why: truncateReason(why), At: now}
 	if c.Program == nil {
 		r.Failed = f
 	} else {
@@ -117,16 +118,17 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 		r.Refused = append(slices.DeleteFunc(slices.Clone(r.Refused), func(id string) bool { return id == f.ID }), f.ID)
 		r.Refused = r.Refused[max(0, len(r.Refused)-maxRefused):]
 	}
-	r.ended(c, why, false, began, now)
+	r.addUnsuccessful(c, why, false, began, now)
 }
 
-// ended records the outcome of a trial that ended without success.
-func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
-	r.note(Outcome{ID: name(c), From: c.sourceName(), At: now, Took: seconds(began, now), Why: truncateReason(why), Undecided: undecided,
+// addUnsuccessful records the outcome of a trial without success.
+func (r *Record) addUnsuccessful(c *Configuration, why string, undecided bool, began, now time.Time) {
+	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(began, now),
+		Why: truncateReason(why), Undecided: undecided,
 		Program: c.Program != nil})
 }
 
-func (r *Record) note(o Outcome) {
+func (r *Record) addOutcome(o Outcome) {
 	r.History = append(slices.Clone(r.History), o)
 	r.History = r.History[max(0, len(r.History)-maxHistory):]
 }
@@ -138,5 +140,5 @@ func truncateReason(why string) string {
 	return why
 }
 
-// seconds returns the number of seconds between two times. It is 0 if the clock was set back.
-func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }
+// secondsBetween returns how long after the first time the second one is. It is 0 if the clock was set back.
+func secondsBetween(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

@@ -11,9 +11,9 @@ type life struct {
 	*testing.T
 	r         Record
 	good      string
-	configMap string          // content of the ConfigMap; empty if none is followed
-	chances   map[string]bool // IDs that may be tried without a request
-	offered   string          // content of the ConfigMap when it was last offered
+	configMap string          // content of the ConfigMap; empty: the node follows no ConfigMap
+	chances   map[string]bool // IDs of configurations that may be tried without a request
+	offered   string          // the ConfigMap's content when it was last offered
 	refused   map[string]bool // programs that failed
 }
 
@@ -41,7 +41,7 @@ func (l *life) step(s byte, now time.Time) {
 		}
 	case 5, 6:
 		r.takes(asked(text), true)
-	case 7: // the node follows no ConfigMap any more
+	case 7: // the node no longer follows a ConfigMap
 		if r.StopFollowing() {
 			l.configMap, l.offered = "", ""
 		}
@@ -82,8 +82,7 @@ func (l *life) step(s byte, now time.Time) {
 	}
 }
 
-// follow offers the content of the ConfigMap, if there is one. The parameter refused says that the configuration
-// cannot be tried.
+// follow offers the content of the ConfigMap, if there is one. The parameter refused is true if the configuration cannot be tried.
 func (l *life) follow(now time.Time, refused bool) {
 	if l.configMap == "" {
 		return
@@ -102,9 +101,9 @@ func (l *life) follow(now time.Time, refused bool) {
 	}
 }
 
-// FuzzLife performs any sequence of steps, and reads the record back from its file format after each step, as after a
-// power cut. The good configuration must stay in use until another one is accepted, an unchanged offer must not
-// cancel an assignment, and nothing that failed may be tried again without a request.
+// FuzzLife performs random steps. After each step, it reads the record back from its file, as after a power cut. The good configuration
+// must stay in use until another one is accepted. An unchanged offer must not cancel an assignment, and a failed configuration must not be
+// tried again without a request.
 func FuzzLife(f *testing.F) {
 	f.Add([]byte{0, 2, 11, 13, 8, 11, 15, 2, 8, 11, 14, 2, 16, 2, 11, 15, 8, 2})
 	f.Add([]byte{0, 2, 11, 13, 21, 11, 14, 2, 11, 13, 2, 7, 2, 10, 11, 13})

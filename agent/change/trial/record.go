@@ -10,7 +10,8 @@ import (
 )
 
 // Format is the version of the record's format. This version can read a file in a newer format if the file's readBy
-// is not above Format. It preserves unknown fields, because a newer islet on trial may be replaced by this one again.
+// is not above Format. It preserves unknown fields, because a newer islet on trial may be replaced by this version
+// again.
 const (
 	Format = 1
 	readBy = 1 // the oldest format version whose programs can read this file
@@ -87,18 +88,18 @@ func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Co
 	if good != nil {
 		c.Kubelet, c.Edge, c.Consent, c.Binding = good.Kubelet, good.Edge, good.Consent, good.Binding
 	}
-	c.ID = c.sum()
+	c.ID = c.contentHash()
 	return c
 }
 
 // New returns a configuration with these documents. Its ID depends only on the documents and the consent.
 func New(kubelet, edge string, consent []string, from Source, now time.Time) *Configuration {
 	c := &Configuration{Kubelet: kubelet, Edge: edge, Consent: slices.Sorted(slices.Values(consent)), Source: from, At: now}
-	c.ID = c.sum()
+	c.ID = c.contentHash()
 	return c
 }
 
-func (c *Configuration) sum() string {
+func (c *Configuration) contentHash() string {
 	if p := c.Program; p != nil {
 		return p.id()
 	}
@@ -190,7 +191,7 @@ type Record struct {
 	Left          string    `json:"leftVersion,omitempty"`
 	History       []Outcome `json:"history,omitempty"` // the newest is the last
 
-	unknown map[string]json.RawMessage // unknown fields, of a newer format
+	unknownFields map[string]json.RawMessage // unknown fields, of a newer format
 }
 
 // EverSent reports whether a configuration was ever sent to the node.
@@ -219,7 +220,7 @@ func (r *Record) Select(forTrial bool) *Configuration {
 	return r.Good
 }
 
-func name(c *Configuration) string {
+func configurationName(c *Configuration) string {
 	if c.IsLocal() {
 		return "local"
 	}

@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func sent(text string) *Configuration { return New(text, "", nil, Source{File: text + ".yaml"}, noon) }
 
-// The function asked returns a configuration that an operator requests.
+// This helper returns a configuration that an operator has requested.
 func asked(text string) *Configuration {
 	c := sent(text)
 	c.Asked = true
@@ -30,7 +30,7 @@ func program(version string) *Configuration {
 	return WithProgram(nil, Program{Version: version, Sum: version, Path: "/x"}, Source{File: "u"}, noon)
 }
 
-// The method takes offers the configuration c and reports whether it will be tried.
+// This helper offers the configuration c and reports whether it will be tried.
 func (r *Record) takes(c *Configuration, asked bool) bool {
 	c.Asked = asked
 	tried, _ := r.Assign(c, asked)
@@ -78,8 +78,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that a power cut does not count as a configuration's failure, but that the trial is not
-// repeated for ever.
+// TestInterrupted checks that a power cut does not count as a failure of the configuration. The number of repeated trials is limited.
 func TestInterrupted(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), true)
@@ -118,8 +117,8 @@ func TestFile(t *testing.T) {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
 	have, err := Load(dir)
-	r.Format, r.ReadBy, r.unknown = Format, readBy, have.unknown
-	if err != nil || len(have.unknown) > 0 || !reflect.DeepEqual(have, r) {
+	r.Format, r.ReadBy, r.unknownFields = Format, readBy, have.unknownFields
+	if err != nil || len(have.unknownFields) > 0 || !reflect.DeepEqual(have, r) {
 		t.Errorf("read %+v, wrote %+v (%v)", have, r, err)
 	}
 	for what, content := range map[string]string{
@@ -136,7 +135,7 @@ func TestFile(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
-	if r, err := Load(filepath.Join(dir, File)); err == nil || r.EverSent() || IsDamaged(err) { // not a directory
+	if r, err := Load(filepath.Join(dir, File)); err == nil || r.EverSent() || IsDamaged(err) { // dir/File is not a directory
 		t.Errorf("a path that cannot be read: %+v, %v", r, err)
 	}
 	if err := SetAside(dir); err != nil {
@@ -147,8 +146,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestNewer checks the record of a newer islet that was tried and replaced again. Its unknown fields are preserved
-// for when the newer version returns. A record that this version cannot read at all stays unchanged.
+// TestNewer checks the record of a newer islet that was replaced by this version. The agent preserves unknown fields for the newer version.
+// A record that this version cannot read stays unchanged.
 func TestNewer(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {

@@ -24,7 +24,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// trial performs a trial in which pods do not become ready. It returns what the guard would report at the deadline.
+// trial performs a trial in which the given pods do not become ready. It returns the guard's verdict at the deadline.
 func (s *stage) trial(down ...string) (v Verdict, why string) {
 	s.Helper()
 	if !s.r.Begin(s.facts, "boot", noon) {
@@ -50,8 +50,7 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 	return v, why
 }
 
-// TestVeto checks that a trial fails if pods are not ready, that the error names these pods, and that a repeated
-// trial ignores them.
+// TestVeto checks that a trial fails if pods are not ready. The error names these pods, and a repeated trial ignores them.
 func TestVeto(t *testing.T) {
 	s := newStage(t)
 	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") ||
@@ -65,7 +64,7 @@ func TestVeto(t *testing.T) {
 		t.Errorf("the second trial: %v, %s", v, why)
 	}
 
-	s = newStage(t) // two pods that are unready alternately
+	s = newStage(t) // the two pods are unready alternately
 	s.trial("evil")
 	if v, _ := s.trial("other"); v == Good || !s.r.HasProgram() || !slices.Equal(s.r.Vetoed.By, []string{"evil", "other"}) {
 		t.Errorf("after the second trial: %v, %+v", v, s.r.Vetoed)
@@ -74,7 +73,7 @@ func TestVeto(t *testing.T) {
 		t.Errorf("the third trial: %v, %s", v, why)
 	}
 
-	s = newStage(t) // pressures that pods cause count in the same way
+	s = newStage(t) // node pressures that pods cause count like unready pods
 	if v, why := s.trial("DiskPressure"); v != Bad || !strings.Contains(why, "DiskPressure") || !s.r.HasProgram() {
 		t.Errorf("a pressure: %v, %s", v, why)
 	}
@@ -83,7 +82,7 @@ func TestVeto(t *testing.T) {
 	}
 }
 
-// TestNoVeto checks that the first trial is final if the change on trial may have caused the problem.
+// TestNoVeto checks that the first trial is not repeated if the change on trial may have caused the problem.
 func TestNoVeto(t *testing.T) {
 	for name, how := range map[string]func(s *stage) (Verdict, string){
 		"no pod is ready": func(s *stage) (Verdict, string) { return s.trial("evil", "other", "good") },
@@ -112,8 +111,8 @@ func TestNoVeto(t *testing.T) {
 	}
 }
 
-// TestFlaps checks that a pod that is alternately ready and unready keeps the trial from succeeding. It is named at
-// the deadline even if it is ready then.
+// TestFlaps checks that a trial does not succeed while a pod is alternately ready and unready. The error names the pod even if it is ready
+// at the deadline.
 func TestFlaps(t *testing.T) {
 	s := newStage(t)
 	s.r.Begin(s.facts, "boot", noon)
@@ -129,7 +128,7 @@ func TestFlaps(t *testing.T) {
 	}
 }
 
-// TestDespitePods checks that pods are ignored if an operator requests that, even if none is ready.
+// TestDespitePods checks that a trial ignores all pods if an operator requested that. It succeeds even if no pod is ready.
 func TestDespitePods(t *testing.T) {
 	s := newStage(t)
 	c := program("2.0.0")

@@ -85,8 +85,8 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// release reads the archive's release.
-func (s *source) release(ctx context.Context) (*release.Release, error) {
+// readRelease reads and decodes the release that belongs to the archive.
+func (s *source) readRelease(ctx context.Context) (*release.Release, error) {
 	ctx, stop := context.WithTimeout(ctx, maxSilence)
 	defer stop()
 	if s.client == nil { // for a missing archive, this error is clearer than that of a missing release
@@ -112,8 +112,8 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 	return r, nil
 }
 
-// archive fetches the archive into a file.
-func (s *source) archive(ctx context.Context, r *release.Release, file string, tell Progress) error {
+// fetchArchive downloads or copies the archive to a file.
+func (s *source) fetchArchive(ctx context.Context, r *release.Release, file string, tell Progress) error {
 	ctx, stop := context.WithTimeout(ctx, maxSilence+time.Duration(r.Size/minRate)*time.Second)
 	defer stop()
 	ctx, silent := context.WithCancelCause(ctx)
@@ -126,13 +126,13 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 		return err
 	}
 	defer in.Close()
-	w := &progressReader{Reader: in, late: late, tell: tell, size: r.Size}
+	w := &progressReader{Reader: in, silenceTimer: late, reportProgress: tell, size: r.Size}
 	if err := r.Save(w, file); err != nil {
 		if why := context.Cause(ctx); why != nil {
 			err = errors.Join(why, err)
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
-		if w.broke {
+		if w.readFailed {
 			err = unreachableError{err}
 		}
 		return err
@@ -140,23 +140,23 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 	return nil
 }
 
-// A progressReader restarts a timer and reports progress each time it has read data.
+// A progressReader restarts a timer and reports progress each time that it has read data.
 type progressReader struct {
 	io.Reader
-	late      *time.Timer
-	tell      Progress
-	got, size int64
-	broke     bool // the last Read returned an error
+	silenceTimer   *time.Timer
+	reportProgress Progress
+	got, size      int64
+	readFailed     bool // the last Read returned an error
 }
 
 func (w *progressReader) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	if n > 0 {
-		w.late.Reset(maxSilence)
+		w.silenceTimer.Reset(maxSilence)
 		w.got += int64(n)
-		w.tell.report("downloading", w.got, w.size)
+		w.reportProgress.report("downloading", w.got, w.size)
 	}
-	w.broke = err != nil && err != io.EOF
+	w.readFailed = err != nil && err != io.EOF
 	return n, err
 }
 

@@ -22,13 +22,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
 
-// A writer is an io.Writer that calls the function for each Write.
+// A writer is an io.Writer that calls a function for each Write.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// TestFollowPoorLink checks that a fetch is retried within minutes, at growing intervals, if the link or the server
-// fails. An invalid archive is fetched again only at the next regular check. The same error is logged only once.
+// TestFollowPoorLink checks that a fetch is retried within minutes, at growing intervals, after a failure of the link or the server. An
+// invalid archive is fetched again only at the next regular check. A repeated error is logged only once.
 func TestFollowPoorLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := stager(t)
@@ -129,7 +129,7 @@ func TestFollowPoorLink(t *testing.T) {
 	})
 }
 
-// TestClock checks that certificates are verified at the best known time.
+// TestClock checks that the update client verifies certificates at the time of the given clock.
 func TestClock(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -148,7 +148,7 @@ func TestClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := src.release(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
+		if _, err := src.readRelease(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.CloseIdleConnections()

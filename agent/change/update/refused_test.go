@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestRefused checks that, of a version that has failed its trial, each check reads only the release and logs
-// nothing. An operator may request another trial, and a newer version is tried.
+// TestRefused checks that each later check of a version that failed its trial reads only the release file and logs nothing. An operator may
+// request another trial, and a newer version is tried.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := stager(t)
@@ -43,7 +43,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, nil, 0o644); err != nil { // reading the archive would log an error
+		if err := os.WriteFile(file, nil, 0o644); err != nil { // the agent would log an error if it read the archive
 			t.Fatal(err)
 		}
 		logged.Reset()

@@ -49,8 +49,8 @@ var (
 	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
-// Progress is called with the current step and the number of bytes done so far. The parameter total is 0 if it is
-// unknown. Progress may be called often, by one goroutine at a time. It may be nil.
+// Progress is called with the current step, the number of bytes done so far, and the total number. A total of 0 means
+// that it is unknown. Progress may be called often, by one goroutine at a time. It may be nil.
 type Progress func(status string, current, total int64)
 
 func (t Progress) report(status string, current, total int64) {
@@ -59,11 +59,11 @@ func (t Progress) report(status string, current, total int64) {
 	}
 }
 
-// Stage prepares the program in an archive for a trial. The parameter from is the absolute path of the archive
-// or its https URL. The release must be next to the archive: see Suffix. If older is true, the version need not
-// be newer than the running one. Stage first reads the release, and then calls refused with the version and the
-// checksum of the archive. If refused returns true, Stage returns ErrFailed. The function refused may be nil. If
-// Stage fails, it removes all files that it has created.
+// Stage prepares the program in an archive for a trial. The archive is given by its absolute path or its https URL.
+// The release must be next to the archive: see Suffix. If older is true, the version need not be newer than the
+// running one. Stage first checks the release. It then calls refused, which may be nil, with the version and the
+// checksum of the archive. If refused returns true, Stage returns ErrFailed. If Stage fails, it removes all files
+// that it has created.
 func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
 	tell Progress) (*StagedProgram, error) {
 	if len(s.Keys) == 0 {
@@ -73,7 +73,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := src.release(ctx)
+	r, err := src.readRelease(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	}
 	archive := filepath.Join(s.Dir, "archive")
 	defer os.Remove(archive)
-	if err := src.archive(ctx, r, archive, tell); err != nil {
+	if err := src.fetchArchive(ctx, r, archive, tell); err != nil {
 		return nil, err
 	}
 	tell.report("unpacking", 0, 0)

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programText returns the compiled program in testdata. The program is small, because each archive contains it.
+// programText returns the compiled program in testdata. Each archive contains the program, so it is small.
 var programText = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "islet-update-")
 	if err != nil {
@@ -43,7 +43,7 @@ var programText = sync.OnceValues(func() (string, error) {
 	return string(text), err
 })
 
-// program returns a program with the given behaviour in its self-test.
+// program returns a program whose self-test has the given behaviour.
 func program(t testing.TB, how string) string {
 	t.Helper()
 	text, err := programText()
@@ -103,7 +103,7 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	return s, private
 }
 
-// The function left returns the names of the files in the directories of a stager.
+// This helper returns the names of the files in a stager's directories.
 func left(t testing.TB, s *Stager) string {
 	t.Helper()
 	var out []string
@@ -119,8 +119,8 @@ func left(t testing.TB, s *Stager) string {
 	return strings.Join(out, " ")
 }
 
-// TestStage checks that a signed program that runs on this machine is staged. Otherwise the error gives the reason,
-// and no file is left. The installed program stays unchanged.
+// TestStage checks that a signed program that runs on this machine is staged. In all other cases, the error gives the reason and no file is
+// left. The installed program stays unchanged.
 func TestStage(t *testing.T) {
 	t.Setenv("SECRET", "of the agent")
 	s, key := stager(t)
@@ -181,8 +181,7 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestShared checks that the free space of a disk must suffice for all files on it, also if their directories are
-// different file systems.
+// TestShared checks that a disk must have enough free space for all files on it, even if their directories are on different file systems.
 func TestShared(t *testing.T) {
 	const mib = 1 << 20 / 4096
 	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
@@ -209,8 +208,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestFull checks that no fetch begins without enough space, and that no file is left if the disk becomes full
-// meanwhile. When there is space again, the fetch succeeds.
+// TestFull checks that no fetch begins without enough space. If the disk becomes full during a fetch, no file is left, and the fetch
+// succeeds when there is space again.
 func TestFull(t *testing.T) {
 	// The disk is a tmpfs of limited size that the test fills. Only root may mount one.
 	if os.Geteuid() != 0 {
@@ -276,8 +275,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestServers checks that nothing is installed from a server that sends wrong, truncated, excessive or no data, or
-// redirects to another server.
+// TestServers checks that nothing is installed if the server sends wrong, truncated, excessive or no data. The same applies to a redirect
+// to another server.
 func TestServers(t *testing.T) {
 	s, key := stager(t)
 	dir := t.TempDir()
@@ -350,7 +349,7 @@ func TestServers(t *testing.T) {
 func TestSilence(t *testing.T) {
 	late := time.AfterFunc(time.Hour, func() {})
 	defer late.Stop()
-	w := &progressReader{Reader: strings.NewReader("x"), late: late}
+	w := &progressReader{Reader: strings.NewReader("x"), silenceTimer: late}
 	if n, err := w.Read(make([]byte, 2)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -363,7 +362,7 @@ func TestSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := src.release(t.Context())
+	r, err := src.readRelease(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +377,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("a full disk: %v", err)
 	}
 	var told int64
-	if err := src.archive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
+	if err := src.fetchArchive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
 		if status != "downloading" || current < told || total != r.Size {
 			t.Errorf("%s: %d of %d after %d", status, current, total, told)
 		}
@@ -404,7 +403,7 @@ func TestHeaderBombs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.release(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
+	if _, err := s.readRelease(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,9 +13,8 @@ import (
 // Config configures New.
 type Config struct {
 	Stager
-	// Offer offers a staged program for a trial. The parameter anew is true for a request of an operator, which
-	// may repeat a failed trial. Offer returns whether the program will be tried. If not, the staged program is
-	// removed.
+	// Offer offers a staged program for a trial. An operator's request, for which anew is true, may repeat a failed
+	// trial. Offer returns whether the program will be tried. If not, the staged program is removed.
 	Offer func(s *StagedProgram, from string, anew bool) (id string, tried bool, err error)
 	// IsRefused reports whether a version is tried only on an operator's request. Its parameter sum is the
 	// checksum of the archive. IsRefused may be nil.

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestFollowWaits checks that the followed archive is not read while Config.SaveWrites returns true, but soon afterwards
-// and then at the regular interval. An operator's request does not wait.
+// TestFollowWaits checks that the followed archive is not read while Config.SaveWrites returns true. It is read soon afterwards, and then
+// at the regular interval. An operator's request does not wait.
 func TestFollowWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wait atomic.Bool
@@ -25,13 +25,13 @@ func TestFollowWaits(t *testing.T) {
 		wait.Store(true)
 		dir := t.TempDir()
 		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, SaveWrites: wait.Load,
-			StagedPath: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads the archive
+			StagedPath: func() string { looks.Add(1); return "" }}) // without keys, each check ends before the archive is read
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
 		after := func(d time.Duration, want int32) {
 			t.Helper()
-			time.Sleep(d) // in the time of the bubble
+			time.Sleep(d) // in the bubble's time
 			synctest.Wait()
 			if got := looks.Swap(0); got != want {
 				t.Errorf("%d checks, not %d", got, want)
@@ -53,7 +53,7 @@ func TestFollowWaits(t *testing.T) {
 	})
 }
 
-// TestBusy checks that no archive is fetched for a trial while another trial is in progress. A dry run is possible.
+// TestBusy checks that no archive is fetched for a new trial while another trial is in progress. A dry run is still possible.
 func TestBusy(t *testing.T) {
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -78,8 +78,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestFollowOccupied checks that a check that was skipped during an operator's fetch is repeated within minutes, and
-// that nothing is logged about it.
+// TestFollowOccupied checks that a check is repeated within minutes if it was skipped because of an operator's fetch. Nothing is logged
+// about it.
 func TestFollowOccupied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32
@@ -96,7 +96,7 @@ func TestFollowOccupied(t *testing.T) {
 			t.Errorf("%d checks\n%s", looks.Load(), &logged)
 		}
 		u.once.Unlock()
-		time.Sleep(firstRetry) // in the time of the bubble
+		time.Sleep(firstRetry) // in the bubble's time
 		synctest.Wait()
 		if looks.Load() != 1 {
 			t.Errorf("%d checks", looks.Load())

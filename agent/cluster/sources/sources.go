@@ -38,8 +38,8 @@ func New(c Config) *Sources { return &Sources{c} }
 // A Sink passes pods to Desired. It also calls OnFirstReport when a source reports its pods for the first time.
 type Sink struct {
 	*desired.Desired
-	objects *local.Objects
-	spoke   func(context.Context)
+	objects       *local.Objects
+	onFirstReport func(context.Context)
 }
 
 // Sink returns the sink for the pods of all sources.
@@ -50,7 +50,7 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	before := s.HasReported(name)
 	err := s.Desired.Set(ctx, name, claims, problems)
 	if !before && err == nil {
-		s.spoke(ctx)
+		s.onFirstReport(ctx)
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (s *Sources) Runners() (out []Runner, err error) {
 	to, k, log := s.Sink(), s.c.Config.Kubelet, s.c.Log
 	if k.StaticPodPath != "" {
 		d, err := source.NewDirectory(source.DirectoryConfig{
-			Path: k.StaticPodPath, Interval: k.FileCheckFrequency.Duration, Decode: s.decode(keys.SourceFile), Sink: to, Log: log,
+			Path: k.StaticPodPath, Interval: k.FileCheckFrequency.Duration, Decode: s.decoderFor(keys.SourceFile), Sink: to, Log: log,
 		})
 		if err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ func (s *Sources) Runners() (out []Runner, err error) {
 	if k.StaticPodURL != "" {
 		u, err := source.NewURL(source.URLConfig{
 			URL: k.StaticPodURL, Header: http.Header(k.StaticPodURLHeader), Interval: k.HTTPCheckFrequency.Duration,
-			Decode: s.decode(keys.SourceHTTP), Sink: to, Log: log,
+			Decode: s.decoderFor(keys.SourceHTTP), Sink: to, Log: log,
 		})
 		if err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func (s noSource) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Sources) decode(from string) source.Decode {
+func (s *Sources) decoderFor(from string) source.Decode {
 	return func(data []byte, origin string) (manifest.Set, error) {
 		return manifest.Decode(data, manifest.Options{
 			Origin: origin, Source: from, NodeName: s.c.Config.Node.Name, Seen: time.Now(),

@@ -9,10 +9,10 @@ import (
 
 // Plugins contains a kubelet's metrics of device plugins and DRA drivers.
 type Plugins struct {
-	registered         *prometheus.CounterVec
-	allocated          *prometheus.HistogramVec
-	operations, called *prometheus.HistogramVec
-	PodResources       *PodResources
+	registrations            *prometheus.CounterVec
+	allocateDuration         *prometheus.HistogramVec
+	operations, callDuration *prometheus.HistogramVec
+	PodResources             *PodResources
 }
 
 // NewPlugins returns the metrics with all counters at zero.
@@ -24,28 +24,28 @@ func NewPlugins() *Plugins {
 	driver := prometheus.ExponentialBucketsRange(.1, 40, 15) // a call may take 45 s
 	return &Plugins{
 		PodResources: newPodResources(),
-		registered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_device_plugin_registration_total",
+		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_device_plugin_registration_total",
 			Help: "registrations of device plugins, by resource"}, []string{"resource_name"}),
-		allocated: histogram("kubelet_device_plugin_alloc_duration_seconds", "duration of Allocate calls to device plugins",
+		allocateDuration: histogram("kubelet_device_plugin_alloc_duration_seconds", "duration of Allocate calls to device plugins",
 			prometheus.DefBuckets, "resource_name"),
 		operations: histogram("dra_operations_duration_seconds", "duration of preparing or unpreparing all claims of a pod",
 			driver, "operation_name", "is_error"),
-		called: histogram("dra_grpc_operations_duration_seconds", "duration of gRPC calls to DRA drivers",
+		callDuration: histogram("dra_grpc_operations_duration_seconds", "duration of gRPC calls to DRA drivers",
 			driver, "driver_name", "method_name", "grpc_status_code"),
 	}
 }
 
-// Collectors returns all metrics. The function claims returns the number of resource claims in use.
+// Collectors returns all metrics, including the given collector of resource claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
-	return append(p.PodResources.collectors(), p.registered, p.allocated, p.operations, p.called, claims)
+	return append(p.PodResources.collectors(), p.registrations, p.allocateDuration, p.operations, p.callDuration, claims)
 }
 
 // Registered implements deviceplugin.Counter.
-func (p *Plugins) Registered(resource string) { p.registered.WithLabelValues(resource).Inc() }
+func (p *Plugins) Registered(resource string) { p.registrations.WithLabelValues(resource).Inc() }
 
 // Allocated implements deviceplugin.Counter.
 func (p *Plugins) Allocated(resource string, took time.Duration) {
-	p.allocated.WithLabelValues(resource).Observe(took.Seconds())
+	p.allocateDuration.WithLabelValues(resource).Observe(took.Seconds())
 }
 
 // DRAOperation implements dra.Counter.
@@ -55,10 +55,11 @@ func (p *Plugins) DRAOperation(name string, failed bool, took time.Duration) {
 
 // DRACall implements dra.Counter.
 func (p *Plugins) DRACall(driver, method, code string, took time.Duration) {
-	p.called.WithLabelValues(driver, method, code).Observe(took.Seconds())
+	p.callDuration.WithLabelValues(driver, method, code).Observe(took.Seconds())
 }
 
-// Claims returns the number of resource claims in use, by driver and in total.
+// Claims is a collector of the number of resource claims in use. The function returns this number by driver and in
+// total.
 type Claims func() (drivers map[string]int, all int)
 
 var claimsInUse = prometheus.NewDesc("dra_resource_claims_in_use",

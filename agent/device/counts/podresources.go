@@ -2,8 +2,8 @@ package counts
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// version is the version of the pod resources API that islet serves.
-const version = "v1"
+// apiVersion is the version of the pod resources API that islet serves.
+const apiVersion = "v1"
 
 // PodResources contains a kubelet's metrics of the pod resources API.
 type PodResources struct {
@@ -40,9 +40,9 @@ func (p *PodResources) collectors() (out []prometheus.Collector) {
 
 // CountRequest implements podresources.Counter.
 func (p *PodResources) CountRequest(method string, err error) {
-	p.total.WithLabelValues(version).Inc()
-	p.requests[method].WithLabelValues(version).Inc()
+	p.total.WithLabelValues(apiVersion).Inc()
+	p.requests[method].WithLabelValues(apiVersion).Inc()
 	if err != nil {
-		p.errors[method].WithLabelValues(version).Inc()
+		p.errors[method].WithLabelValues(apiVersion).Inc()
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Options are the policy's options.
+// Options contains the options of the policy "static".
 type Options struct {
 	FullCores   bool // full-pcpus-only: a container gets whole cores only
 	AcrossNodes bool // distribute-cpus-across-numa

@@ -180,8 +180,10 @@ func reusableCPUs(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 	return out
 }
 
-// available returns the allocatable CPUs that are not assigned to any container.
-func (s *Static) available(g Assignments) cpuset.CPUSet { return s.Allocatable().Difference(g.Union()) }
+// availableCPUs returns the allocatable CPUs that are not assigned to any container.
+func (s *Static) availableCPUs(g Assignments) cpuset.CPUSet {
+	return s.Allocatable().Difference(g.Union())
+}
 
 // Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs. It returns nil if the container
 // needs none.
@@ -194,9 +196,9 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.H
 		if has.Size() != n {
 			return topology.Hints{string(v1.ResourceCPU): {}}
 		}
-		return s.hints(n, has, cpuset.New())
+		return s.computeHints(n, has, cpuset.New())
 	}
-	return s.hints(n, s.available(g), reusableCPUs(pod, ctr.Name, g))
+	return s.computeHints(n, s.availableCPUs(g), reusableCPUs(pod, ctr.Name, g))
 }
 
 // PodHints returns the hints for all containers of a pod together.
@@ -207,12 +209,12 @@ func (s *Static) PodHints(pod *v1.Pod, g Assignments) topology.Hints {
 	}
 	own := Assignments{pod.UID: g[pod.UID]}.Union()
 	if own.Size() == n {
-		return s.hints(n, own, cpuset.New())
+		return s.computeHints(n, own, cpuset.New())
 	}
-	return s.hints(n, s.available(g), own)
+	return s.computeHints(n, s.availableCPUs(g), own)
 }
 
-func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
+func (s *Static) computeHints(n int, free, must cpuset.CPUSet) topology.Hints {
 	ids := s.cpus.Nodes().List()
 	minNodes := len(ids)
 	out := []topology.Hint{}
@@ -275,7 +277,7 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g A
 	if n == 0 {
 		return nil
 	}
-	// Assigned CPUs are kept even if full-pcpus-only was set since then, as in a kubelet from 1.37 on.
+	// A container keeps its CPUs even if full-pcpus-only was set after the assignment, as in a kubelet from 1.37 on.
 	if _, has := g[pod.UID][ctr.Name]; has {
 		return nil
 	}
@@ -290,7 +292,7 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g A
 				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
-	from := s.available(g).Union(reusableCPUs(pod, ctr.Name, g))
+	from := s.availableCPUs(g).Union(reusableCPUs(pod, ctr.Name, g))
 	out := cpuset.New()
 	if nodes != 0 {
 		local := cpuset.New()

@@ -19,25 +19,25 @@ type selection struct {
 	taken   cpuset.CPUSet // selected
 	missing int           // number of CPUs that are still to be selected
 	// nodesFirst is set if no socket has more than one NUMA node. A node is then the larger unit.
-	nodesFirst bool
-	spread     bool // distribute the CPUs over cores instead of filling cores
+	nodesFirst  bool
+	acrossCores bool // distribute the CPUs over all cores
 }
 
 func newSelection(all topology.CPUs, from cpuset.CPUSet, count int, spread bool) *selection {
 	return &selection{
-		all: all, free: all.Intersect(from), taken: cpuset.New(), missing: count, spread: spread,
+		all: all, free: all.Intersect(from), taken: cpuset.New(), missing: count, acrossCores: spread,
 		nodesFirst: all.Sockets().Size() >= all.Nodes().Size(),
 	}
 }
 
-func (p *selection) take(set cpuset.CPUSet) {
+func (p *selection) takeSet(set cpuset.CPUSet) {
 	p.taken = p.taken.Union(set)
 	p.free = p.free.Intersect(p.free.IDs().Difference(p.taken))
 	p.missing -= set.Size()
 }
 
-// byFree sorts units by the number of their free CPUs, in ascending order, so that unused units stay whole.
-func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
+// sortByFree sorts units by the number of their free CPUs, in ascending order, so that unused units stay whole.
+func sortByFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	ids := units.List()
 	size := make(map[int]int, len(ids))
 	for _, id := range ids {
@@ -47,63 +47,63 @@ func byFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	return ids
 }
 
-func (p *selection) nodes() (out []int) {
+func (p *selection) sortedNodes() (out []int) {
 	if p.nodesFirst {
-		return byFree(p.free.Nodes(), p.free.InNode)
+		return sortByFree(p.free.Nodes(), p.free.InNode)
 	}
-	for _, s := range p.sockets() {
-		out = append(out, byFree(p.free.NodesOfSocket(s), p.free.InNode)...)
+	for _, s := range p.sortedSockets() {
+		out = append(out, sortByFree(p.free.NodesOfSocket(s), p.free.InNode)...)
 	}
 	return out
 }
 
-func (p *selection) sockets() (out []int) {
+func (p *selection) sortedSockets() (out []int) {
 	if !p.nodesFirst {
-		return byFree(p.free.Sockets(), p.free.InSocket)
+		return sortByFree(p.free.Sockets(), p.free.InSocket)
 	}
-	for _, n := range p.nodes() {
-		out = append(out, byFree(p.free.SocketsOfNode(n), p.free.InSocket)...)
+	for _, n := range p.sortedNodes() {
+		out = append(out, sortByFree(p.free.SocketsOfNode(n), p.free.InSocket)...)
 	}
 	return out
 }
 
-func (p *selection) cores() (out []int) {
+func (p *selection) sortedCores() (out []int) {
 	if p.nodesFirst {
-		for _, s := range p.sockets() {
-			out = append(out, byFree(p.free.CoresOfSocket(s), p.free.InCore)...)
+		for _, s := range p.sortedSockets() {
+			out = append(out, sortByFree(p.free.CoresOfSocket(s), p.free.InCore)...)
 		}
 		return out
 	}
-	for _, n := range p.nodes() {
-		out = append(out, byFree(p.free.CoresOfNode(n), p.free.InCore)...)
+	for _, n := range p.sortedNodes() {
+		out = append(out, sortByFree(p.free.CoresOfNode(n), p.free.InCore)...)
 	}
 	return out
 }
 
-func (p *selection) caches() (out []int) {
-	for _, n := range p.nodes() {
-		out = append(out, byFree(p.free.CachesOfNode(n), p.free.InCache)...)
+func (p *selection) sortedCaches() (out []int) {
+	for _, n := range p.sortedNodes() {
+		out = append(out, sortByFree(p.free.CachesOfNode(n), p.free.InCache)...)
 	}
 	return out
 }
 
-// takeWhole selects each unit whose CPUs are all free, while at least that many CPUs are still to be selected.
+// takeWhole selects units whose CPUs are all free. It skips a unit that has more CPUs than are still missing.
 func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.IDs()) {
-			p.take(set)
+			p.takeSet(set)
 		}
 	}
 }
 
-func (p *selection) takeNodes()   { p.takeWhole(p.nodes(), p.free.InNode, p.all.InNode) }
-func (p *selection) takeSockets() { p.takeWhole(p.sockets(), p.free.InSocket, p.all.InSocket) }
-func (p *selection) takeCaches()  { p.takeWhole(p.caches(), p.free.InCache, p.all.InCache) }
-func (p *selection) takeCores()   { p.takeWhole(p.cores(), p.free.InCore, p.all.InCore) }
+func (p *selection) takeNodes()   { p.takeWhole(p.sortedNodes(), p.free.InNode, p.all.InNode) }
+func (p *selection) takeSockets() { p.takeWhole(p.sortedSockets(), p.free.InSocket, p.all.InSocket) }
+func (p *selection) takeCaches()  { p.takeWhole(p.sortedCaches(), p.free.InCache, p.all.InCache) }
+func (p *selection) takeCores()   { p.takeWhole(p.sortedCores(), p.free.InCore, p.all.InCore) }
 
 // takeCached selects whole caches, and the remaining CPUs from one cache if it has enough free CPUs.
 func (p *selection) takeCached() {
-	for _, id := range p.caches() {
+	for _, id := range p.sortedCaches() {
 		if p.missing >= p.all.PerCache() {
 			p.takeCaches()
 		}
@@ -132,20 +132,20 @@ func (p *selection) takePart(cache int) {
 		cpus = cpus[:len(cpus)-1]
 	}
 	if len(cpus) == p.missing {
-		p.take(cpuset.New(cpus...))
+		p.takeSet(cpuset.New(cpus...))
 	}
 }
 
-// takeSingle selects single CPUs. It starts with the cores that are partly in use, or distributes the CPUs over all
-// cores if spread is set.
+// takeSingle selects single CPUs. It starts with the cores that are partly in use. If acrossCores is set, it
+// distributes the CPUs over all cores instead.
 func (p *selection) takeSingle() {
 	var order []int
-	if p.spread {
-		for _, s := range p.sockets() {
+	if p.acrossCores {
+		for _, s := range p.sortedSockets() {
 			order = append(order, p.free.InSocket(s).List()...)
 		}
 	} else {
-		for _, c := range p.cores() {
+		for _, c := range p.sortedCores() {
 			order = append(order, p.free.InCore(c).List()...)
 		}
 	}
@@ -154,7 +154,7 @@ func (p *selection) takeSingle() {
 			return
 		}
 		if !p.taken.Contains(cpu) {
-			p.take(cpuset.New(cpu))
+			p.takeSet(cpuset.New(cpu))
 		}
 	}
 }
@@ -205,7 +205,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	if count > len(p.free) {
 		return cpuset.New(), errTooFew(count, from)
 	}
-	nodes := p.nodes()
+	nodes := p.sortedNodes()
 	free := map[int]int{}
 	for _, n := range nodes {
 		free[n] = p.free.InNode(n).Size()
@@ -213,7 +213,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	up := func(a, b int) int { return (a-1)/b + 1 }
 	groups := up(count, group)
 	for size := up(groups, up(up(len(all), group), all.Nodes().Size())); size <= min(groups, len(free)); size++ {
-		best, remainder := balance(nodes, free, size, count, group)
+		best, remainder := balanceNodes(nodes, free, size, count, group)
 		if best == nil {
 			continue
 		}
@@ -223,7 +223,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 			if err != nil {
 				return cpuset.New(), err
 			}
-			p.take(set)
+			p.takeSet(set)
 		}
 		for before := -1; p.missing > 0 && p.missing != before; {
 			before = p.missing
@@ -235,7 +235,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 				if err != nil {
 					return cpuset.New(), err
 				}
-				p.take(set)
+				p.takeSet(set)
 			}
 		}
 		if p.missing != 0 {
@@ -246,12 +246,12 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balance returns the set of nodes, of the given size, that leaves the free CPUs distributed most evenly. If the CPUs
-// cannot be divided equally among these nodes, the result remainder contains the nodes that provide the rest. The result
-// best is nil if no such set has enough free CPUs.
-func balance(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
+// balanceNodes returns the nodes that provide the CPUs: the set of size nodes that leaves the remaining free CPUs
+// distributed most evenly. The set is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided
+// equally, it also returns the nodes of the set that provide the remaining CPUs.
+func balanceNodes(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
-	subsets(nodes, size, func(subset []int) {
+	eachSubset(nodes, size, func(subset []int) {
 		each, usable, sum := count/size/group*group, 0, 0
 		left := map[int]int{}
 		for n, f := range free {
@@ -271,7 +271,7 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 		rest := count - each*size
 		local, from := math.MaxFloat64, []int(nil)
 		if rest == 0 {
-			local = deviation(left)
+			local = standardDeviation(left)
 		}
 		var candidates []int
 		for _, n := range subset {
@@ -280,7 +280,7 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 			}
 		}
 		for k := len(candidates); rest > 0 && k >= 1; k-- {
-			subsets(candidates, k, func(sources []int) {
+			eachSubset(candidates, k, func(sources []int) {
 				if b, ok := deviationAfter(left, sources, rest, group); ok && b < local {
 					local, from = b, slices.Clone(sources)
 				}
@@ -293,8 +293,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter returns the deviation of the free CPUs after the given nodes have provided the CPUs that are still
-// missing (rest), in turn. It returns false if these nodes have too few free CPUs.
+// deviationAfter returns the standard deviation of the free CPUs after the given nodes have provided the missing CPUs,
+// one group of CPUs from each node in turn. It returns false if these nodes have too few free CPUs.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {
@@ -312,11 +312,11 @@ func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bo
 			return 0, false
 		}
 	}
-	return deviation(now), true
+	return standardDeviation(now), true
 }
 
-// deviation returns the standard deviation of the counts, rounded as in a kubelet.
-func deviation(counts map[int]int) float64 {
+// standardDeviation returns the standard deviation of the counts, rounded as in a kubelet.
+func standardDeviation(counts map[int]int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	var sum, squares float64
 	for _, x := range counts {
@@ -329,8 +329,8 @@ func deviation(counts map[int]int) float64 {
 	return round(math.Sqrt(squares / float64(len(counts))))
 }
 
-// subsets calls visit for each subset of the given size, in order. A subset is valid only during the call.
-func subsets(items []int, size int, visit func([]int)) {
+// eachSubset calls a function for each subset of the given size. The subset is valid only during that call.
+func eachSubset(items []int, size int, visit func([]int)) {
 	subset := make([]int, 0, size)
 	var walk func(rest []int)
 	walk = func(rest []int) {

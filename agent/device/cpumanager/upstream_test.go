@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// machine returns a machine with the CPU numbers of the kubelet's test cases: the second threads of all cores come
-// after the first threads.
+// machine returns a machine whose CPUs are numbered as in the kubelet's test cases: the first threads of all cores precede the second
+// threads.
 func machine(sockets, nodes, caches, cores, threads int) topology.Machine {
 	m := topology.Machine{CPUs: topology.CPUs{}}
 	all := sockets * nodes * caches * cores
@@ -43,8 +43,7 @@ func asking(uid string, cpus ...int64) *v1.Pod {
 	return p
 }
 
-// TestAsUpstream checks that CPUs, hints and rejections are the same as those of a kubelet, which
-// test/cluster/upstream has recorded.
+// TestAsUpstream compares CPUs, hints and rejections with those of a kubelet. test/cluster/upstream has recorded them.
 func TestAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("testdata/upstream.json")
 	if err != nil {
@@ -107,8 +106,8 @@ func TestAsUpstream(t *testing.T) {
 	}
 }
 
-// TestTakeKeepsAssigned checks that a container keeps its CPUs after full-pcpus-only was set, even if they are not whole
-// cores, and that a new container does not get such CPUs.
+// TestTakeKeepsAssigned checks that a container keeps its CPUs after full-pcpus-only was set, even if they are not whole cores. A new
+// container gets only whole cores.
 func TestTakeKeepsAssigned(t *testing.T) {
 	s, err := New(Config{Machine: machine(1, 1, 1, 4, 2), Options: Options{FullCores: true}, Count: 1})
 	if err != nil {

@@ -22,7 +22,7 @@ var errNoProvider = errors.New("its provider is gone")
 // for example from before a restart, even if the provider is not connected. If there are too few devices, nothing is
 // allocated, and Admit returns a kubelet's reason and message. An error means that the decision could not be made.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
-	err = m.allocate(ctx, pod)
+	err = m.allocateMissing(ctx, pod)
 	if err == nil || ctx.Err() != nil || IsStoreError(err) {
 		return "", "", err
 	}
@@ -103,8 +103,8 @@ func (m *Manager) hasDevices(name string) bool {
 	return r != nil && (!r.expired || m.inUse(name))
 }
 
-// allocate allocates the missing devices of a pod: all of them or none.
-func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
+// allocateMissing allocates the missing devices of a pod: all of them or none.
+func (m *Manager) allocateMissing(ctx context.Context, pod *v1.Pod) error {
 	g, err := m.BeginAllocation(pod)
 	if err != nil || !g.needsDevices() {
 		return err
@@ -121,13 +121,13 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 // A PodAllocation is an unfinished allocation of devices to one pod. The caller calls Container for each container,
 // and must then call End.
 type PodAllocation struct {
-	m         *Manager
-	pod       *v1.Pod
-	wants     []deviceRequest
-	shortages uint64 // value of m.shortages when the allocation began
-	rows      []store.Devices
-	granted   []key
-	spare     spares
+	m           *Manager
+	pod         *v1.Pod
+	requests    []deviceRequest
+	shortages   uint64 // value of m.shortages when the allocation began
+	rows        []store.Devices
+	grantedKeys []key
+	spare       spares
 }
 
 // BeginAllocation begins to allocate devices to a pod.
@@ -135,24 +135,24 @@ func (m *Manager) BeginAllocation(pod *v1.Pod) (*PodAllocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all, err := m.listRequests(pod)
-	return &PodAllocation{m: m, pod: pod, wants: all, shortages: m.shortages, spare: spares{}}, err
+	return &PodAllocation{m: m, pod: pod, requests: all, shortages: m.shortages, spare: spares{}}, err
 }
 
 func (g *PodAllocation) needsDevices() bool {
-	return slices.ContainsFunc(g.wants, func(w deviceRequest) bool { return w.missing })
+	return slices.ContainsFunc(g.requests, func(w deviceRequest) bool { return w.missing })
 }
 
 // Container allocates the devices of one container. It prefers devices of the given NUMA nodes; zero means any node.
 // The caller must call it for the containers in the order in which they start.
 func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
-	for _, w := range g.wants {
+	for _, w := range g.requests {
 		if w.container != ctr.Name {
 			continue
 		}
 		if w.missing {
 			got, err := g.m.grantOne(ctx, g.pod, w, g.spare, at)
 			if got != nil {
-				g.granted = append(g.granted, w.key)
+				g.grantedKeys = append(g.grantedKeys, w.key)
 			}
 			if err != nil {
 				return err
@@ -165,15 +165,15 @@ func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at top
 				UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data,
 			})
 		}
-		g.spare.add(w, g.m.ids(g.pod, w.key))
+		g.spare.update(w, g.m.allocatedIDs(g.pod, w.key))
 	}
 	return nil
 }
 
-// End stores the allocation, together with the rows in the parameter more, in one transaction. If err is not nil or the
-// rows cannot be stored, End revokes the allocation and returns the error.
+// End stores the allocation, together with the given additional rows, in one transaction. If err is not nil or the rows
+// cannot be stored, End revokes the allocation and returns the error.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
-	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
+	defer func() { g.m.finishAllocation(g.pod, g.grantedKeys, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
 		if failed := g.m.c.Store.GiveDevices(ctx, rows); failed != nil {
 			err = &storeError{failed}
@@ -186,8 +186,8 @@ func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices
 // container ends before the next container starts.
 type spares map[string]map[string]bool
 
-// add adds the devices of an init container, or removes the devices of another container.
-func (s spares) add(w deviceRequest, ids []string) {
+// update adds the devices of an init container. If the container is not an init container, it removes the devices.
+func (s spares) update(w deviceRequest, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
 	}
@@ -200,7 +200,7 @@ func (s spares) add(w deviceRequest, ids []string) {
 	}
 }
 
-func (m *Manager) ids(pod *v1.Pod, k key) []string {
+func (m *Manager) allocatedIDs(pod *v1.Pod, k key) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if g := m.grants[pod.UID][k]; g != nil {
@@ -209,10 +209,9 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 	return nil
 }
 
-// finish confirms the granted devices if success is true, and revokes them otherwise. The parameter short is the value of
-// m.shortages when the allocation began. If another pod has lacked devices since then, finish calls Changed after it has
-// revoked devices.
-func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
+// finishAllocation confirms the granted devices if success is true, and revokes them otherwise. After revoking devices, it calls
+// Changed if another pod has lacked devices since the allocation began, when m.shortages had the value short.
+func (m *Manager) finishAllocation(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
 		if g := m.grants[pod.UID][k]; g != nil && success {
@@ -239,7 +238,7 @@ func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w deviceRequest, sp
 		return nil, err
 	}
 	m.mu.Lock()
-	ids, err := m.pick(w, spare[w.resource], preferred, at)
+	ids, err := m.pickDevices(w, spare[w.resource], preferred, at)
 	if err != nil {
 		m.mu.Unlock()
 		return nil, err
@@ -298,9 +297,9 @@ func providerOf(l *Link) Provider {
 	return l.provider
 }
 
-// available lists the healthy devices that a container may get. The result reused contains devices that it can reuse from
-// an init container of its pod. The result free contains devices that are not allocated. The caller holds mu.
-func (m *Manager) available(name string, spare map[string]bool) (reused, free []string) {
+// availableDevices returns two lists of healthy devices that a container may get: the devices that it can reuse from an init
+// container of its pod, and the devices that are not allocated. The caller holds mu.
+func (m *Manager) availableDevices(name string, spare map[string]bool) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {
 		for k, g := range grants {
@@ -325,13 +324,14 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 	return reused, free
 }
 
-// pick selects devices: reused ones first, then preferred ones, then any others. The caller holds mu.
-func (m *Manager) pick(w deviceRequest, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
+// pickDevices selects devices in this order: devices that the pod can reuse, devices that the provider prefers, other free
+// devices. The caller holds mu.
+func (m *Manager) pickDevices(w deviceRequest, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", w.resource)
 	}
-	reused, free := m.available(w.resource, spare)
+	reused, free := m.availableDevices(w.resource, spare)
 	if missing := w.count - len(reused); missing > len(free) {
 		m.shortages++
 		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",

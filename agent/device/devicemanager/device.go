@@ -16,10 +16,10 @@ type Device struct {
 	NUMA    []int64
 }
 
-// weight returns the approximate memory of a listed device in bytes.
-func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
+// approximateSize returns the approximate memory of a listed device in bytes.
+func (d *Device) approximateSize() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
 
-// listedWeight returns the weight of the devices of all resources except the resource but. The caller holds mu.
+// listedWeight returns the total weight of the devices of all resources except the given resource. The caller holds mu.
 func (m *Manager) listedWeight(but *resourceState) (sum int) {
 	for _, r := range m.resources {
 		if r != but && len(r.devices) > 0 {
@@ -116,7 +116,8 @@ type Provider interface {
 	Allocate(context.Context, Request) (Allocation, error)
 }
 
-// A Starter is a Provider that the Manager calls before each start of a container that has devices of its resource.
+// A Starter is a Provider with a hook for starts: the Manager calls Start before each start of a container with devices of
+// the Provider's resource.
 type Starter interface {
 	// Start may return a new allocation for the same devices, for example with another path. It returns nil if
 	// nothing changes. An error prevents the start, which the agent retries later.

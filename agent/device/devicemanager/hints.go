@@ -15,9 +15,9 @@ func (g *PodAllocation) Hints(ctr *v1.Container) topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	out := topology.Hints{}
-	for _, w := range g.wants {
+	for _, w := range g.requests {
 		if w.container == ctr.Name {
-			out[w.resource] = g.hints(w.resource, w.count, g.grantedIDs(w.key))
+			out[w.resource] = g.computeHints(w.resource, w.count, g.grantedIDs(w.key))
 		}
 	}
 	return out
@@ -28,7 +28,7 @@ func (g *PodAllocation) PodHints() topology.Hints {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	sidecars, peak, main, ids := map[string]int{}, map[string]int{}, map[string]int{}, map[string][]string{}
-	for _, w := range g.wants {
+	for _, w := range g.requests {
 		switch w.kind {
 		case podspec.Sidecar:
 			sidecars[w.resource] += w.count
@@ -42,7 +42,7 @@ func (g *PodAllocation) PodHints() topology.Hints {
 	out := topology.Hints{}
 	for name, ids := range ids {
 		slices.Sort(ids)
-		out[name] = g.hints(name, max(peak[name], sidecars[name]+main[name]), slices.Compact(ids))
+		out[name] = g.computeHints(name, max(peak[name], sidecars[name]+main[name]), slices.Compact(ids))
 	}
 	return out
 }
@@ -55,15 +55,15 @@ func (g *PodAllocation) grantedIDs(k key) []string {
 	return nil
 }
 
-// hints returns the hints for a number of devices of one resource. The caller holds mu.
-func (g *PodAllocation) hints(name string, count int, has []string) []topology.Hint {
+// computeHints returns the hints for a number of devices of one resource. The caller holds mu.
+func (g *PodAllocation) computeHints(name string, count int, has []string) []topology.Hint {
 	m := g.m
 	if m.resources[name] == nil || !m.hasNUMA(name) {
 		return nil
 	}
 	reused, free := has, []string(nil)
 	if len(has) == 0 {
-		reused, free = m.available(name, g.spare[name])
+		reused, free = m.availableDevices(name, g.spare[name])
 	}
 	out := []topology.Hint{}
 	if len(reused)+len(free) < count {
@@ -130,11 +130,12 @@ func (m *Manager) hasNUMA(name string) bool {
 	return false
 }
 
-// availableNear does the same as available, but prefers devices of the NUMA nodes in the set at, where zero means any
-// node. If these nodes have more free devices than needed, the result free contains only their devices. Otherwise the
-// result must also contains all their free devices, and the result free contains the others. The caller holds mu.
+// availableNear is like availableDevices, but prefers devices of the given NUMA nodes. Zero means any node. It returns
+// the devices that must be selected, and the devices from which to select the rest. If the NUMA nodes have more free
+// devices than needed, the rest is selected from these only. Otherwise all these free devices must be selected, and the
+// rest is selected from the other free devices. The caller holds mu.
 func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topology.Mask) (must, free []string) {
-	must, free = m.available(w.resource, spare)
+	must, free = m.availableDevices(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {
 		return must, free
 	}

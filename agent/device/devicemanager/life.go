@@ -32,7 +32,7 @@ func (*Manager) Name() string { return "devices" }
 
 // Prepare allocates the devices that a pod does not have yet. That is the case if the pod was admitted before the
 // resource had a provider, or if it has ended and runs again.
-func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocate(ctx, pod) }
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocateMissing(ctx, pod) }
 
 // Start calls the providers of a container's devices before the container starts. It returns an error if a device is
 // absent or unhealthy, or if a provider returns an error.
@@ -53,7 +53,7 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) err
 			return err
 		}
 		if now != nil {
-			if err := m.replace(ctx, pod.UID, key{ctr.Name, name}, *now); err != nil {
+			if err := m.replaceAllocation(ctx, pod.UID, key{ctr.Name, name}, *now); err != nil {
 				return err
 			}
 		}
@@ -89,8 +89,8 @@ func (m *Manager) readyLink(name string, ids []string) (*Link, error) {
 	return r.link, nil
 }
 
-// replace stores a new allocation for the same devices of a container.
-func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocation) error {
+// replaceAllocation stores a new allocation for the same devices of a container.
+func (m *Manager) replaceAllocation(ctx context.Context, uid types.UID, k key, a Allocation) error {
 	if err := a.check(); err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	all := m.rowsOf(pod.UID, ctr.Name)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		a := all[name].Allocation
-		a.add(out)
+		a.applyTo(out)
 	}
 	return nil
 }
 
-func (a *Allocation) add(out *api.ContainerConfig) {
+func (a *Allocation) applyTo(out *api.ContainerConfig) {
 	for _, k := range slices.Sorted(maps.Keys(a.Env)) {
 		if !slices.ContainsFunc(out.Envs, func(e *api.KeyValue) bool { return e.Key == k }) {
 			out.Envs = append(out.Envs, &api.KeyValue{Key: k, Value: []byte(a.Env[k])})

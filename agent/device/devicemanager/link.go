@@ -65,7 +65,7 @@ func (l *Link) Devices(list []Device) error {
 			return fmt.Errorf("resource %s has a device with an ID of %d bytes: an ID must have 1 to %d", l.resource, len(d.ID), maxID)
 		}
 		now[d.ID] = d
-		weight += d.weight()
+		weight += d.approximateSize()
 	}
 	m := l.m
 	m.mu.Lock()
@@ -84,7 +84,7 @@ func (l *Link) Devices(list []Device) error {
 	r.devices, r.weight = now, weight
 	touched = append(touched, m.affectedPods(l.resource, before, now)...)
 	m.mu.Unlock()
-	m.notify(!sameHealth(before, now) || victim != nil, touched)
+	m.notifyChanged(!sameHealth(before, now) || victim != nil, touched)
 	if victim != nil {
 		victim.Yield(fmt.Errorf("the lists of devices of all resources exceed %d bytes of memory, and this list is the largest",
 			maxListed))
@@ -116,7 +116,7 @@ func (m *Manager) affectedPods(name string, before, now map[string]Device) (out 
 	return out
 }
 
-func (m *Manager) notify(node bool, pods []types.UID) {
+func (m *Manager) notifyChanged(node bool, pods []types.UID) {
 	if node {
 		m.c.Changed()
 	}
@@ -144,5 +144,5 @@ func (l *Link) Close() {
 	touched := m.affectedPods(l.resource, before, r.devices)
 	m.expireLater(l.resource)
 	m.mu.Unlock()
-	m.notify(true, touched)
+	m.notifyChanged(true, touched)
 }

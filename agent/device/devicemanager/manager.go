@@ -141,8 +141,9 @@ func (m *Manager) put(uid types.UID, k key, g *grant) {
 	m.grants[uid][k] = g
 }
 
-// Resources returns the number of devices by resource. The result capacity counts all devices, and the result allocatable
-// counts the healthy ones. Both are zero for a resource whose provider disconnected more than capacityGrace ago.
+// Resources returns the capacity of each resource, which is the number of its devices, and the allocatable quantity,
+// which is the number of its healthy devices. Both are zero for a resource whose provider disconnected more than
+// capacityGrace ago.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -60,8 +60,8 @@ func (w *world) start() {
 	}
 }
 
-// pod stores a pod with a container for each of counts, which is its number of devices. Counts before "|" are those
-// of init containers, and the suffix s makes an init container a sidecar.
+// pod stores a pod with one container for each element of counts. Each count is the number of the container's devices. Counts before "|"
+// are those of init containers, and the suffix s makes an init container a sidecar.
 func (w *world) pod(name string, counts ...string) *v1.Pod {
 	w.t.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)}}
@@ -116,7 +116,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 	}
 }
 
-// The method has returns the devices of the pod's containers, such as "c0=a,b c1=c".
+// grantedIDs returns the devices of the pod's containers, such as "c0=a,b c1=c".
 func (w *world) grantedIDs(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Holdings() {
@@ -147,8 +147,8 @@ func (s *shop) Start(context.Context, Request) (*Allocation, error) { return s.n
 
 func (s *shop) PreferredDevices(context.Context, Choice) ([]string, error) { return s.prefers, nil }
 
-// TestSameDevices checks that a container keeps its devices after restarts of the agent, with and without the
-// provider. Without the provider, the container does not start.
+// TestSameDevices checks that a container keeps its devices after restarts of the agent, even if the provider is absent. While the provider
+// is absent, the container does not start.
 func TestSameDevices(t *testing.T) {
 	w := newWorld(t)
 	s := &shop{prefers: []string{"c", "no such"}}
@@ -162,7 +162,7 @@ func TestSameDevices(t *testing.T) {
 	if got := w.grantedIDs(p); got != "c0=a,c" {
 		t.Fatalf("devices after a restart: %q", got)
 	}
-	w.admit(p, "") // after a reboot, before the provider has connected
+	w.admit(p, "") // after a reboot the provider has not connected yet
 	if err := w.Prepare(t.Context(), p); err != nil {
 		t.Error(err)
 	}
@@ -202,8 +202,8 @@ func TestSameDevices(t *testing.T) {
 	}
 }
 
-// TestGivenBack checks that the devices of a finished pod are available to other pods, and that the finished pod
-// cannot start again when they are in use.
+// TestGivenBack checks that other pods can use the devices of a finished pod. The finished pod cannot start again while its devices are in
+// use.
 func TestGivenBack(t *testing.T) {
 	w := newWorld(t)
 	w.connect(&shop{}, "a", "b")
@@ -227,7 +227,7 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
-// TestInitContainers checks that later containers can use the devices of init containers, but not those of sidecars.
+// TestInitContainers checks that the devices of an init container are available to later containers. The devices of a sidecar are not.
 func TestInitContainers(t *testing.T) {
 	w := newWorld(t)
 	w.connect(&shop{}, "a", "b", "c")
@@ -238,8 +238,7 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a pod whose containers do not all get their devices is rejected, and that it holds no
-// device afterwards.
+// TestRefused checks that a pod is rejected if one of its containers does not get its devices. A rejected pod holds no device.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	l := w.connect(&shop{}, "a", "b")
@@ -247,7 +246,7 @@ func TestRefused(t *testing.T) {
 	w.admit(w.pod("all", "2"), "")
 	s := &shop{fail: errors.New("rpc error: it burns")}
 	w.connect(s, "a", "b", "c")
-	l.Close() // the connection of the earlier provider, which has no effect any more
+	l.Close() // closing the connection of the earlier provider has no effect
 	p := w.pod("burns", "1")
 	w.admit(p, "Allocate failed due to rpc error: it burns, which is unexpected")
 	s.fail = nil
@@ -257,8 +256,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCapacity checks that the Node's capacity is the number of listed devices, and its allocatable the number of
-// healthy ones. Without the provider, the allocatable is 0.
+// TestCapacity checks that the Node's capacity is the number of listed devices and its allocatable the number of healthy ones. When the
+// provider is disconnected, the allocatable is 0.
 func TestCapacity(t *testing.T) {
 	w := newWorld(t)
 	if c, a := w.Resources(); len(c)+len(a) != 0 {
@@ -328,8 +327,8 @@ type yieldCounter struct {
 
 func (y *yieldCounter) Yield(error) { y.gone++ }
 
-// TestManyLists checks that the lists of all resources together have a size limit. A list of the same size may
-// replace one, and a resource that is removed or lists fewer devices leaves space for others.
+// TestManyLists checks that the lists of all resources share one size limit. A list may be replaced by one of the same size. Space becomes
+// available when a resource is removed or lists fewer devices.
 func TestManyLists(t *testing.T) {
 	w := newWorld(t)
 	list := make([]Device, maxListed/4/1152+1)
@@ -361,8 +360,8 @@ func TestManyLists(t *testing.T) {
 	}
 }
 
-// TestGreedyProvider checks that a provider with a maximal list is disconnected in favour of providers with smaller
-// lists. Providers without Yield, such as the node's own devices, stay connected.
+// TestGreedyProvider checks that a provider with a list of maximal size is disconnected when providers with smaller lists need the space. A
+// provider without the method Yield stays connected. An example is the provider of the node's own devices.
 func TestGreedyProvider(t *testing.T) {
 	w := newWorld(t)
 	list := make([]Device, maxListed/1152)

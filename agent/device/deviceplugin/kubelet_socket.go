@@ -134,7 +134,7 @@ type registration struct {
 // Register connects to a plugin. The plugin's socket must be in the same directory as the agent's.
 func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	p := r.Plugins
-	if err := check(req.ResourceName, []string{req.Version}); err != nil {
+	if err := checkRegistration(req.ResourceName, []string{req.Version}); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if req.Endpoint == "" || filepath.Base(req.Endpoint) != req.Endpoint || !filepath.IsLocal(req.Endpoint) {
@@ -147,8 +147,8 @@ func (r registration) Register(ctx context.Context, req *api.RegisterRequest) (*
 	return &api.Empty{}, nil
 }
 
-// check returns a kubelet's error for an unsupported version or an invalid resource name.
-func check(resource string, versions []string) error {
+// checkRegistration returns a kubelet's error for an unsupported version or an invalid resource name.
+func checkRegistration(resource string, versions []string) error {
 	if !slices.ContainsFunc(versions, func(v string) bool { return v == api.Version }) {
 		return fmt.Errorf("manager version, %s, is not among plugin supported versions %.80q", api.Version, versions)
 	}
@@ -180,12 +180,12 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, options 
 	life, x.stop = context.WithCancelCause(p.ctx)
 	p.c.Counter.Registered(resource)
 	p.c.Log.Info("device plugin registered", "resource", resource, "socket", socket)
-	p.group.Go(func() { p.follow(life, x) })
+	p.group.Go(func() { p.watchPlugin(life, x) })
 	return nil
 }
 
-// follow watches a plugin until its stream ends or the plugin is stopped. Then it disconnects the plugin.
-func (p *Plugins) follow(ctx context.Context, x *plugin) {
+// watchPlugin watches a plugin until its stream ends or the plugin is stopped. Then it disconnects the plugin.
+func (p *Plugins) watchPlugin(ctx context.Context, x *plugin) {
 	err := x.watch(ctx)
 	if why := context.Cause(ctx); why != nil && why != ctx.Err() {
 		p.c.Log.Warn("device plugin is disconnected", "resource", x.resource, "socket", x.socket, "error", why)

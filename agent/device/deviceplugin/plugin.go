@@ -36,8 +36,8 @@ type plugin struct {
 	stop             context.CancelCauseFunc
 }
 
-// dial connects to a plugin and requests its options. If the plugin returns no options, dial uses those that the plugin
-// sent with its registration.
+// dial connects to a plugin and requests its options. If the plugin returns no options, the options from its
+// registration are used.
 func (p *Plugins) dial(ctx context.Context, resource, socket string, options *api.DevicePluginOptions) (*plugin, error) {
 	fi, err := os.Lstat(socket)
 	if err == nil && fi.Mode().Type() != os.ModeSocket {
@@ -78,10 +78,10 @@ func (x *plugin) watch(ctx context.Context) error {
 		return err
 	}
 	return plugins.EachList(ctx, stream,
-		func(resp *api.ListAndWatchResponse) error { return x.link.Devices(devices(resp.Devices)) })
+		func(resp *api.ListAndWatchResponse) error { return x.link.Devices(convertDevices(resp.Devices)) })
 }
 
-func devices(list []*api.Device) []devicemanager.Device {
+func convertDevices(list []*api.Device) []devicemanager.Device {
 	out := make([]devicemanager.Device, 0, len(list))
 	for _, d := range list {
 		now := devicemanager.Device{ID: d.GetID(), Healthy: d.GetHealth() == api.Healthy}
@@ -108,10 +108,10 @@ func (x *plugin) Allocate(ctx context.Context, r devicemanager.Request) (devicem
 	if len(resp.ContainerResponses) == 0 {
 		return devicemanager.Allocation{}, fmt.Errorf("no containers return in allocation response of %s", x.resource)
 	}
-	return allocation(resp.ContainerResponses[0]), nil
+	return convertAllocation(resp.ContainerResponses[0]), nil
 }
 
-func allocation(c *api.ContainerAllocateResponse) devicemanager.Allocation {
+func convertAllocation(c *api.ContainerAllocateResponse) devicemanager.Allocation {
 	a := devicemanager.Allocation{Env: maps.Clone(c.GetEnvs()), Annotations: maps.Clone(c.GetAnnotations())}
 	for _, m := range c.GetMounts() {
 		a.Mounts = append(a.Mounts, devicemanager.Mount{Host: m.GetHostPath(), Container: m.GetContainerPath(),

@@ -7,7 +7,7 @@ import (
 )
 
 // Validate implements plugins.Handler, for plugins that register in plugins_registry.
-func (p *Plugins) Validate(x plugins.Plugin) error { return check(x.Name, x.Versions) }
+func (p *Plugins) Validate(x plugins.Plugin) error { return checkRegistration(x.Name, x.Versions) }
 
 // Register implements plugins.Handler.
 func (p *Plugins) Register(ctx context.Context, x plugins.Plugin) error {

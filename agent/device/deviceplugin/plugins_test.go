@@ -29,7 +29,7 @@ import (
 
 const thing = "example.com/thing"
 
-// A node is Plugins with a real Manager and store.
+// A node consists of Plugins, a real Manager and a real store.
 type node struct {
 	*Plugins
 	manager *devicemanager.Manager
@@ -127,7 +127,7 @@ type fake struct {
 	options *api.DevicePluginOptions
 	lists   chan []*api.Device
 	started chan []string
-	hang    chan struct{} // a call waits until it is closed; nil: calls do not wait
+	hang    chan struct{} // a call waits until this channel is closed; nil: calls do not wait
 }
 
 func newFake(list ...*api.Device) *fake {
@@ -187,7 +187,7 @@ func (f *fake) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocat
 	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: ids[:r.ContainerRequests[0].AllocationSize]}}}, nil
 }
 
-// serve creates the plugin's socket and serves it. The function stop stops the server.
+// serve creates the plugin's socket and serves it. The returned function stops the server.
 func (f *fake) serve(t *testing.T, root, socket string) (stop func()) {
 	t.Helper()
 	path := filepath.Join(root, dirName, socket)
@@ -220,8 +220,7 @@ func request(endpoint string) *api.RegisterRequest {
 	return &api.RegisterRequest{Version: api.Version, Endpoint: endpoint, ResourceName: thing}
 }
 
-// TestPlugin checks that pods get the devices of a registered plugin, also after a restart of the plugin or the
-// agent.
+// TestPlugin checks that pods get the devices of a registered plugin. This also works after a restart of the plugin or of the agent.
 func TestPlugin(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)
@@ -290,8 +289,7 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// TestWrong checks that invalid registrations and lists of a plugin are rejected, and that other plugins continue to
-// work.
+// TestWrong checks that the agent rejects invalid registrations and invalid device lists. Other plugins continue to work.
 func TestWrong(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)
@@ -339,7 +337,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestHuge checks that a list that exceeds the size limit disconnects the plugin.
+// TestHuge checks that a plugin is disconnected if its device list exceeds the size limit.
 func TestHuge(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)

@@ -35,7 +35,7 @@ func (m *Manager) Uses(pod *v1.Pod, ctr *v1.Container) ([]Use, error) {
 	defer m.mu.Unlock()
 	var out []Use
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		c := m.find(pod, name)
+		c := m.findClaim(pod, name)
 		if c == nil {
 			return nil, fmt.Errorf("ResourceClaim %s is not prepared", name)
 		}
@@ -86,7 +86,7 @@ func (m *Manager) Status(pod *v1.Pod, ctr *v1.Container) (out []v1.ResourceStatu
 		if i < 0 {
 			continue
 		}
-		c := m.find(pod, all[i].Name)
+		c := m.findClaim(pod, all[i].Name)
 		if c == nil {
 			continue
 		}
@@ -127,7 +127,7 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	if d == nil {
 		return h
 	}
-	if c, ok := d.health[deviceKey{dev.Pool, dev.Name}]; ok && time.Now().Before(c.until) {
+	if c, ok := d.health[deviceKey{dev.Pool, dev.Name}]; ok && time.Now().Before(c.validUntil) {
 		h.Health = c.health
 		if c.message != "" {
 			h.Message = new(c.message)
@@ -158,9 +158,9 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnd
 		}
 		c := conditionOf(h, now)
 		before, found := d.health[k]
-		more := k.size(c)
+		more := k.healthBytes(c)
 		if found {
-			more -= k.size(before)
+			more -= k.healthBytes(before)
 		}
 		full := func() bool { return !found && devices >= maxHealth || bytes+more > maxHealthBytes }
 		if full() && !dropped {
@@ -175,7 +175,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnd
 		if !found {
 			devices++
 		}
-		if before.health != c.health || before.message != c.message || now.After(before.until) {
+		if before.health != c.health || before.message != c.message || now.After(before.validUntil) {
 			changed[k] = true
 		}
 		d.health[k] = c
@@ -189,7 +189,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnd
 }
 
 func conditionOf(h *health.DeviceHealth, now time.Time) condition {
-	c := condition{health: v1.ResourceHealthStatusUnknown, message: h.GetMessage(), until: now.Add(staleAfter)}
+	c := condition{health: v1.ResourceHealthStatusUnknown, message: h.GetMessage(), validUntil: now.Add(staleAfter)}
 	switch h.GetHealth() {
 	case health.HealthStatus_HEALTHY:
 		c.health = v1.ResourceHealthStatusHealthy
@@ -197,7 +197,7 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 		c.health = v1.ResourceHealthStatusUnhealthy
 	}
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
-		c.until = now.Add(min(time.Duration(min(s, int64(maxStale/time.Second)))*time.Second, maxStale))
+		c.validUntil = now.Add(min(time.Duration(min(s, int64(maxStale/time.Second)))*time.Second, maxStale))
 	}
 	if len(c.message) > maxText { // a kubelet also shortens the message
 		c.message = strings.ToValidUTF8(c.message[:maxText-3], "") + "..."
@@ -205,20 +205,21 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 	return c
 }
 
-// size returns the number of bytes that a device's health occupies.
-func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
+// healthBytes returns the number of bytes that a device's health occupies.
+func (k deviceKey) healthBytes(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
-// driverHealthSize returns the number of a driver's devices whose health is stored, and the bytes that it occupies.
+// driverHealthSize returns the number of a driver's devices whose health is stored, and the size of this health in
+// bytes.
 func driverHealthSize(d *driver) (devices, bytes int) {
 	for k, c := range d.health {
-		bytes += k.size(c)
+		bytes += k.healthBytes(c)
 	}
 	return len(d.health), bytes
 }
 
-// dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if that is not
-// more space than the health of the driver reporter occupies. So no driver can prevent that the health of other drivers
-// is stored. It returns the affected pods. The caller holds mu.
+// dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if the health
+// of the driver reporter occupies as much space. So no driver can keep the health of other drivers from being stored.
+// It returns the affected pods. The caller holds mu.
 func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {
@@ -244,8 +245,8 @@ func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	return m.podsWith(largest.name, forgotten)
 }
 
-// healthSize returns the number of all drivers' devices whose health is stored, and the bytes that it occupies. The
-// caller holds mu.
+// healthSize returns the number of devices, of all drivers, whose health is stored, and the size of this health in
+// bytes. The caller holds mu.
 func (m *Manager) healthSize() (devices, bytes int) {
 	for _, drivers := range m.drivers {
 		for _, d := range drivers {
@@ -265,8 +266,8 @@ func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	}
 	var first time.Time
 	for _, c := range d.health {
-		if c.until.After(now) && (first.IsZero() || c.until.Before(first)) {
-			first = c.until
+		if c.validUntil.After(now) && (first.IsZero() || c.validUntil.Before(first)) {
+			first = c.validUntil
 		}
 	}
 	if first.IsZero() {
@@ -276,7 +277,7 @@ func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 		m.mu.Lock()
 		late := map[deviceKey]bool{}
 		for k, c := range d.health {
-			if !c.until.After(time.Now()) && c.health != "" {
+			if !c.validUntil.After(time.Now()) && c.health != "" {
 				late[k] = true
 				delete(d.health, k)
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// TestLife checks that a claim is prepared once for all its pods, and again after a restart of the agent without the
-// API server. It is unprepared when its last pod is deleted.
+// TestLife checks that a claim is prepared once for all its pods. After a restart of the agent it is prepared again, without the API
+// server. It is unprepared when its last pod is deleted.
 func TestLife(t *testing.T) {
 	for _, beta := range []bool{false, true} {
 		t.Run(fmt.Sprint("beta ", beta), func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestHostileDriver(t *testing.T) {
 	}
 }
 
-// TestAllocatedAnew checks a claim that was allocated again after its pod was force-deleted, while its driver fails
-// to unprepare it. The next pod does not get the devices of the old allocation.
+// TestAllocatedAnew checks a claim that was allocated again after its pod was force-deleted. Its driver fails to unprepare the old
+// allocation. The next pod does not get the devices of the old allocation.
 func TestAllocatedAnew(t *testing.T) {
 	w := newWorld(t)
 	f, other := &fake{}, &fake{}
@@ -167,7 +167,7 @@ func TestAllocatedAnew(t *testing.T) {
 	}
 }
 
-// TestWaitingEnds checks that a deleted pod that waited for a driver is removed from the list of waiting pods.
+// TestWaitingEnds checks that a pod that waits for a driver is removed from the list of waiting pods when it is deleted.
 func TestWaitingEnds(t *testing.T) {
 	w := newWorld(t)
 	p := pod("p", "gpu")
@@ -178,8 +178,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestHealth checks that the health that a driver reports for its devices is in the status of the pods that use them,
-// and that it is Unknown after the driver has disconnected.
+// TestHealth checks that a pod's status contains the health that the driver reports for the pod's devices. After the driver has
+// disconnected, the health is Unknown.
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{health: make(chan []*health.DeviceHealth, 1)}
@@ -223,8 +223,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestGreedyDriver checks that a driver that reports the health of too many devices does not take the space of a
-// driver with few devices. It keeps the remaining space.
+// TestGreedyDriver checks that a driver with too many device health reports does not displace a driver with few devices. The first driver
+// may use the remaining space.
 func TestGreedyDriver(t *testing.T) {
 	w := newWorld(t)
 	said := func(n, text int) (list []*health.DeviceHealth) {
@@ -234,7 +234,7 @@ func TestGreedyDriver(t *testing.T) {
 		}
 		return list
 	}
-	for name, text := range map[string]int{"devices": 0, "bytes": maxText} { // bytes of a message
+	for name, text := range map[string]int{"devices": 0, "bytes": maxText} { // the value is the size of a message in bytes
 		greedy, other := &driver{name: "greedy", health: map[deviceKey]condition{}}, &driver{name: "other", health: map[deviceKey]condition{}}
 		w.drivers = map[string][]*driver{"greedy": {greedy}, "other": {other}}
 		for range 3 {
@@ -256,14 +256,14 @@ func TestGreedyDriver(t *testing.T) {
 	w.drivers = map[string][]*driver{}
 }
 
-// The type reached records the calls that report a driver as reachable or unreachable.
+// This type records whether a driver was reported as reachable or unreachable.
 type reached struct{ said chan string }
 
 func (r reached) DriverConnected(driver string) { r.said <- "here " + driver }
 func (r reached) DriverGone(driver string)      { r.said <- "gone " + driver }
 
-// TestReach checks that a driver whose process dies without removing its socket is reported as unreachable. If
-// another instance of the driver runs, calls are sent to that instance.
+// TestReach checks that a driver is reported as unreachable if its process dies without removing its socket. If another instance of the
+// driver runs, that instance receives the calls.
 func TestReach(t *testing.T) {
 	w := newWorld(t)
 	told := reached{make(chan string, 100)}
@@ -277,7 +277,7 @@ func TestReach(t *testing.T) {
 	var first, second fake
 	a, b := first.serve(t, false), second.serve(t, false)
 	w.register(a)
-	wants("gone " + driverName) // until the agent is connected to the driver
+	wants("gone " + driverName) // the driver is unreachable until the agent is connected to it
 	wants("here " + driverName)
 	w.register(b)
 	w.awaitInstance(b)
@@ -298,14 +298,14 @@ func TestReach(t *testing.T) {
 	wants("here " + driverName)
 }
 
-// awaitInstance waits until calls are sent to the instance p.
+// awaitInstance waits until the instance p receives the calls.
 func (w *world) awaitInstance(p plugins.Plugin) {
-	for again := time.Tick(5 * time.Millisecond); w.driver(driverName).endpoint != p.Endpoint; {
+	for again := time.Tick(5 * time.Millisecond); w.latestDriver(driverName).endpoint != p.Endpoint; {
 		<-again
 	}
 }
 
-// The type counts records the counted operations and calls.
+// This type records counted operations and calls.
 type counts struct {
 	mu   sync.Mutex
 	said []string
@@ -323,7 +323,7 @@ func (c *counts) note(text string) {
 	c.said = append(c.said, text)
 }
 
-// TestCounted checks that operations for pods with claims are counted, and calls of drivers.
+// TestCounted checks that the metrics count calls of drivers and the operations for pods with claims.
 func TestCounted(t *testing.T) {
 	w := newWorld(t)
 	c := &counts{}
@@ -352,7 +352,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestRequests checks that a container gets the devices of the requests that it names.
+// TestRequests checks that a container gets only the devices of the requests that it names.
 func TestRequests(t *testing.T) {
 	w := newWorld(t)
 	w.register((&fake{}).serve(t, false))

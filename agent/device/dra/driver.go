@@ -68,9 +68,9 @@ type deviceKey struct{ pool, name string }
 
 // A condition is the last reported health of a device.
 type condition struct {
-	health  v1.ResourceHealthStatus
-	message string
-	until   time.Time
+	health     v1.ResourceHealthStatus
+	message    string
+	validUntil time.Time
 }
 
 // Validate implements plugins.Handler.
@@ -78,11 +78,11 @@ func (m *Manager) Validate(p plugins.Plugin) error {
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
 		return fmt.Errorf("the name of DRA driver %.80q is invalid: %s", p.Name, strings.Join(problems, ", "))
 	}
-	_, err := service(p)
+	_, err := serviceName(p)
 	return err
 }
 
-func service(p plugins.Plugin) (string, error) {
+func serviceName(p plugins.Plugin) (string, error) {
 	for _, s := range []string{serviceV1, serviceV1beta1} {
 		if slices.Contains(p.Versions, s) {
 			return "k8s.io.kubelet.pkg.apis.dra." + s, nil
@@ -104,9 +104,9 @@ func healthService(p plugins.Plugin) string {
 	return ""
 }
 
-// Register implements plugins.Handler. An older instance of the same driver may stay registered meanwhile.
+// Register implements plugins.Handler. An older instance of the same driver may still be registered.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
-	s, err := service(p)
+	s, err := serviceName(p)
 	if err != nil {
 		return err
 	}
@@ -210,15 +210,15 @@ func (m *Manager) reportReachable(name string) {
 	m.c.Slices.DriverGone(name)
 }
 
-// driver returns the latest connected instance of a driver. If none is connected, it returns the latest instance. If
+// latestDriver returns the latest connected instance of a driver. If none is connected, it returns the latest instance. If
 // none is registered, it returns nil.
-func (m *Manager) driver(name string) *driver {
+func (m *Manager) latestDriver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.latestLocked(name)
 }
 
-// latestLocked does the same as driver. The caller holds mu.
+// latestLocked does the same as latestDriver. The caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {
@@ -232,15 +232,15 @@ func (m *Manager) latestLocked(name string) *driver {
 	return nil
 }
 
-func (c *claim) message() *api.Claim {
+func (c *claim) toAPI() *api.Claim {
 	return &api.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
 }
 
-// prepare calls NodePrepareResources and returns the prepared devices by claim.
-func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]Device, error) {
+// prepareClaims calls NodePrepareResources and returns the prepared devices by claim.
+func (d *driver) prepareClaims(ctx context.Context, claims []*claim) (map[types.UID][]Device, error) {
 	q, resp := &api.NodePrepareResourcesRequest{}, &api.NodePrepareResourcesResponse{}
 	for _, c := range claims {
-		q.Claims = append(q.Claims, c.message())
+		q.Claims = append(q.Claims, c.toAPI())
 	}
 	if err := d.call(ctx, "NodePrepareResources", q, resp); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]
 		if r.Error != "" {
 			return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
 		}
-		devices, err := devices(r.Devices)
+		devices, err := convertDevices(r.Devices)
 		if err != nil {
 			return nil, fmt.Errorf("DRA driver %s, ResourceClaim %s: %w", d.name, c.name, err)
 		}
@@ -263,7 +263,7 @@ func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]
 	return out, nil
 }
 
-func devices(list []*api.Device) (out []Device, err error) {
+func convertDevices(list []*api.Device) (out []Device, err error) {
 	if len(list) > maxDevices {
 		return nil, fmt.Errorf("it has %d devices, but the maximum is %d", len(list), maxDevices)
 	}
@@ -289,9 +289,9 @@ func devices(list []*api.Device) (out []Device, err error) {
 	return out, nil
 }
 
-func (d *driver) unprepare(ctx context.Context, c *claim) error {
+func (d *driver) unprepareClaim(ctx context.Context, c *claim) error {
 	resp := &api.NodeUnprepareResourcesResponse{}
-	req := &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.message()}}
+	req := &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.toAPI()}}
 	if err := d.call(ctx, "NodeUnprepareResources", req, resp); err != nil {
 		return err
 	}

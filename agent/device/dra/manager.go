@@ -45,7 +45,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
+// Slices deletes the ResourceSlices of drivers that stay unreachable. Its methods must not block.
 type Slices interface {
 	DriverConnected(driver string)
 	DriverGone(driver string)
@@ -55,7 +55,7 @@ type Slices interface {
 type Counter interface {
 	// DRAOperation observes an operation on all claims of a pod. Its name is PrepareResources or UnprepareResources.
 	DRAOperation(name string, failed bool, took time.Duration)
-	// DRACall observes one call to a driver. The parameter code is the name of the gRPC status code.
+	// DRACall observes one call to a driver. The code is the name of the gRPC status code.
 	DRACall(driver, method, code string, took time.Duration)
 }
 
@@ -182,8 +182,8 @@ func (m *Manager) InUse() (drivers map[string]int, all int) {
 	return drivers, len(m.claims)
 }
 
-// rows returns the rows to store for a claim. The caller holds mu.
-func (c *claim) rows() (out []store.Claim) {
+// toRows returns the rows to store for a claim. The caller holds mu.
+func (c *claim) toRows() (out []store.Claim) {
 	pods := slices.Sorted(maps.Keys(c.pods))
 	for name, p := range c.parts {
 		state, _ := json.Marshal(row{pods, p.devices}) // cannot fail, because the row contains only strings
@@ -192,9 +192,9 @@ func (c *claim) rows() (out []store.Claim) {
 	return out
 }
 
-// lock locks claims, so that they are not prepared or unprepared concurrently. The claims must be sorted, so that two
+// lockClaims locks claims, so that they are not prepared or unprepared concurrently. The claims must be sorted, so that two
 // callers cannot deadlock.
-func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
+func lockClaims(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	var held []*claim
 	unlock = func() {
 		for _, c := range held {
@@ -213,8 +213,8 @@ func lock(ctx context.Context, claims []*claim) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// find returns the claim with the given name that the pod uses, or nil. The caller holds mu.
-func (m *Manager) find(pod *v1.Pod, name string) *claim {
+// findClaim returns the claim with the given name that the pod uses, or nil. The caller holds mu.
+func (m *Manager) findClaim(pod *v1.Pod, name string) *claim {
 	for _, c := range m.claims {
 		if c.name == name && c.namespace == pod.Namespace && c.pods[pod.UID] {
 			return c

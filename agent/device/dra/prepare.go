@@ -40,7 +40,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	names, err := podspec.ResourceClaims(pod)
 	if err == nil && len(names) > 0 {
 		began := time.Now()
-		err = m.prepare(ctx, pod, names)
+		err = m.prepareClaims(ctx, pod, names)
 		m.c.Counter.DRAOperation("PrepareResources", err != nil, time.Since(began))
 	}
 	if err != nil {
@@ -49,10 +49,10 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.ResourceClaim) error {
+func (m *Manager) prepareClaims(ctx context.Context, pod *v1.Pod, names []podspec.ResourceClaim) error {
 	var claims []*claim
 	for _, n := range names {
-		c, err := m.claim(ctx, pod, n)
+		c, err := m.resolveClaim(ctx, pod, n)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 		}
 	}
 	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
-	unlock, err := lock(ctx, claims)
+	unlock, err := lockClaims(ctx, claims)
 	if err != nil {
 		return err
 	}
@@ -78,11 +78,11 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.Reso
 	return nil
 }
 
-// claim returns the claim of a pod that n names. If that claim is not prepared for the pod yet, the method reads the
-// object and checks that it is reserved for the pod.
-func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
+// resolveClaim returns the claim of a pod to which n refers. If the claim is not recorded for the pod yet, it reads the
+// ResourceClaim and checks that it is reserved for the pod.
+func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
-	c := m.find(pod, n.Name)
+	c := m.findClaim(pod, n.Name)
 	m.mu.Unlock()
 	if c != nil {
 		return c, nil
@@ -126,8 +126,8 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	return c, nil
 }
 
-// inUse reports whether the object is still reserved for a pod for which the claim is prepared. If not, the claim may
-// have been allocated to other devices in the meantime. The caller holds Manager.mu.
+// inUse reports whether the object is still reserved for a pod for which the claim is prepared. If it is not, other
+// devices may have been allocated to the ResourceClaim in the meantime. The caller holds Manager.mu.
 func (c *claim) inUse(obj *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(obj.Status.ReservedFor,
 		func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
@@ -185,7 +185,7 @@ func (m *Manager) recordUse(ctx context.Context, uid types.UID, all []*claim) (m
 		added = append(added, c)
 	}
 	m.mu.Unlock()
-	if err := m.store(ctx, added); err != nil {
+	if err := m.storeClaims(ctx, added); err != nil {
 		m.mu.Lock()
 		for _, c := range added {
 			delete(c.pods, uid)
@@ -203,14 +203,14 @@ func errNotRegistered(driver string) error {
 	return fmt.Errorf("DRA driver %s is not registered", driver)
 }
 
-func (m *Manager) store(ctx context.Context, claims []*claim) error {
+func (m *Manager) storeClaims(ctx context.Context, claims []*claim) error {
 	if len(claims) == 0 {
 		return nil
 	}
 	m.mu.Lock()
 	var rows []store.Claim
 	for _, c := range claims {
-		rows = append(rows, c.rows()...)
+		rows = append(rows, c.toRows()...)
 	}
 	m.mu.Unlock()
 	return m.c.Store.PutClaims(ctx, rows)
@@ -218,11 +218,11 @@ func (m *Manager) store(ctx context.Context, claims []*claim) error {
 
 // prepareBatch calls a driver to prepare claims. The caller must have locked the claims.
 func (m *Manager) prepareBatch(ctx context.Context, name string, claims []*claim) error {
-	d := m.driver(name)
+	d := m.latestDriver(name)
 	if d == nil {
 		return errNotRegistered(name)
 	}
-	devices, err := d.prepare(ctx, claims)
+	devices, err := d.prepareClaims(ctx, claims)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (m *Manager) prepareBatch(ctx context.Context, name string, claims []*claim
 		c.parts[name].devices = devices[c.uid]
 	}
 	m.mu.Unlock()
-	if err := m.store(ctx, claims); err != nil {
+	if err := m.storeClaims(ctx, claims); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -267,15 +267,15 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	defer func() { m.c.Counter.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
 	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
 	for _, c := range all {
-		if err := m.release(ctx, uid, c); err != nil {
+		if err := m.releaseClaim(ctx, uid, c); err != nil {
 			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
-	unlock, err := lock(ctx, []*claim{c})
+func (m *Manager) releaseClaim(ctx context.Context, uid types.UID, c *claim) error {
+	unlock, err := lockClaims(ctx, []*claim{c})
 	if err != nil {
 		return err
 	}
@@ -289,13 +289,13 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 	if !last {
 		delete(c.pods, uid)
 	}
-	names, rows := slices.Sorted(maps.Keys(c.parts)), c.rows()
+	names, rows := slices.Sorted(maps.Keys(c.parts)), c.toRows()
 	m.mu.Unlock()
 	if !last {
 		return m.c.Store.PutClaims(ctx, rows)
 	}
 	for _, name := range names {
-		d := m.driver(name)
+		d := m.latestDriver(name)
 		if d == nil {
 			m.mu.Lock()
 			if m.waiting[name] == nil {
@@ -308,7 +308,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 		m.mu.Lock()
 		c.parts[name].prepared = false // the row is kept if the call fails
 		m.mu.Unlock()
-		if err := d.unprepare(ctx, c); err != nil {
+		if err := d.unprepareClaim(ctx, c); err != nil {
 			return err
 		}
 	}

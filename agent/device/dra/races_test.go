@@ -23,8 +23,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// TestReleasedTwice checks that a repeated release of a pod has no effect: another pod keeps the claim, and the claim
-// is not stored again.
+// TestReleasedTwice checks that a second release of a pod has no effect. Another pod keeps the claim, and the claim is not stored again.
 func TestReleasedTwice(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
@@ -34,15 +33,15 @@ func TestReleasedTwice(t *testing.T) {
 	w.prepare(a, "")
 	w.prepare(b, "")
 	f.recordedCalls()
-	c := w.find(a, "gpu")
+	c := w.findClaim(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
-		if err := w.release(t.Context(), p.UID, c); err != nil {
+		if err := w.releaseClaim(t.Context(), p.UID, c); err != nil {
 			t.Error(err)
 		}
 	}
 	release(a)
-	release(a) // a second call that has waited for the first one
+	release(a) // this call has waited for the first call
 	if got := f.recordedCalls(); got != "" {
 		t.Errorf("calls of the driver while another pod uses the claim: %q", got)
 	}
@@ -59,8 +58,8 @@ func TestReleasedTwice(t *testing.T) {
 	}
 }
 
-// TestReleaseOfARefusedPod checks that the release of a pod that is not allowed to use a claim does not release the
-// claim of another pod.
+// TestReleaseOfARefusedPod checks that a claim stays prepared for its pod when another pod, which is not allowed to use the claim, is
+// released.
 func TestReleaseOfARefusedPod(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
@@ -84,8 +83,8 @@ func TestReleaseOfARefusedPod(t *testing.T) {
 	}
 }
 
-// TestPreparedWhileItIsUnprepared checks that a pod that needs a claim waits while a driver unprepares the claim, and
-// that the driver prepares it again afterwards.
+// TestPreparedWhileItIsUnprepared checks that a pod waits while a driver unprepares a claim that the pod needs. The driver prepares the
+// claim again afterwards.
 func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{hold: make(chan struct{})}
@@ -115,8 +114,8 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	}
 }
 
-// TestRetryKeepsOneOfEachDevice checks that a repeated Prepare after the failure of one driver does not list the
-// devices of the other drivers twice, also after a restart between the attempts.
+// TestRetryKeepsOneOfEachDevice checks that a retry of Prepare after the failure of one driver does not list another driver's devices
+// twice. The test repeats this with a restart of the agent between the attempts.
 func TestRetryKeepsOneOfEachDevice(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
@@ -141,7 +140,7 @@ func TestRetryKeepsOneOfEachDevice(t *testing.T) {
 			bad.mu.Unlock()
 			w.prepare(p, "")
 			uses, err := w.Uses(p, &p.Spec.Containers[0])
-			if err != nil || len(uses) != 4 { // two devices of each driver
+			if err != nil || len(uses) != 4 { // each driver has two devices
 				t.Errorf("the container has %+v, %v", uses, err)
 			}
 			if got := cdi(w, p); !slices.Equal(got, []string{"example.com/gpu=gpu"}) {
@@ -151,8 +150,8 @@ func TestRetryKeepsOneOfEachDevice(t *testing.T) {
 	}
 }
 
-// TestDriverThatHangsUp: a driver that accepts each connection and closes it at once is called less and less often.
-// After a restart of the driver, the node reconnects.
+// TestDriverThatHangsUp checks that the agent connects less and less often to a driver that closes each connection at once. After a restart
+// of the driver, the agent reconnects.
 func TestDriverThatHangsUp(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "dra.sock"))
@@ -171,13 +170,13 @@ func TestDriverThatHangsUp(t *testing.T) {
 		if _, err := c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}); err != nil { // SETTINGS of HTTP/2: gRPC takes the driver as ready
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(c, make([]byte, 64)); err != nil { // the preface, and the client's first frames
+		if _, err := io.ReadFull(c, make([]byte, 64)); err != nil { // SETTINGS of HTTP/2: gRPC considers the driver ready
 			t.Fatal(err)
 		}
 		c.Close()
 	}
 	shortest := time.Duration(0)
-	for i := range calls - 1 { // see retry.Within
+	for i := range calls - 1 { // the intervals are those of retry.Within
 		shortest += firstReconnect << i / 16
 	}
 	if took := time.Since(began); took < shortest {
@@ -196,13 +195,13 @@ func TestDriverThatHangsUp(t *testing.T) {
 }
 
 func (w *world) isConnected() bool {
-	d := w.driver(driverName)
+	d := w.latestDriver(driverName)
 	w.Manager.mu.Lock()
 	defer w.Manager.mu.Unlock()
 	return d.connected
 }
 
-// aging is a driver whose health streams last for hours.
+// aging is a driver whose health streams end only after hours.
 type aging struct {
 	health.UnimplementedDRAResourceHealthServer
 	watched chan time.Time
@@ -218,8 +217,7 @@ func (a *aging) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	return errors.New("restarted")
 }
 
-// TestHealthAfterRestarts: the health of devices is known again soon after each restart of a driver, not only after
-// the first.
+// TestHealthAfterRestarts checks that the health of devices is known again soon after each restart of a driver, not only after the first.
 func TestHealthAfterRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, a := bufconn.Listen(1<<16), grpc.NewServer(), &aging{watched: make(chan time.Time)}

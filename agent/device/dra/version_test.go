@@ -8,8 +8,8 @@ import (
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// TestHealthServices checks that the health is read with the newest service that the driver advertises, and that it
-// is not read if the driver advertises none.
+// TestHealthServices checks that the agent reads the health with the newest service that the driver advertises. It does not read the health
+// if the driver advertises none.
 func TestHealthServices(t *testing.T) {
 	for _, c := range []struct {
 		serves []string
@@ -37,7 +37,7 @@ func TestHealthServices(t *testing.T) {
 		}
 		w.Deregister(at)
 		w.Close()
-		f.server.GracefulStop() // every call has been served
+		f.server.GracefulStop() // all calls have been served
 		var watched []string
 		for _, said := range strings.Split(f.recordedCalls(), ", ") {
 			if strings.HasPrefix(said, "watch ") {

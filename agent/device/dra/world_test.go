@@ -28,7 +28,7 @@ import (
 
 const driverName = "gpu.example.com"
 
-// A world is a Manager with a real store and a fake API server that has ResourceClaims.
+// A world is a Manager with a real store and a fake API server for ResourceClaims.
 type world struct {
 	*Manager
 	t       *testing.T
@@ -104,16 +104,16 @@ type fake struct {
 	mu     sync.Mutex
 	said   []string
 	fail   string
-	claims map[string]*api.NodePrepareResourceResponse // responses for these claims instead of the default
+	claims map[string]*api.NodePrepareResourceResponse // responses for these claims; the other claims get a default response
 	health chan []*health.DeviceHealth                 // nil: the driver reports no health
 	serves []string                                    // health services of the driver; empty: v1
 	hushed bool                                        // the driver does not advertise the health services
-	hold   chan struct{}                               // if not nil, unprepare sends to it, and then waits for a send
+	hold   chan struct{}                               // if not nil, unprepare sends to this channel and then waits for a send
 	server *grpc.Server
 	socket string
 }
 
-// kill stops the driver like SIGKILL: the socket's file stays, but no process listens.
+// kill stops the driver as SIGKILL would: the socket's file stays, but no process listens.
 func (f *fake) kill() {
 	f.server.Stop()
 	if l, err := net.Listen("unix", f.socket); err == nil {

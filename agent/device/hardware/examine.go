@@ -23,7 +23,7 @@ type Complaint struct {
 // has open.
 func CheckClasses(classes []config.DeviceClass, root string) (out []Complaint, err error) {
 	h := host{root}
-	nodes, kept, f, err := h.find(classes)
+	nodes, kept, f, err := h.findNodes(classes)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func CheckClasses(classes []config.DeviceClass, root string) (out []Complaint, e
 		}
 		present := 0
 		for _, n := range nodes[i] {
-			if !f.locate(n) {
+			if !f.locateNode(n) {
 				continue
 			}
 			present++
@@ -70,13 +70,13 @@ func CheckClasses(classes []config.DeviceClass, root string) (out []Complaint, e
 // programs of pods and programs that it may not inspect.
 func (h host) openDevices() map[number]string {
 	out := map[number]string{}
-	processes, _ := list(h.absolutePath("/proc")) // if this fails, the list is empty
+	processes, _ := listNames(h.absolutePath("/proc")) // if this fails, the list is empty
 	for _, pid := range processes {
 		if strings.Trim(pid, "0123456789") != "" {
 			continue
 		}
 		dir := filepath.Join(h.absolutePath("/proc"), pid)
-		files, _ := list(dir + "/fd")
+		files, _ := listNames(dir + "/fd")
 		inPod := -1
 		for _, fd := range files {
 			var st unix.Stat_t

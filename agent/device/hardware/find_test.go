@@ -15,13 +15,13 @@ func class(resource string, matches ...config.DeviceMatch) config.DeviceClass {
 
 func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Paths: patterns} }
 
-// The method ids returns the IDs of the devices of a class, each with its device nodes.
+// This helper returns the IDs of the devices of a class, each with its device nodes.
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
-	nodes, _, f, err := tr.find([]config.DeviceClass{c})
+	nodes, _, f, err := tr.findNodes([]config.DeviceClass{c})
 	tr.requireNoError(err)
 	for _, n := range nodes[0] {
-		f.locate(n)
+		f.locateNode(n)
 	}
 	for _, u := range f.groupUnits(&c, nodes[0], ports) {
 		text := u.id
@@ -78,15 +78,15 @@ func TestMatch(t *testing.T) {
 
 func TestFirstClassWins(t *testing.T) {
 	tr := board(t)
-	nodes, _, _, err := tr.find([]config.DeviceClass{class("gps", paths("/dev/ttyACM0")), class("serial", paths("/dev/ttyA*"))})
+	nodes, _, _, err := tr.findNodes([]config.DeviceClass{class("gps", paths("/dev/ttyACM0")), class("serial", paths("/dev/ttyA*"))})
 	tr.requireNoError(err)
 	if len(nodes[0]) != 1 || len(nodes[1]) != 1 || nodes[1][0].number != char(204, 64) {
 		t.Errorf("%v %v", nodes[0], nodes[1])
 	}
 }
 
-// TestKept checks that a device which the host uses, or which gives access to the whole host, is offered only if the
-// class names its path.
+// TestKept checks which devices are offered only if a class names their paths. These are devices that the host uses and devices that give
+// access to the whole host.
 func TestKept(t *testing.T) {
 	tr := board(t)
 	tr.file("/proc/swaps", "Filename Type Size Used Priority\n/dev/loop0 partition 1 0 -2\n")
@@ -114,11 +114,11 @@ func TestKept(t *testing.T) {
 		{paths("/dev/mem"), "/dev/mem", ""},
 		{paths("/dev/nul*"), "/dev/null", ""},
 	} {
-		nodes, kept, f, err := tr.find([]config.DeviceClass{class("r", c.match)})
+		nodes, kept, f, err := tr.findNodes([]config.DeviceClass{class("r", c.match)})
 		tr.requireNoError(err)
 		given, why := "", ""
 		for _, n := range nodes[0] {
-			f.locate(n)
+			f.locateNode(n)
 			given += n.path
 		}
 		for _, k := range kept {
@@ -164,8 +164,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityLasts checks that a device has the same ID after a reboot with other kernel numbers. A device with a
-// serial number keeps its ID also at another port.
+// TestIdentityLasts checks that a device keeps its ID after a reboot although its kernel numbers change. A device with a serial number
+// keeps its ID even at another port.
 func TestIdentityLasts(t *testing.T) {
 	all := class("r", paths("/dev/tty[UA][SC]*"))
 	stems := func(tr *tree) (out []string) {
@@ -185,8 +185,7 @@ func TestIdentityLasts(t *testing.T) {
 	}
 }
 
-// TestSameSerial checks that devices with the same serial number have different IDs, and that a device in use keeps
-// its ID.
+// TestSameSerial checks that devices with the same serial number have different IDs. A device in use keeps its ID.
 func TestSameSerial(t *testing.T) {
 	tr := newTree(t)
 	c := class("r", paths("/dev/ttyUSB*"))

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// glob calls found for each path in /dev that matches a pattern of the configuration. The parameter path of found is the
-// matching path, and node is the path of its device node. The two differ for a symbolic link. glob does not follow links
-// to directories, such as /dev/fd, and ignores nodes outside of /dev.
-func (h host) glob(pattern string, found func(path, node string)) {
-	h.expand("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
+// eachDevicePath calls a function for each path in /dev that matches a pattern of the configuration. It passes the matching path
+// and the path of the device node, which differ for a symbolic link. Links to directories, such as /dev/fd, are not
+// followed. Links to device nodes outside of /dev are ignored.
+func (h host) eachDevicePath(pattern string, found func(path, node string)) {
+	h.walkPattern("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
 		switch {
 		case info.Mode()&fs.ModeDevice != 0:
 			found(p, p)
 		case info.Mode()&fs.ModeSymlink != 0:
-			if to, ok := h.resolve(p); ok {
+			if to, ok := h.resolveLink(p); ok {
 				found(p, to)
 			}
 		}
 	})
 }
 
-func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)) {
+func (h host) walkPattern(dir string, parts []string, found func(string, fs.FileInfo)) {
 	names := []string{parts[0]}
 	if hasWildcard(parts[0]) {
-		names, _ = list(h.absolutePath(dir)) // if this fails, the directory is empty
+		names, _ = listNames(h.absolutePath(dir)) // if this fails, the directory is empty
 	}
 	for _, name := range names {
 		if ok, _ := path.Match(parts[0], name); !ok && hasWildcard(parts[0]) {
@@ -39,7 +39,7 @@ func (h host) expand(dir string, parts []string, found func(string, fs.FileInfo)
 		case len(parts) == 1:
 			found(p, info)
 		case info.IsDir():
-			h.expand(p, parts[1:], found)
+			h.walkPattern(p, parts[1:], found)
 		}
 	}
 }
@@ -49,12 +49,12 @@ func hasWildcard(s string) bool { return strings.ContainsAny(s, `*?[\`) }
 // maxLinks is the maximum length of a chain of symbolic links.
 const maxLinks = 8
 
-// resolve follows a symbolic link to a device node below /dev and returns its path.
-func (h host) resolve(p string) (string, bool) {
+// resolveLink follows a symbolic link to a device node below /dev and returns its path.
+func (h host) resolveLink(p string) (string, bool) {
 	for range maxLinks {
 		to, err := os.Readlink(h.absolutePath(p))
 		if err != nil {
-			_, ok := h.stat(p)
+			_, ok := h.statDevice(p)
 			return p, ok
 		}
 		if !filepath.IsAbs(to) {
@@ -73,7 +73,7 @@ func (h host) watchDirs(pattern string) (out []string) {
 	parts := strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/")
 	out = []string{"/dev"}
 	for i := 1; i < len(parts); i++ {
-		h.expand("/dev", parts[:i], func(p string, info fs.FileInfo) {
+		h.walkPattern("/dev", parts[:i], func(p string, info fs.FileInfo) {
 			if info.IsDir() {
 				out = append(out, p)
 			}

@@ -54,18 +54,18 @@ type Config struct {
 
 // Hardware provides the configured devices of the host. A nil *Hardware provides no devices.
 type Hardware struct {
-	c       Config
-	host    host
-	links   []*devicemanager.Link // by class
-	poke    chan struct{}         // capacity 1
-	history history
+	c           Config
+	host        host
+	links       []*devicemanager.Link // by class
+	scanRequest chan struct{}         // capacity 1
+	history     history
 
-	mu        sync.Mutex // not locked while files are read
-	found     [][]*unit  // by class
-	kept      []WithheldDevice
-	missing   map[heldDevice]bool
-	published bool                 // publish has been called before
-	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
+	mu              sync.Mutex // not locked while files are read
+	foundUnits      [][]*unit  // by class
+	withheldDevices []WithheldDevice
+	missing         map[heldDevice]bool
+	published       bool                 // the devices have been published before
+	udevSince       map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 
 // A WithheldDevice is a device that matches but that no container gets.
@@ -83,7 +83,7 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	if len(c.Classes) == 0 {
 		return nil, nil
 	}
-	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
+	h := &Hardware{c: c, host: host{c.Root}, scanRequest: make(chan struct{}, 1), missing: map[heldDevice]bool{},
 		udevSince: map[string]time.Time{}}
 	h.history.meta = c.Meta
 	if err := h.history.load(ctx, bootid.ReadKernel(os.DirFS(h.host.absolutePath("/")))); err != nil {
@@ -118,13 +118,13 @@ func (h *Hardware) Poke() {
 		return
 	}
 	select {
-	case h.poke <- struct{}{}:
+	case h.scanRequest <- struct{}{}:
 	default:
 	}
 }
 
-// Run watches for devices that are plugged in or removed until ctx ends. If uevents or /dev cannot be watched, it
-// uses only the other one.
+// Run watches for devices that are plugged in or removed until ctx ends. If it cannot receive uevents, it only watches
+// /dev. If it cannot watch /dev, it only receives uevents.
 func (h *Hardware) Run(ctx context.Context) error {
 	if h == nil {
 		return nil
@@ -153,14 +153,14 @@ func (h *Hardware) Run(ctx context.Context) error {
 }
 
 // watchLoop scans immediately, and collectTime after each Poke.
-func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
+func (h *Hardware) watchLoop(ctx context.Context, watch *dirWatcher) {
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.poke:
+		case <-h.scanRequest:
 			due.Reset(collectTime)
 			select { // the scan also covers later pokes, which do not delay it
 			case <-ctx.Done():
@@ -177,7 +177,7 @@ func (h *Hardware) watchLoop(ctx context.Context, watch *watch) {
 
 // rescan scans the host and updates the watched directories. It returns the time after which to scan again even
 // without a Poke, or 0.
-func (h *Hardware) rescan(watch *watch) time.Duration {
+func (h *Hardware) rescan(watch *dirWatcher) time.Duration {
 	for {
 		pending, err := h.scan()
 		if err != nil {
@@ -186,7 +186,7 @@ func (h *Hardware) rescan(watch *watch) time.Duration {
 		if watch == nil {
 			return pending
 		}
-		switch fresh, err := watch.refresh(pending > 0); {
+		switch fresh, err := watch.updateDirs(pending > 0); {
 		case err != nil:
 			h.c.Log.Warn("cannot watch all directories of devices", "error", err)
 			return pending
@@ -198,7 +198,7 @@ func (h *Hardware) rescan(watch *watch) time.Duration {
 
 // scan finds the devices and publishes them. It returns how long the newest node still waits for udev, or 0.
 func (h *Hardware) scan() (pending time.Duration, err error) {
-	nodes, kept, f, err := h.host.find(h.c.Classes)
+	nodes, kept, f, err := h.host.findNodes(h.c.Classes)
 	if err != nil {
 		return 0, err
 	}
@@ -207,7 +207,7 @@ func (h *Hardware) scan() (pending time.Duration, err error) {
 	found := make([][]*unit, len(nodes))
 	for i := range nodes {
 		present := slices.DeleteFunc(nodes[i], func(n *node) bool {
-			if !f.locate(n) {
+			if !f.locateNode(n) {
 				return true
 			}
 			wait := h.udevWait(f, n, now, waiting)
@@ -217,9 +217,9 @@ func (h *Hardware) scan() (pending time.Duration, err error) {
 		found[i] = f.groupUnits(&h.c.Classes[i], present, h.history.lastPorts())
 	}
 	h.mu.Lock()
-	h.found, h.kept, h.udevSince = found, kept, waiting
+	h.foundUnits, h.withheldDevices, h.udevSince = found, kept, waiting
 	h.mu.Unlock()
-	return pending, h.publish()
+	return pending, h.publishDevices()
 }
 
 // udevWait returns how long a node still waits for udev, or 0. udev sets the node's owner after the kernel has

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hardware")) }
 
-// A bench is the hardware manager with the real device manager and a real store.
+// A bench consists of the hardware manager, the real device manager and a real store.
 type bench struct {
 	t       *testing.T
 	classes []config.DeviceClass
@@ -108,7 +108,7 @@ func (b *bench) record(e eventtest.Event) {
 	b.signal()
 }
 
-// await waits until is returns true.
+// await waits until the function is returns true.
 func (b *bench) await(what string, is func() bool) {
 	b.t.Helper()
 	for !is() {
@@ -127,7 +127,8 @@ func (b *bench) room(name string) [2]int64 {
 	return [2]int64{c.Value(), a.Value()}
 }
 
-// pod stores a pod with the containers c0, c1 and so on. Each requests its number in counts of the resource.
+// pod stores a pod with one container for each element of counts. The containers are named c0, c1 and so on, and each requests its count of
+// the resource.
 func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = uid, "default", types.UID(uid)
@@ -231,8 +232,7 @@ func TestGive(t *testing.T) {
 		t.Errorf("its own node: %+v", st)
 	}
 	check(b.pod("c", "islet.dev/camera", 1), 0, map[string]string{"/dev/video0": "/dev/video0 rw", "/dev/video1": "/dev/video1 rw", "/dev/media0": "/dev/media0 rw"}, 0)
-	// A container that requests two shared chips gets two different ones. The next container gets the one with the
-	// fewest users.
+	// A container that requests two shared chips gets two different chips. The next container gets the chip with the fewest users.
 	chips := b.pod("d", "islet.dev/gpio", 2, 1)
 	check(chips, 0, map[string]string{"/dev/gpiochip0": b.dir + "/d/c0/islet.dev_gpio/0 r", "/dev/gpiochip1": b.dir + "/d/c0/islet.dev_gpio/1 r"}, 993)
 	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
@@ -257,8 +257,8 @@ func TestGive(t *testing.T) {
 	})
 }
 
-// TestReplug checks that a container keeps running when its device is unplugged, and that it is restarted when the
-// device is plugged in again, also with another device node.
+// TestReplug checks that a container keeps running when its device is unplugged. The container is restarted when the device is plugged in
+// again, even if the device node is a different one.
 func TestReplug(t *testing.T) {
 	tr := newTree(t)
 	itf := tr.modem("1", "ttyUSB0", 0)
@@ -335,7 +335,7 @@ func TestReplug(t *testing.T) {
 	b.await("nothing is kept that nobody has", func() bool { return b.room(c.Resource) == [2]int64{0, 0} })
 }
 
-// TestRestartPolicy checks that a container is not stopped for its device if its restart policy would not restart it.
+// TestRestartPolicy checks that a container is not stopped because of its device if its restart policy does not allow a restart.
 func TestRestartPolicy(t *testing.T) {
 	tr := newTree(t)
 	itf := tr.modem("1", "ttyUSB0", 0)
@@ -356,8 +356,8 @@ func TestRestartPolicy(t *testing.T) {
 	}
 }
 
-// TestReboot checks that each of two pods gets its own device again after a reboot, also if the kernel finds the
-// devices in another order and both have the same serial number.
+// TestReboot checks that each of two pods gets its own device again after a reboot. Both devices have the same serial number, and the
+// kernel finds them in another order.
 func TestReboot(t *testing.T) {
 	tr := newTree(t)
 	tr.modem("1", "ttyUSB0", 0)
@@ -375,7 +375,7 @@ func TestReboot(t *testing.T) {
 	tr2.file("/proc/sys/kernel/random/boot_id", "boot-2\n")
 	b.root, b.dir = tr2.root, filepath.Join(t.TempDir(), "devices")
 	tr2.modem("2", "ttyUSB4", 4)
-	b.start() // the other device is found late
+	b.start() // the other device appears late
 	p, q := b.pods["p"], b.pods["q"]
 	late := map[string]*v1.Pod{"/dev/ttyUSB5": p, "/dev/ttyUSB4": q}
 	if want["p"] == "/dev/ttyUSB4" {
@@ -399,8 +399,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestLateNode checks that a device is added when its device node, and the changes that udev makes to it, appear
-// after the kernel's event.
+// TestLateNode checks that a device is added even if its device node appears after the kernel's event. The same applies to udev's changes
+// of the node.
 func TestLateNode(t *testing.T) {
 	tr := newTree(t)
 	tr.dir("/run/udev/data")
@@ -414,7 +414,7 @@ func TestLateNode(t *testing.T) {
 	tr.modem("1", "ttyUSB1", 1)
 	tr.file("/run/udev/data/c188:1", "")
 	b.await("it is there with udev", func() bool { return b.room("islet.dev/serial") == [2]int64{1, 1} })
-	tr.modem("2", "ttyUSB2", 2) // udev does not process it, and the wait for udev times out
+	tr.modem("2", "ttyUSB2", 2) // udev does not process this device, and the wait for udev times out
 	b.await("it is there though udev does not answer", func() bool { return b.room("islet.dev/serial") == [2]int64{2, 2} })
 
 	tr.node(tr.usb("1", "3", "1546", "01a7", "", "cdc_acm")+"/tty/ttyACM0", "tty", "ttyACM0", char(166, 0))
@@ -427,7 +427,7 @@ func TestLateNode(t *testing.T) {
 	b.await("its link is back", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
 }
 
-// TestRealDevices checks that terminals and loop devices of this machine are added and removed.
+// TestRealDevices checks that terminals and loop devices of this machine are added and removed as devices.
 func TestRealDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -19,22 +19,22 @@ type identity struct {
 // An anchor is the nearest piece of hardware with a stable name.
 type anchor struct{ dir, name string }
 
-// buses are the buses whose devices have stable names, by address, slot or port.
+// buses contains the buses whose devices have stable names, by address, slot or port.
 var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": true, "serio": true, "mmc": true,
 	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 
-// identify builds a device's ID from the hardware to which the device belongs. The ID of a USB device contains its
+// identifyNode builds a device's ID from the hardware to which the device belongs. The ID of a USB device contains its
 // vendor, its product, and its serial number. Without a serial number, it contains the port. The ID of any other
 // device contains its address on the bus. If several devices have the same ID, a number is added to all but the
 // first, in the order of the kernel's names.
-func (f *finder) identify(n *node) identity {
+func (f *finder) identifyNode(n *node) identity {
 	if n.sys == "" {
-		id := "dev-" + sanitize(strings.TrimPrefix(n.path, "/dev/"))
+		id := "dev-" + sanitizeID(strings.TrimPrefix(n.path, "/dev/"))
 		return identity{id: id, hardware: id}
 	}
-	kind := cmp.Or(f.link(n.sys, "subsystem"), "device")
+	kind := cmp.Or(f.readLink(n.sys, "subsystem"), "device")
 	if n.block {
-		kind += "-" + cmp.Or(f.attribute(n.sys, "partition"), "disk")
+		kind += "-" + cmp.Or(f.readAttribute(n.sys, "partition"), "disk")
 	}
 	var out identity
 	if dir := f.usbDir(n.sys); dir != "" {
@@ -42,35 +42,35 @@ func (f *finder) identify(n *node) identity {
 	} else {
 		out.anchor = f.findAnchor(n.sys)
 		if out.dir == "" { // a virtual device has only the kernel's name
-			id := sanitize(strings.TrimPrefix(n.sys, "/sys/devices/"))
+			id := sanitizeID(strings.TrimPrefix(n.sys, "/sys/devices/"))
 			return identity{id: id[max(0, len(id)-maxPath):], hardware: id[max(0, len(id)-maxPath):]}
 		}
 		out.id, out.hardware = out.name, out.name
 	}
 	out.id += "-" + cleanName(kind)
-	if rank := f.rank(n, out.anchor); rank > 0 {
+	if rank := f.rankOnAnchor(n, out.anchor); rank > 0 {
 		out.id += "-" + strconv.Itoa(rank)
 	}
 	return out
 }
 
-// usbIdentity returns the identity of a device that is part of a USB device. The parameters sys and dir are their
-// directories.
+// usbIdentity returns the identity of a device that is part of a USB device. The directory of the device is sys, and
+// the directory of the USB device is dir.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
-	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.attribute(dir, "idVendor")), cleanName(f.attribute(dir, "idProduct")))
+	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.readAttribute(dir, "idVendor")), cleanName(f.readAttribute(dir, "idProduct")))
 	// Devices without a serial number often report zeros.
-	if serial := cleanName(f.attribute(dir, "serial")); strings.Trim(serial, "0-_.") != "" {
+	if serial := cleanName(f.readAttribute(dir, "serial")); strings.Trim(serial, "0-_.") != "" {
 		out.id += "-" + serial
 	} else {
 		out.id, out.port = out.id+"-"+out.port, ""
 	}
 	out.hardware = out.id
-	for part := range ancestors(sys) {
+	for part := range eachAncestor(sys) {
 		if part == dir {
 			break
 		}
-		if n := f.attribute(part, "bInterfaceNumber"); n != "" && filepath.Dir(part) == dir {
+		if n := f.readAttribute(part, "bInterfaceNumber"); n != "" && filepath.Dir(part) == dir {
 			out.dir = part
 			out.id += "-if" + cleanName(n)
 		}
@@ -84,11 +84,11 @@ func (f *finder) usbIdentity(sys, dir string) identity {
 func (f *finder) usbPort(dir string) string {
 	base := filepath.Base(dir) // 1-1.2
 	_, ports, _ := strings.Cut(base, "-")
-	for up := range ancestors(dir) {
-		if !strings.HasPrefix(filepath.Base(up), "usb") || f.attribute(up, "idVendor") == "" {
+	for up := range eachAncestor(dir) {
+		if !strings.HasPrefix(filepath.Base(up), "usb") || f.readAttribute(up, "idVendor") == "" {
 			continue
 		}
-		version, _, _ := strings.Cut(f.attribute(up, "version"), ".")
+		version, _, _ := strings.Cut(f.readAttribute(up, "version"), ".")
 		controller := f.findAnchor(filepath.Dir(up)).name
 		return cleanName(cmp.Or(controller, filepath.Base(up)) + "-usb" + strings.TrimSpace(version) + "-" + ports)
 	}
@@ -97,22 +97,22 @@ func (f *finder) usbPort(dir string) string {
 
 // findAnchor returns the anchor of a device that is not USB. It is empty if the device is virtual.
 func (f *finder) findAnchor(sys string) anchor {
-	for dir := range ancestors(sys) {
-		if bus := f.link(dir, "subsystem"); buses[bus] {
+	for dir := range eachAncestor(sys) {
+		if bus := f.readLink(dir, "subsystem"); buses[bus] {
 			return anchor{dir, cleanName(bus + "-" + filepath.Base(dir))}
 		}
 	}
 	return anchor{}
 }
 
-// rank returns how many devices of the same kind on the same anchor come before n, in the order of their names.
-func (f *finder) rank(n *node, a anchor) (rank int) {
-	kind, part := f.link(n.sys, "subsystem"), f.attribute(n.sys, "partition")
-	for _, o := range f.all {
+// rankOnAnchor returns how many devices of the same kind on the same anchor come before n, in the order of their names.
+func (f *finder) rankOnAnchor(n *node, a anchor) (rank int) {
+	kind, part := f.readLink(n.sys, "subsystem"), f.readAttribute(n.sys, "partition")
+	for _, o := range f.nodesByNumber {
 		if o == n || o.block != n.block || !strings.HasPrefix(o.sys, a.dir+"/") && o.sys != a.dir || compareNatural(o.sys, n.sys) >= 0 {
 			continue
 		}
-		if f.link(o.sys, "subsystem") == kind && f.attribute(o.sys, "partition") == part && f.anchorDir(o) == a.dir {
+		if f.readLink(o.sys, "subsystem") == kind && f.readAttribute(o.sys, "partition") == part && f.anchorDir(o) == a.dir {
 			rank++
 		}
 	}
@@ -134,12 +134,12 @@ const (
 
 // cleanName turns a string that a device reports into a part of an ID.
 func cleanName(s string) string {
-	s = sanitize(strings.TrimSpace(s))
+	s = sanitizeID(strings.TrimSpace(s))
 	return s[:min(len(s), maxName)]
 }
 
-// sanitize replaces all characters that are not allowed in an ID.
-func sanitize(s string) string {
+// sanitizeID replaces all characters that are not allowed in an ID.
+func sanitizeID(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_.:", r):

@@ -11,16 +11,16 @@ import (
 // https://docs.kernel.org/admin-guide/devices.html
 const memMajor = 1
 
-// refusal returns the reason why a node is withheld from containers, or "". Block devices that the host uses are
+// withheldReason returns the reason why a node is withheld from containers, or "". Block devices that the host uses are
 // always withheld. Other disks, and devices that expose the memory or the log of the host, are provided only if the
 // configuration specifies them by their subsystem or by a path without wildcards.
-func (f *finder) refusal(n *node) string {
+func (f *finder) withheldReason(n *node) string {
 	switch {
 	case n.block:
-		if f.used == nil {
-			f.used = f.host.usedBlockDevices()
+		if f.usedDisks == nil {
+			f.usedDisks = f.host.usedBlockDevices()
 		}
-		if why := f.used[n.number]; why != "" {
+		if why := f.usedDisks[n.number]; why != "" {
 			return why
 		}
 		if !f.exact[n.number] {
@@ -64,8 +64,8 @@ func (h host) usedBlockDevices() map[number]string {
 }
 
 func (h host) markPath(out map[number]string, path, why string) {
-	if at, ok := h.resolve(filepath.Clean(path)); ok {
-		if n, ok := h.stat(at); ok && n.block {
+	if at, ok := h.resolveLink(filepath.Clean(path)); ok {
+		if n, ok := h.statDevice(at); ok && n.block {
 			h.markUsed(out, n, why)
 		}
 	}
@@ -82,10 +82,10 @@ func (h host) markUsed(out map[number]string, n number, why string) {
 		return
 	}
 	sys := filepath.Join("/sys/dev/block", to)
-	if h.attribute(sys, "partition") != "" {
+	if h.readAttribute(sys, "partition") != "" {
 		h.markSys(out, filepath.Dir(sys), why)
 	}
-	names, _ := list(h.absolutePath(sys + "/slaves"))
+	names, _ := listNames(h.absolutePath(sys + "/slaves"))
 	for _, name := range names {
 		if to, err := os.Readlink(h.absolutePath(sys + "/slaves/" + name)); err == nil {
 			h.markSys(out, filepath.Join(sys, "slaves", to), why)
@@ -94,7 +94,7 @@ func (h host) markUsed(out map[number]string, n number, why string) {
 }
 
 func (h host) markSys(out map[number]string, sys, why string) {
-	if n, ok := parseNumber(h.attribute(sys, "dev"), true); ok {
+	if n, ok := parseNumber(h.readAttribute(sys, "dev"), true); ok {
 		h.markUsed(out, n, why)
 	}
 }

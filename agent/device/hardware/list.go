@@ -26,9 +26,9 @@ func (h *Hardware) List() (out []Unit, kept []WithheldDevice) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.found {
+	for i := range h.foundUnits {
 		c := &h.c.Classes[i]
-		for _, u := range h.found[i] {
+		for _, u := range h.foundUnits[i] {
 			one := Unit{Resource: c.Resource, ID: u.id, Shared: max(c.Shared, 1)}
 			for _, n := range u.nodes {
 				one.Nodes = append(one.Nodes, n.path)
@@ -46,7 +46,7 @@ func (h *Hardware) List() (out []Unit, kept []WithheldDevice) {
 			out = append(out, Unit{Resource: c.Resource, ID: id, Shared: max(c.Shared, 1)})
 		}
 	}
-	return out, slices.Clone(h.kept)
+	return out, slices.Clone(h.withheldDevices)
 }
 
 // Serves reports whether a resource is configured.
@@ -57,8 +57,8 @@ func (h *Hardware) Serves(resource string) bool {
 // UnitOf returns the ID of the unit that a device ID of the Manager belongs to.
 func UnitOf(device string) string { return unitOf(device) }
 
-// A Part is a device node with the attributes that the configuration can match. A USB device itself reports its
-// attributes, and they are not verified.
+// A Part is a device node with the attributes that the configuration can match. A USB device reports its own
+// attributes, which are not verified.
 type Part struct {
 	Path                    string
 	Subsystem, Driver       string
@@ -70,25 +70,26 @@ type Part struct {
 // console terminals and the kernel's own devices, such as /dev/null.
 func Parts(root string) ([]Part, error) {
 	h := host{root}
-	known, err := h.nodes()
+	known, err := h.listNodes()
 	if err != nil {
 		return nil, err
 	}
 	var out []Part
 	for _, n := range slices.SortedFunc(maps.Values(known), func(a, b *node) int { return compareNatural(a.sys, b.sys) }) {
 		kind := strings.TrimPrefix(n.sys, "/sys/devices/virtual/")
-		if strings.HasPrefix(kind, "tty/") || strings.HasPrefix(kind, "vc/") || strings.HasPrefix(kind, "mem/") || !h.locate(n) {
+		if strings.HasPrefix(kind, "tty/") || strings.HasPrefix(kind, "vc/") || strings.HasPrefix(kind, "mem/") || !h.locateNode(n) {
 			continue
 		}
-		p := Part{Path: n.path, Subsystem: h.link(n.sys, "subsystem")}
-		for dir := range ancestors(n.sys) {
-			if p.Driver = h.link(dir, "driver"); p.Driver != "" {
+		p := Part{Path: n.path, Subsystem: h.readLink(n.sys, "subsystem")}
+		for dir := range eachAncestor(n.sys) {
+			if p.Driver = h.readLink(dir, "driver"); p.Driver != "" {
 				break
 			}
 		}
 		if dir := h.usbDir(n.sys); dir != "" {
-			p.Vendor, p.Product, p.Serial = h.attribute(dir, "idVendor"), h.attribute(dir, "idProduct"), h.attribute(dir, "serial")
-			p.Name = strings.TrimSpace(h.attribute(dir, "manufacturer") + " " + h.attribute(dir, "product"))
+			p.Vendor, p.Product, p.Serial = h.readAttribute(dir, "idVendor"), h.readAttribute(dir, "idProduct"),
+				h.readAttribute(dir, "serial")
+			p.Name = strings.TrimSpace(h.readAttribute(dir, "manufacturer") + " " + h.readAttribute(dir, "product"))
 		}
 		out = append(out, p)
 	}

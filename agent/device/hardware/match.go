@@ -12,19 +12,19 @@ import (
 // A finder matches devices with resources during one scan.
 type finder struct {
 	host
-	all   map[number]*node  // the devices in /sys and those that only path patterns found
-	used  map[number]string // how the host uses its block devices; nil until it is needed
-	exact map[number]bool   // the configuration names the device explicitly; see refusal
+	nodesByNumber map[number]*node  // the devices in /sys, and other devices that match a path pattern
+	usedDisks     map[number]string // how the host uses its block devices; nil until it is needed
+	exact         map[number]bool   // the configuration names the device explicitly; see withheldReason
 }
 
-// find returns the nodes of each class, in the order of the classes, and the devices that match a class but are withheld.
+// findNodes returns the nodes of each class, in the order of the classes, and the devices that match a class but are withheld.
 // A node belongs to the first class that it matches.
-func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []WithheldDevice, f *finder, err error) {
-	known, err := h.nodes()
+func (h host) findNodes(classes []config.DeviceClass) (out [][]*node, kept []WithheldDevice, f *finder, err error) {
+	known, err := h.listNodes()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	f = &finder{host: h, all: known, exact: map[number]bool{}}
+	f = &finder{host: h, nodesByNumber: known, exact: map[number]bool{}}
 	out = make([][]*node, len(classes))
 	taken := map[number]bool{}
 	for i := range classes {
@@ -33,8 +33,8 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Withheld
 				continue
 			}
 			taken[n.number] = true
-			if why := f.refusal(n); why != "" {
-				f.locate(n)
+			if why := f.withheldReason(n); why != "" {
+				f.locateNode(n)
 				kept = append(kept, WithheldDevice{Path: n.path, Resource: classes[i].Resource, Why: why})
 				continue
 			}
@@ -48,7 +48,7 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Withheld
 func (f *finder) matchClass(c *config.DeviceClass) []*node {
 	fits := map[number]*node{}
 	for i := range c.Match {
-		for _, n := range f.candidates(&c.Match[i]) {
+		for _, n := range f.candidateNodes(&c.Match[i]) {
 			if !f.matchesNode(n, &c.Match[i]) {
 				continue
 			}
@@ -61,22 +61,22 @@ func (f *finder) matchClass(c *config.DeviceClass) []*node {
 	return slices.SortedFunc(maps.Values(fits), func(a, b *node) int { return compareNatural(a.sys+a.path, b.sys+b.path) })
 }
 
-// candidates returns the nodes that the paths of a match select. A match without paths selects all nodes.
-func (f *finder) candidates(m *config.DeviceMatch) []*node {
+// candidateNodes returns the nodes that the paths of a match select. A match without paths selects all nodes.
+func (f *finder) candidateNodes(m *config.DeviceMatch) []*node {
 	if len(m.Paths) == 0 {
-		return slices.Collect(maps.Values(f.all))
+		return slices.Collect(maps.Values(f.nodesByNumber))
 	}
 	found := map[number]*node{}
 	for _, pattern := range m.Paths {
-		f.glob(pattern, func(link, at string) {
-			id, ok := f.stat(at)
-			if !ok || len(f.all) >= maxDevices {
+		f.eachDevicePath(pattern, func(link, at string) {
+			id, ok := f.statDevice(at)
+			if !ok || len(f.nodesByNumber) >= maxDevices {
 				return
 			}
-			n := f.all[id]
+			n := f.nodesByNumber[id]
 			if n == nil {
 				n = &node{number: id, path: at}
-				f.all[id] = n
+				f.nodesByNumber[id] = n
 			}
 			if link != at && !slices.Contains(n.links, link) {
 				n.links = append(n.links, link)
@@ -92,10 +92,10 @@ func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 	if n.sys == "" {
 		return m.USB == nil && m.Driver == "" && m.Subsystem == "" && len(m.Attributes) == 0
 	}
-	if m.Subsystem != "" && f.link(n.sys, "subsystem") != m.Subsystem {
+	if m.Subsystem != "" && f.readLink(n.sys, "subsystem") != m.Subsystem {
 		return false
 	}
-	if m.Driver != "" && !f.anyAncestor(n, func(dir string) bool { return f.link(dir, "driver") == m.Driver }) {
+	if m.Driver != "" && !f.anyAncestor(n, func(dir string) bool { return f.readLink(dir, "driver") == m.Driver }) {
 		return false
 	}
 	for name, pattern := range m.Attributes {
@@ -108,9 +108,9 @@ func (f *finder) matchesNode(n *node, m *config.DeviceMatch) bool {
 
 func (f *finder) matchesUSB(n *node, u *config.USBMatch) bool {
 	dir := f.usbDir(n.sys)
-	return dir != "" && (u.Vendor == "" || strings.EqualFold(f.attribute(dir, "idVendor"), u.Vendor)) &&
-		(u.Product == "" || strings.EqualFold(f.attribute(dir, "idProduct"), u.Product)) &&
-		(u.Serial == "" || matchPattern(u.Serial, f.attribute(dir, "serial")))
+	return dir != "" && (u.Vendor == "" || strings.EqualFold(f.readAttribute(dir, "idVendor"), u.Vendor)) &&
+		(u.Product == "" || strings.EqualFold(f.readAttribute(dir, "idProduct"), u.Product)) &&
+		(u.Serial == "" || matchPattern(u.Serial, f.readAttribute(dir, "serial")))
 }
 
 // matchPattern reports whether a pattern matches a value. A pattern without wildcards may contain
@@ -122,7 +122,7 @@ func matchPattern(pattern, value string) bool {
 
 // anyAncestor reports whether match returns true for the directory of the device or of one of its ancestors.
 func (f *finder) anyAncestor(n *node, match func(dir string) bool) bool {
-	for dir := range ancestors(n.sys) {
+	for dir := range eachAncestor(n.sys) {
 		if match(dir) {
 			return true
 		}
@@ -134,7 +134,7 @@ func (f *finder) anyAncestor(n *node, match func(dir string) bool) bool {
 // that does.
 func (f *finder) inheritedAttribute(n *node, name string) (value string) {
 	f.anyAncestor(n, func(dir string) bool {
-		value = f.attribute(dir, name)
+		value = f.readAttribute(dir, name)
 		return value != ""
 	})
 	return value
@@ -142,8 +142,8 @@ func (f *finder) inheritedAttribute(n *node, name string) (value string) {
 
 // usbDir returns the directory of the USB device to which a device belongs, or "".
 func (h host) usbDir(sys string) string {
-	for dir := range ancestors(sys) {
-		if h.link(dir, "subsystem") == "usb" && h.attribute(dir, "idVendor") != "" {
+	for dir := range eachAncestor(sys) {
+		if h.readLink(dir, "subsystem") == "usb" && h.readAttribute(dir, "idVendor") != "" {
 			return dir
 		}
 	}

@@ -25,10 +25,10 @@ type holder struct {
 type history struct {
 	meta Meta
 
-	mu      sync.Mutex // stays locked while the history is stored
-	boot    string
-	started map[holder]map[string]startedDevice // by unit ID
-	ports   map[string]string                   // last port of each unit; see finder.groupUnits
+	mu             sync.Mutex // stays locked while the history is stored
+	boot           string
+	startedDevices map[holder]map[string]startedDevice // by unit ID
+	ports          map[string]string                   // last port of each unit; see finder.groupUnits
 }
 
 // A startedDevice is a device with which a container was started.
@@ -53,7 +53,7 @@ type entry struct {
 // load reads the stored history. After a reboot it drops the marks, because the containers of the last boot no longer
 // run.
 func (m *history) load(ctx context.Context, boot string) error {
-	m.boot, m.started, m.ports = boot, map[holder]map[string]startedDevice{}, map[string]string{}
+	m.boot, m.startedDevices, m.ports = boot, map[holder]map[string]startedDevice{}, map[string]string{}
 	text, found, err := m.meta.Meta(ctx, metaKey)
 	if err != nil || !found {
 		return err
@@ -70,7 +70,7 @@ func (m *history) load(ctx context.Context, boot string) error {
 			}
 			m.ports[portKey(e.Resource, id)] = r.Port
 		}
-		m.started[holder{e.UID, e.Container, e.Resource}] = e.Devices
+		m.startedDevices[holder{e.UID, e.Container, e.Resource}] = e.Devices
 	}
 	return nil
 }
@@ -86,23 +86,23 @@ func (m *history) lastPorts() map[string]string {
 func (m *history) isOutdated(who holder, id, mark string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was := m.started[who][id].Mark
+	was := m.startedDevices[who][id].Mark
 	return was != "" && was != mark
 }
 
-// record stores the devices with which a container is about to start, if they have changed. It drops containers that
+// recordStart stores the devices with which a container is about to start, if they have changed. It drops containers that
 // no longer have devices.
-func (m *history) record(ctx context.Context, who holder, units []*unit, held map[holder]bool) error {
+func (m *history) recordStart(ctx context.Context, who holder, units []*unit, held map[holder]bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := map[string]startedDevice{}
 	for _, u := range units {
 		now[u.id] = startedDevice{u.mark, u.port}
 	}
-	if maps.Equal(m.started[who], now) {
+	if maps.Equal(m.startedDevices[who], now) {
 		return nil
 	}
-	had := maps.Clone(m.started)
+	had := maps.Clone(m.startedDevices)
 	maps.DeleteFunc(had, func(h holder, _ map[string]startedDevice) bool { return !held[h] })
 	had[who] = now
 	s := storedHistory{Boot: m.boot}
@@ -116,7 +116,7 @@ func (m *history) record(ctx context.Context, who holder, units []*unit, held ma
 	if err := m.meta.SetMeta(ctx, metaKey, string(text)); err != nil {
 		return err
 	}
-	m.started = had
+	m.startedDevices = had
 	clear(m.ports)
 	for h, devices := range had {
 		for id, r := range devices {

@@ -27,13 +27,13 @@ type provider struct {
 
 // Allocate implements devicemanager.Provider.
 func (p *provider) Allocate(_ context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
-	a, _, err := p.allocation(r)
+	a, _, err := p.buildAllocation(r)
 	return a, err
 }
 
 // Start implements devicemanager.Starter. It is needed because the device may have a new node.
 func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicemanager.Allocation, error) {
-	a, create, err := p.allocation(r)
+	a, create, err := p.buildAllocation(r)
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +50,11 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 	if err != nil {
 		return nil, err
 	}
-	return &a, p.h.history.record(ctx, p.holder(r), units, held)
+	return &a, p.h.history.recordStart(ctx, p.holderOf(r), units, held)
 }
 
-// PreferredDevices implements devicemanager.Preferrer. It prefers different units, and among shared units those with the
-// fewest users.
+// PreferredDevices implements devicemanager.Preferrer. It prefers different units. Among shared units, it prefers the
+// units with the fewest users.
 func (p *provider) PreferredDevices(_ context.Context, c devicemanager.Choice) ([]string, error) {
 	free, has := map[string]int{}, map[string]bool{}
 	for _, slot := range c.Available {
@@ -92,7 +92,7 @@ func preferSlot(a, b string, has map[string]bool, free map[string]int) bool {
 	return cmp.Or(cmp.Compare(free[b], free[a]), compareNatural(a, b)) < 0
 }
 
-func (p *provider) holder(r devicemanager.Request) holder {
+func (p *provider) holderOf(r devicemanager.Request) holder {
 	return holder{r.Pod.UID, r.Container.Name, p.h.c.Classes[p.class].Resource}
 }
 
@@ -102,11 +102,11 @@ func (p *provider) findUnits(slots []string) (out []*unit, err error) {
 	defer p.h.mu.Unlock()
 	for _, slot := range slots {
 		id := unitOf(slot)
-		i := slices.IndexFunc(p.h.found[p.class], func(u *unit) bool { return u.id == id })
+		i := slices.IndexFunc(p.h.foundUnits[p.class], func(u *unit) bool { return u.id == id })
 		if i < 0 {
 			return nil, fmt.Errorf("device %s: %s", id, notPluggedIn)
 		}
-		if u := p.h.found[p.class][i]; !slices.Contains(out, u) {
+		if u := p.h.foundUnits[p.class][i]; !slices.Contains(out, u) {
 			out = append(out, u)
 		}
 	}
@@ -114,15 +114,15 @@ func (p *provider) findUnits(slots []string) (out []*unit, err error) {
 	return out, nil
 }
 
-// allocation returns the allocation for a container, and the device nodes that must be created before the container
+// buildAllocation returns the allocation for a container, and the device nodes that must be created before the container
 // starts.
-func (p *provider) allocation(r devicemanager.Request) (a devicemanager.Allocation, create []ownNode, err error) {
+func (p *provider) buildAllocation(r devicemanager.Request) (a devicemanager.Allocation, create []ownNode, err error) {
 	class, h := &p.h.c.Classes[p.class], p.h.host
 	units, err := p.findUnits(r.IDs)
 	if err != nil {
 		return a, nil, err
 	}
-	dir, err := p.h.nodeDir(p.holder(r))
+	dir, err := p.h.nodeDir(p.holderOf(r))
 	if err != nil {
 		return a, nil, err
 	}

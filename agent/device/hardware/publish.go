@@ -25,39 +25,39 @@ const (
 // notPluggedIn is the message for an absent device that a container has.
 const notPluggedIn = "it is not plugged in"
 
-// publish reports the present devices to the Manager, and the absent devices that containers have. It restarts the
+// publishDevices reports the present devices to the Manager, and the absent devices that containers have. It restarts the
 // containers whose devices have new nodes.
-func (h *Hardware) publish() error {
+func (h *Hardware) publishDevices() error {
 	held := h.c.Manager.Holdings()
 	h.mu.Lock()
-	found, before, published := h.found, h.missing, h.published
+	found, before, published := h.foundUnits, h.missing, h.published
 	h.mu.Unlock()
-	changed := changes{missing: map[heldDevice]bool{}}
+	changed := scanEffects{missing: map[heldDevice]bool{}}
 	for i := range found {
-		h.compare(h.c.Classes[i].Resource, found[i], held, before, &changed)
+		h.compareDevices(h.c.Classes[i].Resource, found[i], held, before, &changed)
 	}
 	h.mu.Lock()
 	h.missing, h.published = changed.missing, true
 	h.mu.Unlock()
 	var errs []error
 	for i, link := range h.links { // before the restarts, because restarted containers need the new lists
-		errs = append(errs, link.Devices(h.devices(found, i, held)))
+		errs = append(errs, link.Devices(h.classDevices(found, i, held)))
 	}
 	if published { // during the first call the running containers are not known yet
 		for _, n := range changed.events {
 			h.recordEvent(n)
 		}
-		for _, who := range changed.restart {
-			h.restart(who)
+		for _, who := range changed.toRestart {
+			h.restartContainer(who)
 		}
 	}
-	h.sweep(held)
+	h.removeOldNodes(held)
 	return errors.Join(errs...)
 }
 
-// devices returns the devices of a class. Present devices are healthy, and absent devices that containers have are
+// classDevices returns the devices of a class. Present devices are healthy, and absent devices that containers have are
 // unhealthy.
-func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Holding) (out []devicemanager.Device) {
+func (h *Hardware) classDevices(found [][]*unit, class int, held []devicemanager.Holding) (out []devicemanager.Device) {
 	c, listed := &h.c.Classes[class], map[string]bool{}
 	add := func(d devicemanager.Device) {
 		if !listed[d.ID] {
@@ -65,7 +65,7 @@ func (h *Hardware) devices(found [][]*unit, class int, held []devicemanager.Hold
 		}
 	}
 	for _, u := range found[class] {
-		for _, id := range slots(u.id, c.Shared) {
+		for _, id := range slotIDs(u.id, c.Shared) {
 			add(devicemanager.Device{ID: id, Healthy: true})
 		}
 	}
@@ -90,11 +90,11 @@ func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	return notPluggedIn
 }
 
-// changes contains the effects of a scan on containers.
-type changes struct {
-	missing map[heldDevice]bool
-	events  []podEvent
-	restart []holder
+// scanEffects contains the effects of a scan on containers.
+type scanEffects struct {
+	missing   map[heldDevice]bool
+	events    []podEvent
+	toRestart []holder
 }
 
 type podEvent struct {
@@ -102,8 +102,9 @@ type podEvent struct {
 	kind, reason, message string
 }
 
-// compare determines what has happened to the devices of a resource that containers have, and adds it to changed.
-func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool, changed *changes) {
+// compareDevices determines what has happened to the devices of a resource that containers have, and adds it to changed.
+func (h *Hardware) compareDevices(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool,
+	changed *scanEffects) {
 	units := map[string]*unit{}
 	for _, u := range found {
 		units[u.id] = u
@@ -133,7 +134,7 @@ func (h *Hardware) compare(resource string, found []*unit, held []devicemanager.
 			outdated = outdated || u != nil && h.history.isOutdated(who, id, u.mark)
 		}
 		if present && outdated {
-			changed.restart = append(changed.restart, who)
+			changed.toRestart = append(changed.toRestart, who)
 		}
 	}
 }
@@ -144,9 +145,9 @@ func (h *Hardware) recordEvent(n podEvent) {
 	}
 }
 
-// restart restarts a container, so that it gets the present nodes. It does nothing if the container's restart policy
+// restartContainer restarts a container, so that it gets the present nodes. It does nothing if the container's restart policy
 // would not start the container again.
-func (h *Hardware) restart(who holder) {
+func (h *Hardware) restartContainer(who holder) {
 	pod := h.c.Pod(who.UID)
 	if pod == nil || pod.DeletionTimestamp != nil {
 		return
@@ -183,9 +184,9 @@ func (h *Hardware) MissingDevices(uid types.UID) (out []string) {
 	return out
 }
 
-// sweep removes the device nodes of pods that no longer have devices.
-func (h *Hardware) sweep(held []devicemanager.Holding) {
-	dirs, _ := list(h.c.Dir) // if this fails, the directory is empty
+// removeOldNodes removes the device nodes of pods that no longer have devices.
+func (h *Hardware) removeOldNodes(held []devicemanager.Holding) {
+	dirs, _ := listNames(h.c.Dir) // if this fails, the directory is empty
 	for _, uid := range dirs {
 		if !slices.ContainsFunc(held, func(one devicemanager.Holding) bool { return string(one.UID) == uid }) {
 			if err := mounts.RemoveAll(filepath.Join(h.c.Dir, uid)); err != nil {

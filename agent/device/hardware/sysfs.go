@@ -52,12 +52,12 @@ type host struct{ root string }
 
 func (h host) absolutePath(path string) string { return filepath.Join(h.root, path) }
 
-// nodes returns the devices in /sys, by device number.
-func (h host) nodes() (map[number]*node, error) {
+// listNodes returns the devices in /sys, by device number.
+func (h host) listNodes() (map[number]*node, error) {
 	all := map[number]*node{}
 	for _, block := range []bool{false, true} {
 		dir := "/sys/dev/" + number{block: block}.kind()
-		names, err := list(h.absolutePath(dir))
+		names, err := listNames(h.absolutePath(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -82,8 +82,8 @@ func parseNumber(s string, block bool) (number, bool) {
 	return number{block, uint32(major), uint32(minor)}, ok && err == nil && err2 == nil
 }
 
-// list returns at most maxDevices names in a directory, sorted.
-func list(dir string) ([]string, error) {
+// listNames returns at most maxDevices names in a directory, sorted.
+func listNames(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -97,22 +97,22 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// locate sets the node's path to the kernel's name for it. It reports whether this path is a device node with the
+// locateNode sets the node's path to the kernel's name for it. It reports whether this path is a device node with the
 // device's number.
-func (h host) locate(n *node) bool {
+func (h host) locateNode(n *node) bool {
 	if n.path == "" {
-		for line := range strings.SplitSeq(h.attribute(n.sys, "uevent"), "\n") {
+		for line := range strings.SplitSeq(h.readAttribute(n.sys, "uevent"), "\n") {
 			if name, ok := strings.CutPrefix(line, "DEVNAME="); ok && filepath.IsLocal(name) {
 				n.path = "/dev/" + name
 			}
 		}
 	}
-	have, ok := h.stat(n.path)
+	have, ok := h.statDevice(n.path)
 	return ok && have == n.number
 }
 
-// stat returns the device number of a device node. It does not follow symbolic links.
-func (h host) stat(path string) (number, bool) {
+// statDevice returns the device number of a device node. It does not follow symbolic links.
+func (h host) statDevice(path string) (number, bool) {
 	if path == "" {
 		return number{}, false
 	}
@@ -125,9 +125,9 @@ func (h host) stat(path string) (number, bool) {
 		kind == unix.S_IFCHR
 }
 
-// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some attributes are
+// readAttribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some attributes are
 // reported by the device itself and are not verified.
-func (h host) attribute(sys, name string) string {
+func (h host) readAttribute(sys, name string) string {
 	b, err := untrusted.ReadFile(h.absolutePath(sys), name, maxAttribute)
 	if err != nil {
 		return ""
@@ -135,8 +135,8 @@ func (h host) attribute(sys, name string) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
 }
 
-// link returns the last element of the target of a symbolic link in a device's directory.
-func (h host) link(sys, name string) string {
+// readLink returns the last element of the target of a symbolic link in a device's directory.
+func (h host) readLink(sys, name string) string {
 	to, err := os.Readlink(filepath.Join(h.absolutePath(sys), name))
 	if err != nil {
 		return ""
@@ -144,8 +144,8 @@ func (h host) link(sys, name string) string {
 	return filepath.Base(to)
 }
 
-// ancestors iterates over the directories of a device and its ancestors.
-func ancestors(sys string) iter.Seq[string] {
+// eachAncestor iterates over the directories of a device and its ancestors.
+func eachAncestor(sys string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for dir := sys; strings.HasPrefix(dir, "/sys/devices/"); dir = filepath.Dir(dir) {
 			if !yield(dir) {

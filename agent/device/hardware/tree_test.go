@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree is a host that consists of files. Creating device nodes needs root.
+// A tree is a fake host that consists of files. The creation of device nodes requires root.
 type tree struct {
 	t testing.TB
 	host
@@ -56,7 +56,7 @@ func (tr *tree) link(path, to string) {
 	tr.requireNoError(os.Symlink(rel, tr.absolutePath(path)))
 }
 
-// part creates a directory below /sys/devices for a part of a bus, with attributes.
+// part creates a directory with attributes below /sys/devices. It represents a device on a bus.
 func (tr *tree) part(sys, bus, driver string, attributes map[string]string) {
 	tr.t.Helper()
 	tr.dir(sys)
@@ -69,8 +69,8 @@ func (tr *tree) part(sys, bus, driver string, attributes map[string]string) {
 	}
 }
 
-// usb creates a USB device at the ports below the root hub of a controller, and returns the directory of its
-// interface.
+// usb creates a USB device below the root hub of a controller, and returns the directory of the device's interface. The parameter ports is
+// the path of ports from the hub to the device.
 func (tr *tree) usb(bus, ports, vendor, product, serial, driver string) (itf string) {
 	tr.t.Helper()
 	pci := "/sys/devices/pci0000:00/0000:00:14.0"

@@ -55,7 +55,7 @@ func (e uevent) isRelevant() bool {
 // kernelGroup is the multicast group of the kernel's messages. udev uses another group.
 const kernelGroup = 1
 
-// listenUevents opens a socket that receives the kernel's uevents. receive ignores messages from other senders.
+// listenUevents opens a socket that receives the kernel's uevents. receiveUevent ignores messages from other senders.
 func listenUevents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -80,7 +80,7 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 	b := make([]byte, maxUevent)
 	for {
-		switch e, ok, err := receive(raw, b); {
+		switch e, ok, err := receiveUevent(raw, b); {
 		case errors.Is(err, unix.ENOBUFS): // messages were lost
 			changed()
 		case err != nil:
@@ -91,8 +91,8 @@ func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	}
 }
 
-// receive waits for a message. The result ok is false if the kernel did not send the message.
-func receive(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
+// receiveUevent waits for a message. It returns false if the sender of the message is not the kernel.
+func receiveUevent(raw syscall.RawConn, b []byte) (e uevent, ok bool, err error) {
 	var n int
 	var from unix.Sockaddr
 	var failed error

@@ -49,8 +49,7 @@ func FuzzParseUevent(f *testing.F) {
 	})
 }
 
-// The function ask makes the kernel send an event for an existing device, as udevadm trigger does. It returns the
-// path of the device.
+// This helper makes the kernel send an event for an existing device, as udevadm trigger does. It returns the path of the device.
 func ask(t *testing.T) (path string) {
 	t.Helper()
 	for _, dir := range []string{"/devices/virtual/mem/null", "/devices/virtual/block/loop7"} {
@@ -62,7 +61,7 @@ func ask(t *testing.T) (path string) {
 	return ""
 }
 
-// TestForgedUevent checks that events from a program, not from the kernel, are ignored.
+// TestForgedUevent checks that an event is ignored if a program instead of the kernel sent it.
 func TestForgedUevent(t *testing.T) {
 	socket, err := listenUevents()
 	if err != nil {
@@ -89,7 +88,7 @@ func TestForgedUevent(t *testing.T) {
 	}
 	path, b, unbelieved := ask(t), make([]byte, maxUevent), 0
 	for {
-		e, ok, err := receive(raw, b)
+		e, ok, err := receiveUevent(raw, b)
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -106,7 +105,7 @@ func TestForgedUevent(t *testing.T) {
 	}
 }
 
-// TestLostUevents checks that an overflow of the socket's buffer is reported, and counts as a change.
+// TestLostUevents checks that an overflow of the socket's buffer is reported and counts as a change.
 func TestLostUevents(t *testing.T) {
 	socket, err := listenUevents()
 	if err != nil {
@@ -125,7 +124,7 @@ func TestLostUevents(t *testing.T) {
 	}
 	b := make([]byte, maxUevent)
 	for {
-		if _, _, err := receive(raw, b); errors.Is(err, unix.ENOBUFS) {
+		if _, _, err := receiveUevent(raw, b); errors.Is(err, unix.ENOBUFS) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -144,7 +143,7 @@ func TestLostUevents(t *testing.T) {
 	}
 }
 
-// TestUeventsFail checks that the socket is closed if it cannot be read.
+// TestUeventsFail checks that the socket is closed after a read error.
 func TestUeventsFail(t *testing.T) {
 	notSocket, w, err := os.Pipe()
 	if err != nil {

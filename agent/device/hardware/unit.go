@@ -27,14 +27,14 @@ type unit struct {
 	mark  string // the concatenated marks of the nodes; see nodeMark
 }
 
-// groupUnits groups the nodes of a class into units. The parameter ports contains the ports of the devices with which
-// containers were started, by resource and ID. If several devices have the same serial number, the one at the recorded
-// port gets the ID without a port. The IDs of the others contain their port, and they keep these IDs even if only one of
-// the devices is present later.
+// groupUnits groups the nodes of a class into units. It gets the last port of each device with which a container was
+// started, by resource and ID. If several devices have the same serial number, the device at the recorded port gets the
+// ID without a port. The IDs of the other devices contain their ports. These devices keep their IDs even if only one of
+// them is present later.
 func (f *finder) groupUnits(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
-		who := f.identify(n)
+		who := f.identifyNode(n)
 		key := [2]string{who.id, who.port}
 		switch c.Unit {
 		case unitDevice:
@@ -93,9 +93,9 @@ func (f *finder) nodeMark(n *node) string {
 	return fmt.Sprintf("%s/%d;", n.number, st.Ino)
 }
 
-// slots returns the device IDs of a unit for the Manager: one for each container that may have the unit at the same
+// slotIDs returns the device IDs of a unit for the Manager: one for each container that may have the unit at the same
 // time.
-func slots(id string, shared int) []string {
+func slotIDs(id string, shared int) []string {
 	if shared <= 1 {
 		return []string{id}
 	}

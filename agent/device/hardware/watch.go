@@ -20,10 +20,10 @@ const (
 	udevData    = "/run/udev/data"
 )
 
-// A watch watches the directories of device nodes and of links to them. It is needed in addition to uevents for two
+// A dirWatcher watches the directories of device nodes and of links to them. It is needed in addition to uevents for two
 // reasons. There are no uevents for ptys and for udev's links. If /dev is not a devtmpfs, a node appears only after its
 // uevent.
-type watch struct {
+type dirWatcher struct {
 	host
 	patterns []string
 	inotify  *fsnotify.Watcher
@@ -32,12 +32,12 @@ type watch struct {
 	watched map[string]bool
 }
 
-func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
+func newWatch(h host, classes []config.DeviceClass) (*dirWatcher, error) {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{host: h, inotify: inotify, watched: map[string]bool{}}
+	w := &dirWatcher{host: h, inotify: inotify, watched: map[string]bool{}}
 	for i := range classes {
 		for _, m := range classes[i].Match {
 			w.patterns = append(w.patterns, m.Paths...)
@@ -46,9 +46,9 @@ func newWatch(h host, classes []config.DeviceClass) (*watch, error) {
 	return w, nil
 }
 
-// refresh updates the watched directories. It reports whether it has added a directory, because nodes may have appeared
-// there before it was watched.
-func (w *watch) refresh(udev bool) (fresh bool, err error) {
+// updateDirs updates the watched directories. It returns true if it has added a directory. The caller must then scan
+// again, because nodes may have appeared in the directory before it was watched.
+func (w *dirWatcher) updateDirs(udev bool) (fresh bool, err error) {
 	want := map[string]bool{w.absolutePath("/dev"): true}
 	if udev {
 		want[w.absolutePath(udevData)] = true
@@ -84,7 +84,7 @@ func (w *watch) refresh(udev bool) (fresh bool, err error) {
 }
 
 // run calls changed when a file was added, removed or renamed, until ctx ends.
-func (w *watch) run(ctx context.Context, changed func()) error {
+func (w *dirWatcher) run(ctx context.Context, changed func()) error {
 	defer w.inotify.Close()
 	for {
 		select {

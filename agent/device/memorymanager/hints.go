@@ -20,7 +20,7 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Assignments) topology.
 	if blocks, has := g.Blocks(pod.UID, ctr.Name); has {
 		return keptHints(blocks)
 	}
-	return s.hints(pod.UID, want, g)
+	return s.computeHints(pod.UID, want, g)
 }
 
 // PodHints returns the hints for all containers of a pod together.
@@ -34,7 +34,7 @@ func (s *Static) PodHints(pod *v1.Pod, g *Assignments) topology.Hints {
 			return keptHints(blocks)
 		}
 	}
-	return s.hints(pod.UID, want, g)
+	return s.computeHints(pod.UID, want, g)
 }
 
 func keptHints(blocks []Block) topology.Hints {
@@ -45,13 +45,13 @@ func keptHints(blocks []Block) topology.Hints {
 	return out
 }
 
-func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assignments) topology.Hints {
-	cells := s.cells(g)
+func (s *Static) computeHints(uid types.UID, want map[v1.ResourceName]uint64, g *Assignments) topology.Hints {
+	cells := s.nodeStates(g)
 	minNodes := len(s.ids)
 	var fit []topology.Hint
 	topology.EachMask(s.ids, func(m topology.Mask) {
 		for kind, n := range want {
-			if sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.total }) < n {
+			if sumMemory(cells, m, kind, func(c *nodeState) map[v1.ResourceName]uint64 { return c.total }) < n {
 				return
 			}
 		}
@@ -79,8 +79,8 @@ func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assign
 	return out
 }
 
-// mixesGroups reports whether a node of the set m already belongs to a group that contains other nodes than m.
-func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
+// mixesGroups reports whether a node in m already belongs to a group of nodes that differs from m.
+func mixesGroups(cells map[int]*nodeState, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false
 	}

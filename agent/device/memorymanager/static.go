@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A cell is the state of a NUMA node.
-type cell struct {
+// A nodeState is the state of a NUMA node.
+type nodeState struct {
 	total map[v1.ResourceName]uint64 // allocatable
 	free  map[v1.ResourceName]uint64
 	users int           // number of blocks on the node
@@ -32,8 +32,8 @@ type Static struct {
 // Reserved contains the option reservedMemory, by NUMA node.
 type Reserved map[int]v1.ResourceList
 
-// New returns the policy. Like a kubelet, it fails unless the reservations of all nodes add up
-// to the node's reserved memory and huge pages.
+// New returns the policy. Like a kubelet, it fails unless the reservations of all NUMA nodes add up to the reserved
+// memory and huge pages of the machine.
 func New(m topology.Machine, by Reserved, reserved v1.ResourceList) (*Static, error) {
 	s := &Static{ids: m.IDs(), total: map[int]map[v1.ResourceName]uint64{}}
 	sum := v1.ResourceList{}
@@ -95,11 +95,11 @@ func (s *Static) Allocatable() (out []Block) {
 	return out
 }
 
-// cells returns the state of each NUMA node after the assignments in g.
-func (s *Static) cells(g *Assignments) map[int]*cell {
-	out := map[int]*cell{}
+// nodeStates returns the state of each NUMA node after the assignments in g.
+func (s *Static) nodeStates(g *Assignments) map[int]*nodeState {
+	out := map[int]*nodeState{}
 	for _, id := range s.ids {
-		out[id] = &cell{total: s.total[id], free: maps.Clone(s.total[id]), group: topology.MaskOf(id)}
+		out[id] = &nodeState{total: s.total[id], free: maps.Clone(s.total[id]), group: topology.MaskOf(id)}
 	}
 	for _, r := range g.rows {
 		for _, b := range r.blocks {
@@ -190,7 +190,7 @@ func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return main
 }
 
-func sum(cells map[int]*cell, m topology.Mask, kind v1.ResourceName, of func(*cell) map[v1.ResourceName]uint64) (n uint64) {
+func sumMemory(cells map[int]*nodeState, m topology.Mask, kind v1.ResourceName, of func(*nodeState) map[v1.ResourceName]uint64) (n uint64) {
 	for _, id := range m.IDs() {
 		if c := cells[id]; c != nil {
 			n += of(c)[kind]
@@ -199,8 +199,8 @@ func sum(cells map[int]*cell, m topology.Mask, kind v1.ResourceName, of func(*ce
 	return n
 }
 
-func (s *Static) freeBytes(cells map[int]*cell, m topology.Mask, kind v1.ResourceName) uint64 {
-	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
+func (s *Static) freeBytes(cells map[int]*nodeState, m topology.Mask, kind v1.ResourceName) uint64 {
+	return sumMemory(cells, m, kind, func(c *nodeState) map[v1.ResourceName]uint64 { return c.free })
 }
 
 // Assign assigns memory to a container and records it in g. It uses the nodes of the hint h, and adds other nodes if
@@ -211,9 +211,9 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assi
 	if _, has := g.Blocks(pod.UID, ctr.Name); has || len(want) == 0 {
 		return nil
 	}
-	cells := s.cells(g)
+	cells := s.nodeStates(g)
 	if h.Nodes == 0 {
-		found, ok := bestHint(s.hints(pod.UID, want, g), 0)
+		found, ok := bestHint(s.computeHints(pod.UID, want, g), 0)
 		if !ok {
 			return errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 		}
@@ -226,7 +226,7 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assi
 		if s.freeBytes(cells, h.Nodes, kind)+g.reusableBytes(pod.UID, kind, h.Nodes) >= n {
 			continue
 		}
-		found, ok := bestHint(s.hints(pod.UID, want, g), h.Nodes)
+		found, ok := bestHint(s.computeHints(pod.UID, want, g), h.Nodes)
 		if !ok {
 			return errors.New("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
 		}

@@ -24,8 +24,7 @@ func asking(uid string, sizes ...uint64) *v1.Pod {
 	return p
 }
 
-// TestAsUpstream checks that nodes, hints and rejections are the same as those of a kubelet, which
-// test/cluster/upstream has recorded.
+// TestAsUpstream compares nodes, hints and rejections with those of a kubelet. test/cluster/upstream has recorded them.
 func TestAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("../cpumanager/testdata/upstream.json")
 	if err != nil {
@@ -89,7 +88,8 @@ func TestAsUpstream(t *testing.T) {
 	}
 }
 
-// TestReserved checks that the memory reserved per NUMA node must be equal to the memory that is not allocatable.
+// TestReserved checks that a configuration is rejected if the memory reserved on the NUMA nodes differs from the memory that is not
+// allocatable.
 func TestReserved(t *testing.T) {
 	m := topology.Machine{Nodes: []topology.Node{{ID: 0, Memory: 4 << 30, HugePages: map[uint64]uint64{2 << 20: 1 << 30}}}}
 	list := func(q string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(q)} }
@@ -116,7 +116,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestInit checks that the memory of a finished init container is used for the next containers.
+// TestInit checks that later containers can use the memory of a finished init container.
 func TestInit(t *testing.T) {
 	m := topology.Machine{Nodes: []topology.Node{{ID: 0, Memory: 5 << 30}}}
 	kept := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
@@ -139,7 +139,7 @@ func TestInit(t *testing.T) {
 	take(&pod.Spec.InitContainers[0])
 	take(&pod.Spec.Containers[0])
 	take(&pod.Spec.Containers[1])
-	if n := s.cells(given)[0].free[v1.ResourceMemory]; n != 0 {
+	if n := s.nodeStates(given)[0].free[v1.ResourceMemory]; n != 0 {
 		t.Errorf("%d bytes are free", n)
 	}
 	other := asking("q", 1)

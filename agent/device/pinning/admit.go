@@ -23,8 +23,8 @@ type affinityError struct{}
 func (affinityError) Error() string  { return "Resources cannot be allocated with Topology locality" }
 func (affinityError) Reason() string { return "TopologyAffinityError" }
 
-// containers lists the containers of a pod in the order in which they start. It omits ephemeral containers.
-func containers(pod *v1.Pod) (out []*v1.Container) {
+// orderedContainers lists the containers of a pod in the order in which they start. It omits ephemeral containers.
+func orderedContainers(pod *v1.Pod) (out []*v1.Container) {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
 			out = append(out, ctr)
@@ -46,7 +46,7 @@ func (m *Manager) NeedsAllocation(pod *v1.Pod) bool {
 // needsResources reports whether any container of a pod needs exclusive CPUs or memory that are not assigned to it
 // yet. The caller holds mu.
 func (m *Manager) needsResources(pod *v1.Pod) bool {
-	for _, ctr := range containers(pod) {
+	for _, ctr := range orderedContainers(pod) {
 		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.ExclusiveCPUs(pod, ctr) > 0 {
 			return true
 		}
@@ -59,7 +59,7 @@ func (m *Manager) needsResources(pod *v1.Pod) bool {
 
 // Admit assigns devices, CPUs and memory to all containers of a pod, or to none. See devicemanager.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
-	err = m.allocate(ctx, pod)
+	err = m.allocateResources(ctx, pod)
 	if err == nil || ctx.Err() != nil || devicemanager.IsStoreError(err) {
 		return "", "", err
 	}
@@ -73,8 +73,8 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// allocate assigns resources to a pod. It handles one pod at a time.
-func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
+// allocateResources assigns resources to a pod. It handles one pod at a time.
+func (m *Manager) allocateResources(ctx context.Context, pod *v1.Pod) error {
 	select {
 	case m.busy <- struct{}{}:
 		defer func() { <-m.busy }()
@@ -93,7 +93,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	err = d.assignNodes(ctx)
 	var rows []store.Devices
 	if err == nil {
-		rows, err = d.rows()
+		rows, err = d.buildRows()
 	}
 	err = devices.End(ctx, err, rows)
 	m.metrics.observeAdmission(m.policy.Name() != topology.None, time.Since(begin), err)
@@ -103,7 +103,7 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
 	m.mu.Lock()
 	m.cpuSets, m.nodes = d.cpus, d.nodes
 	m.mu.Unlock()
-	m.notify()
+	m.notifyChanged()
 	return nil
 }
 
@@ -126,18 +126,18 @@ func (d *draft) assignNodes(ctx context.Context) error {
 		if !ok {
 			return affinityError{}
 		}
-		for _, ctr := range containers(d.pod) {
+		for _, ctr := range orderedContainers(d.pod) {
 			if err := d.takeFrom(ctx, ctr, h); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	for _, ctr := range containers(d.pod) {
+	for _, ctr := range orderedContainers(d.pod) {
 		h := topology.Hint{}
 		if m.policy.Name() != topology.None {
 			var ok bool
-			h, ok = m.policy.Merge(d.hints(ctr))
+			h, ok = m.policy.Merge(d.containerHints(ctr))
 			m.metrics.countAlignment(m.policy.Name(), topology.ContainerScope, ok)
 			if !ok {
 				return affinityError{}
@@ -150,7 +150,7 @@ func (d *draft) assignNodes(ctx context.Context) error {
 	return nil
 }
 
-func (d *draft) hints(ctr *v1.Container) []topology.Hints {
+func (d *draft) containerHints(ctr *v1.Container) []topology.Hints {
 	out := []topology.Hints{d.devices.Hints(ctr)}
 	if d.m.cpus != nil {
 		out = append(out, d.m.cpus.Hints(d.pod, ctr, d.cpus))
@@ -195,10 +195,10 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 	return nil
 }
 
-// rows returns the rows with the pod's CPUs and memory.
-func (d *draft) rows() (out []store.Devices, err error) {
-	now := time.Now().UnixMicro() // load sorts the rows by this time
-	for i, ctr := range containers(d.pod) {
+// buildRows returns the rows with the pod's CPUs and memory.
+func (d *draft) buildRows() (out []store.Devices, err error) {
+	now := time.Now().UnixMicro() // loadRows sorts the rows by this time
+	for i, ctr := range orderedContainers(d.pod) {
 		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
 			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(),
 				Given: []byte(set.String())})

@@ -19,8 +19,8 @@ import (
 // Name returns the hook's name.
 func (*Manager) Name() string { return "cpus" }
 
-// Prepare assigns the resources that a pod does not have yet. That is so if the pod has ended and runs again, or if
-// it was admitted before the policy was configured.
+// Prepare assigns the resources that a pod does not have yet. Resources are missing if the pod has ended and runs
+// again, or if it was admitted before the policy was configured.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if m == nil {
 		return nil
@@ -31,7 +31,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if !missing {
 		return nil
 	}
-	return m.allocate(ctx, pod)
+	return m.allocateResources(ctx, pod)
 }
 
 // Container sets the CPUs and NUMA nodes in a container's configuration. The CPUs are the container's exclusive CPUs, or
@@ -122,18 +122,18 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.nodes = nodes
 	delete(m.cpuSets, uid)
 	m.mu.Unlock()
-	m.notify()
+	m.notifyChanged()
 	if m.c.OnRelease != nil {
 		m.c.OnRelease()
 	}
 	return nil
 }
 
-// notify updates the metrics and wakes Run, which then reconciles the running containers.
-func (m *Manager) notify() {
+// notifyChanged updates the metrics and wakes Run, which then reconciles the running containers.
+func (m *Manager) notifyChanged() {
 	m.updateGauges()
 	select {
-	case m.wake <- struct{}{}:
+	case m.changeSignal <- struct{}{}:
 	default:
 	}
 }
@@ -152,7 +152,7 @@ func (m *Manager) Connect(r Runtime) {
 	}
 }
 
-// Run applies changed CPUs to running containers until ctx ends. It runs after each change and every
+// Run applies changed CPUs to running containers until ctx ends. It does so after each change and every
 // cpuManagerReconcilePeriod. Without a CPU policy it does nothing.
 func (m *Manager) Run(ctx context.Context) error {
 	if m == nil || m.cpus == nil {
@@ -179,15 +179,15 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-m.wake:
+		case <-m.changeSignal:
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// reconcile updates the CPUs of all running containers. The result starting is true if a container was configured with
-// outdated CPUs and does not run yet.
+// reconcile updates the CPUs of all running containers. It returns true if a container that does not run yet was
+// configured with outdated CPUs.
 func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err error) {
 	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{
 		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING},
@@ -211,7 +211,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		want := m.wantedCPUs(key, shared)
 		has, known := m.applied[c.Id]
 		// the last configuration was for this container
-		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.at.UnixNano() {
+		if last, ok := m.configured[key]; !known && ok && c.CreatedAt >= last.createdAt.UnixNano() {
 			has, known = last.set, true
 			m.applied[c.Id] = has
 			delete(m.configured, key)
@@ -228,7 +228,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	}
 	for key, last := range m.configured {
 		switch {
-		case time.Since(last.at) > startTimeout:
+		case time.Since(last.createdAt) > startTimeout:
 			delete(m.configured, key)
 		case !last.set.Equals(m.wantedCPUs(key, shared)):
 			starting = true
@@ -239,7 +239,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id,
 			Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
 		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
-			// The container may have ended in the meantime. If not, the next call retries.
+			// If the container is still running, the next call retries.
 			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e)
 			continue
 		}

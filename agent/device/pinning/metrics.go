@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/topology"
 )
 
-// counters counts the requests for one kind of resource, and those that failed.
+// counters contains the number of requests for one kind of resource, and the number of failed requests.
 type counters struct{ requests, errors prometheus.Counter }
 
 // metrics contains the metrics of a kubelet's CPU, memory and topology managers.
@@ -18,7 +18,7 @@ type metrics struct {
 	exclusive, shared             prometheus.Gauge
 	perNode                       *prometheus.GaugeVec
 	admitted                      counters
-	took                          prometheus.Histogram
+	admissionDuration             prometheus.Histogram
 	alignedCount, misalignedCount *prometheus.CounterVec
 }
 
@@ -41,7 +41,7 @@ func newMetrics() *metrics {
 		admitted: counters{c("kubelet_topology_manager_admission_requests_total",
 			"pods for which the topology manager made a decision"),
 			c("kubelet_topology_manager_admission_errors_total", "pods that could not be placed")},
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms",
+		admissionDuration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms",
 			Help:    "time of a decision, in milliseconds",
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
 		alignedCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count",
@@ -66,7 +66,7 @@ func (m *Manager) Collectors() (out []prometheus.Collector) {
 		out = append(out, x.memory.requests, x.memory.errors)
 	}
 	if m.policy.Name() != topology.None {
-		out = append(out, x.admitted.requests, x.admitted.errors, x.took, x.alignedCount, x.misalignedCount)
+		out = append(out, x.admitted.requests, x.admitted.errors, x.admissionDuration, x.alignedCount, x.misalignedCount)
 	}
 	return out
 }
@@ -83,7 +83,7 @@ func (x *metrics) observeAdmission(counts bool, took time.Duration, err error) {
 		return
 	}
 	x.admitted.requests.Inc()
-	x.took.Observe(float64(took.Milliseconds()))
+	x.admissionDuration.Observe(float64(took.Milliseconds()))
 	if err != nil {
 		x.admitted.errors.Inc()
 	}

@@ -56,7 +56,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// metaPolicy is the key under which the value of type policies is stored.
+// metaPolicy is the key under which the names of the policies are stored.
 const metaPolicy = "pinning"
 
 // The names of the resources in the rows. No device can have these names.
@@ -81,9 +81,9 @@ type Manager struct {
 	memory  *memorymanager.Static // nil if the policy is None
 	metrics *metrics
 
-	runtime Runtime
-	busy    chan struct{} // a lock of capacity 1, which is locked while resources are assigned or released
-	wake    chan struct{} // capacity 1; receives a value when the shared CPUs may have changed
+	runtime      Runtime
+	busy         chan struct{} // a lock of capacity 1, which is locked while resources are assigned or released
+	changeSignal chan struct{} // capacity 1; receives a value when the shared CPUs may have changed
 
 	mu         sync.Mutex
 	cpuSets    cpumanager.Assignments
@@ -100,8 +100,8 @@ type containerKey struct {
 
 // A configuration records the CPUs with which a container was configured.
 type configuration struct {
-	set cpuset.CPUSet
-	at  time.Time
+	set       cpuset.CPUSet
+	createdAt time.Time
 }
 
 // Open loads the stored assignments. It returns nil if no policy is configured. It returns an error if assignments of
@@ -119,14 +119,14 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	}
 	m := &Manager{
 		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(),
-		busy: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		busy: make(chan struct{}, 1), changeSignal: make(chan struct{}, 1),
 		cpuSets: cpumanager.Assignments{}, nodes: &memorymanager.Assignments{},
 		configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}
 	if err := m.buildPolicies(static, blocks); err != nil {
 		return nil, err
 	}
-	rows, err := m.load(ctx)
+	rows, err := m.loadRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,12 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	}
 	if err := m.checkState(last, now, known); err != nil {
 		if rows == nil || last.Boot != now.Boot {
-			if err := m.reset(ctx, rows, err); err != nil {
+			if err := m.deleteAssignments(ctx, rows, err); err != nil {
 				return nil, err
 			}
 		} else {
 			return nil, fmt.Errorf("%w: running pods depend on the stored assignments (%s): drain this node, or restore the previous "+
-				"configuration; after a reboot of the machine islet discards the assignments by itself", err, names(rows))
+				"configuration; after a reboot of the machine islet discards the assignments by itself", err, containerNames(rows))
 		}
 	}
 	if now != last {
@@ -240,8 +240,8 @@ type memoryRow struct {
 	Blocks []memorymanager.Block `json:"blocks"`
 }
 
-// load reads the stored assignments and returns their rows.
-func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
+// loadRows reads the stored assignments and returns their rows.
+func (m *Manager) loadRows(ctx context.Context) (rows []store.Devices, err error) {
 	all, err := m.c.Store.Devices(ctx)
 	if err != nil {
 		return nil, err
@@ -305,8 +305,8 @@ func (m *Manager) checkState(last, now policies, known bool) error {
 	return errors.Join(errs...)
 }
 
-// reset deletes all assignments. It must only be called if no running container depends on them.
-func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) error {
+// deleteAssignments deletes all assignments. It must only be called if no running container depends on them.
+func (m *Manager) deleteAssignments(ctx context.Context, rows []store.Devices, why error) error {
 	for _, r := range rows {
 		if err := m.c.Store.TakeDevices(ctx, r.UID); err != nil {
 			return err
@@ -322,7 +322,7 @@ func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) er
 // maxNames is the maximum number of containers in an error message.
 const maxNames = 5
 
-func names(rows []store.Devices) string {
+func containerNames(rows []store.Devices) string {
 	var out []string
 	for _, r := range rows {
 		if name := fmt.Sprintf("%s of %s", r.Container, r.UID); !slices.Contains(out, name) {

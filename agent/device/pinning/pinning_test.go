@@ -28,7 +28,7 @@ import (
 
 const serial = "example.com/serial"
 
-// A world is a machine with two sockets of two cores with two threads, and with a real store.
+// A world is a machine with a real store. The machine has two sockets, each with two cores of two threads.
 type world struct {
 	*Manager
 	t       *testing.T
@@ -37,12 +37,12 @@ type world struct {
 	devices *devicemanager.Manager
 	boot    string
 	flags   []string
-	host    fstest.MapFS // files that replace those of host; may be nil
+	host    fstest.MapFS // these files replace files of the function host; may be nil
 	freed   int
 
 	mu      sync.Mutex
 	running map[string]*api.Container
-	cpus    map[string]string // key is a container ID
+	cpus    map[string]string // the key is a container ID
 	moved   chan string
 }
 
@@ -54,7 +54,7 @@ func newWorld(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// host returns a file system with the topology. CPUs 0, 2, 4 and 6 are on node and socket 0, the others on node and
+// host returns the files that describe the topology. CPUs 0, 2, 4 and 6 are on NUMA node 0 and socket 0, the other CPUs on node 1 and
 // socket 1. CPU n+4 is the second thread of the core of CPU n.
 func host(boot string) fstest.MapFS {
 	files := fstest.MapFS{}
@@ -111,7 +111,8 @@ func (w *world) start() error {
 	return err
 }
 
-// pod returns a pod with a container for each of cpus, which is its number of CPUs. Each container requests 1 GiB.
+// pod returns a pod with one container for each element of cpus. Each element is the number of CPUs that the container requests. Each
+// container requests 1 GiB of memory.
 func (w *world) pod(uid string, cpus ...string) *v1.Pod {
 	p := &v1.Pod{}
 	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "default"
@@ -133,7 +134,7 @@ func (w *world) admit(p *v1.Pod, reason, message string) {
 	}
 }
 
-// config returns the CPUs and memory nodes in the configuration for the runtime.
+// config returns the CPUs and memory nodes that the container's configuration for the runtime contains.
 func (w *world) config(p *v1.Pod, i int) (cpus, mems string) {
 	w.t.Helper()
 	out := &api.ContainerConfig{Linux: &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{}}}
@@ -165,7 +166,7 @@ func (w *world) UpdateContainerResources(_ context.Context,
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// startContainer adds a container with its configured CPUs to the running ones.
+// startContainer adds a container with its configured CPUs to the running containers.
 func (w *world) startContainer(p *v1.Pod, i int) {
 	cpus, _ := w.config(p, i)
 	w.mu.Lock()
@@ -179,7 +180,7 @@ func static(more ...string) []string {
 	return append([]string{"--cpu-manager-policy=static", "--reserved-cpus=0"}, more...)
 }
 
-// TestNone checks that there is no Manager without a policy, and that the methods of a nil Manager do nothing.
+// TestNone checks that there is no Manager without a policy. The methods of a nil Manager do nothing.
 func TestNone(t *testing.T) {
 	if w := newWorld(t); w.Manager != nil {
 		t.Error("a Manager exists")
@@ -191,8 +192,8 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestLife checks that a container keeps its exclusive CPUs over restarts of the agent, and that other containers get
-// the remaining CPUs. Containers that are already running are moved.
+// TestLife checks that a container keeps its exclusive CPUs when the agent restarts. Other containers get the remaining CPUs, and running
+// containers are moved to them.
 func TestLife(t *testing.T) {
 	w := newWorld(t, static("--cpu-manager-reconcile-period=1h")...)
 	shared := w.pod("shared", "100m")
@@ -228,7 +229,7 @@ func TestLife(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if err := w.start(); err != nil { // kill -9: nothing was stored since
+	if err := w.start(); err != nil { // kill -9: nothing was stored since the last step
 		t.Fatal(err)
 	}
 	if w.NeedsAllocation(own) {
@@ -259,8 +260,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestStarting checks that a container is moved if it was configured before another pod got exclusive CPUs, and
-// started afterwards.
+// TestStarting checks a container that starts late: it was configured before another pod got exclusive CPUs, and started afterwards. Such a
+// container is moved to the remaining CPUs.
 func TestStarting(t *testing.T) {
 	w := newWorld(t, static()...)
 	shared := w.pod("shared", "100m")
@@ -279,7 +280,7 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestRefused checks that the messages of rejections are those of a kubelet, and that a rejected pod has no CPUs.
+// TestRefused checks that a rejection has the same message as in a kubelet, and that a rejected pod has no CPUs.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, static()...)
 	w.admit(w.pod("big", "8"), "UnexpectedAdmissionError",
@@ -309,9 +310,9 @@ func TestOptions(t *testing.T) {
 		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
 		nine[dir+"cpulist"], nine[dir+"meminfo"] = text(""), text(fmt.Sprintf("Node %d MemTotal: 1024 kB", node))
 	}
-	const two = `2,6 on "", shared 0-1,3-5,7` // the result without any option
-	// The function has returns the CPUs and memory nodes of a container that requests cpus, and the CPUs that other
-	// containers share. If the pod is rejected, it returns the reason.
+	const two = `2,6 on "", shared 0-1,3-5,7` // result without options
+	// This helper returns the CPUs and memory nodes of a container that requests cpus, and the CPUs that other containers share. If the pod
+	// is rejected, it returns the reason.
 	has := func(t *testing.T, file string, host fstest.MapFS, cpus string) string {
 		path := filepath.Join(t.TempDir(), "kubelet.yaml")
 		if err := os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+file), 0o600); err != nil {
@@ -377,8 +378,8 @@ func (m *Manager) podOf(uid string) *v1.Pod {
 	return p
 }
 
-// TestChanged checks that another policy is rejected while running pods have exclusive CPUs. It is accepted if no pod
-// has any, or after a reboot.
+// TestChanged checks that a change of the policy is rejected while running pods have exclusive CPUs. It is accepted when no pod has
+// exclusive CPUs, and after a reboot.
 func TestChanged(t *testing.T) {
 	w := newWorld(t, static()...)
 	w.admit(w.pod("own", "2"), "", "")
@@ -402,7 +403,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// A shelf is a provider of devices that belong to NUMA nodes.
+// A shelf is a fake provider whose devices belong to NUMA nodes.
 type shelf struct{}
 
 func (shelf) Allocate(context.Context, devicemanager.Request) (devicemanager.Allocation, error) {
@@ -419,7 +420,7 @@ func (w *world) plug() {
 	}
 }
 
-// TestTopology checks that the devices, CPUs and memory of a pod are on one NUMA node, or that the pod is rejected.
+// TestTopology checks that a pod is admitted only if its devices, CPUs and memory are all on one NUMA node.
 func TestTopology(t *testing.T) {
 	for _, scope := range []string{"container", "pod"} {
 		t.Run(scope, func(t *testing.T) {
@@ -464,7 +465,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestHostile checks that a damaged row in the store prevents the agent's start with an error.
+// TestHostile checks that the agent does not start if a row in the store is damaged. The error names the container.
 func TestHostile(t *testing.T) {
 	for _, given := range []string{"x", "0-99999999", "-1", ""} {
 		w := newWorld(t, static()...)

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/dra"
 )
 
-// ByClaims groups the devices of a container by the claim through which it has them. The parameter uses must be sorted by
+// ByClaims groups the devices of a container by the claim through which it has them. The devices must be sorted by
 // claim.
 func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*ClaimDevices) {
 	for _, u := range uses {

@@ -106,23 +106,23 @@ func (s *Server) GetAllocatableResources(context.Context,
 	for _, r := range s.c.Devices.List() {
 		for _, d := range r.Devices {
 			if d.Healthy {
-				out.Devices = append(out.Devices, devices(r.Name, d.ID, d.NUMA)...)
+				out.Devices = append(out.Devices, deviceEntries(r.Name, d.ID, d.NUMA)...)
 			}
 		}
 	}
 	all := s.c.Pinning.Allocatable()
-	out.CpuIds, out.Memory = numbers(all.CPUs), blocks(all.Memory)
+	out.CpuIds, out.Memory = convertCPUs(all.CPUs), convertBlocks(all.Memory)
 	return out, nil
 }
 
-func numbers(cpus []int) (out []int64) {
+func convertCPUs(cpus []int) (out []int64) {
 	for _, id := range cpus {
 		out = append(out, int64(id))
 	}
 	return out
 }
 
-func blocks(list []pinning.Block) (out []*api.ContainerMemory) {
+func convertBlocks(list []pinning.Block) (out []*api.ContainerMemory) {
 	for _, b := range list {
 		t := &api.TopologyInfo{}
 		for _, id := range b.Nodes {
@@ -146,7 +146,7 @@ type holder struct {
 type snapshot struct {
 	devices map[holder][]*api.ContainerDevices
 	claims  map[holder][]*api.DynamicResource
-	own     *pinning.Manager
+	pinning *pinning.Manager
 }
 
 func (s *Server) takeSnapshot() snapshot {
@@ -154,7 +154,7 @@ func (s *Server) takeSnapshot() snapshot {
 	for _, h := range s.c.Devices.Holdings() {
 		key := holder{h.UID, h.Container}
 		for _, id := range h.IDs {
-			a.devices[key] = append(a.devices[key], devices(h.Resource, id, h.NUMA[id])...)
+			a.devices[key] = append(a.devices[key], deviceEntries(h.Resource, id, h.NUMA[id])...)
 		}
 	}
 	if s.c.Claims != nil {
@@ -166,8 +166,8 @@ func (s *Server) takeSnapshot() snapshot {
 	return a
 }
 
-// devices returns the entries for one device. Like a kubelet, it returns an entry for each NUMA node of the device.
-func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
+// deviceEntries returns the entries for one device. Like a kubelet, it returns an entry for each NUMA node of the device.
+func deviceEntries(resource, id string, numa []int64) (out []*api.ContainerDevices) {
 	if len(numa) == 0 {
 		return []*api.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}
 	}
@@ -183,10 +183,10 @@ func (a snapshot) podResources(pod *v1.Pod) *api.PodResources {
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Sidecar || kind == podspec.Main {
 			key := holder{pod.UID, c.Name}
-			own := a.own.Holding(pod.UID, c.Name)
+			own := a.pinning.Holding(pod.UID, c.Name)
 			out.Containers = append(out.Containers,
 				&api.ContainerResources{Name: c.Name, Devices: a.devices[key], DynamicResources: a.claims[key],
-					CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
+					CpuIds: convertCPUs(own.CPUs), Memory: convertBlocks(own.Memory)})
 		}
 	}
 	return out

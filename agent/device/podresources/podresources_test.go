@@ -30,7 +30,7 @@ func (shelf) Holdings() []devicemanager.Holding {
 	return []devicemanager.Holding{{UID: "web", Container: "c", Resource: "example.com/a", IDs: []string{"1", "3"}, NUMA: map[string][]int64{"1": {0}}}}
 }
 
-// TestAPI checks the responses of the PodResources API, as monitoring programs call it.
+// TestAPI checks the responses of the PodResources API to calls of monitoring programs.
 func TestAPI(t *testing.T) {
 	root := t.TempDir()
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {

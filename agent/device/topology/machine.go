@@ -25,8 +25,8 @@ type Machine struct {
 	Nodes []Node // sorted by ID; at least one
 }
 
-// collect returns the set of a property's values. The function of returns the value for a CPU, and keep selects the CPUs.
-func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
+// collectValues returns the set of values that a function returns for the CPUs for which keep returns true.
+func (c CPUs) collectValues(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {
 		if keep(cpu) {
@@ -36,11 +36,11 @@ func (c CPUs) collect(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CP
 	return cpuset.New(out...)
 }
 
-func number(id int, _ CPU) int      { return id }
-func node(_ int, c CPU) int         { return c.Node }
-func socket(_ int, c CPU) int       { return c.Socket }
-func core(_ int, c CPU) int         { return c.Core }
-func cache(_ int, c CPU) int        { return c.Cache }
+func cpuID(id int, _ CPU) int       { return id }
+func nodeOf(_ int, c CPU) int       { return c.Node }
+func socketOf(_ int, c CPU) int     { return c.Socket }
+func coreOf(_ int, c CPU) int       { return c.Core }
+func cacheOf(_ int, c CPU) int      { return c.Cache }
 func anyCPU(CPU) bool               { return true }
 func inNode(n int) func(CPU) bool   { return func(c CPU) bool { return c.Node == n } }
 func inSocket(n int) func(CPU) bool { return func(c CPU) bool { return c.Socket == n } }
@@ -48,49 +48,49 @@ func inCore(n int) func(CPU) bool   { return func(c CPU) bool { return c.Core ==
 func inCache(n int) func(CPU) bool  { return func(c CPU) bool { return c.Cache == n } }
 
 // IDs returns the IDs of the CPUs.
-func (c CPUs) IDs() cpuset.CPUSet { return c.collect(anyCPU, number) }
+func (c CPUs) IDs() cpuset.CPUSet { return c.collectValues(anyCPU, cpuID) }
 
 // Nodes returns the IDs of the CPUs' NUMA nodes.
-func (c CPUs) Nodes() cpuset.CPUSet { return c.collect(anyCPU, node) }
+func (c CPUs) Nodes() cpuset.CPUSet { return c.collectValues(anyCPU, nodeOf) }
 
 // Sockets returns the IDs of the CPUs' sockets.
-func (c CPUs) Sockets() cpuset.CPUSet { return c.collect(anyCPU, socket) }
+func (c CPUs) Sockets() cpuset.CPUSet { return c.collectValues(anyCPU, socketOf) }
 
 // Cores returns the IDs of the CPUs' cores.
-func (c CPUs) Cores() cpuset.CPUSet { return c.collect(anyCPU, core) }
+func (c CPUs) Cores() cpuset.CPUSet { return c.collectValues(anyCPU, coreOf) }
 
 // Caches returns the IDs of the CPUs' uncore caches.
-func (c CPUs) Caches() cpuset.CPUSet { return c.collect(anyCPU, cache) }
+func (c CPUs) Caches() cpuset.CPUSet { return c.collectValues(anyCPU, cacheOf) }
 
 // InNode returns the IDs of the CPUs of a NUMA node.
-func (c CPUs) InNode(n int) cpuset.CPUSet { return c.collect(inNode(n), number) }
+func (c CPUs) InNode(n int) cpuset.CPUSet { return c.collectValues(inNode(n), cpuID) }
 
 // InSocket returns the IDs of the CPUs of a socket.
-func (c CPUs) InSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), number) }
+func (c CPUs) InSocket(n int) cpuset.CPUSet { return c.collectValues(inSocket(n), cpuID) }
 
 // InCore returns the IDs of the CPUs of a core.
-func (c CPUs) InCore(n int) cpuset.CPUSet { return c.collect(inCore(n), number) }
+func (c CPUs) InCore(n int) cpuset.CPUSet { return c.collectValues(inCore(n), cpuID) }
 
 // InCache returns the IDs of the CPUs of an uncore cache.
-func (c CPUs) InCache(n int) cpuset.CPUSet { return c.collect(inCache(n), number) }
+func (c CPUs) InCache(n int) cpuset.CPUSet { return c.collectValues(inCache(n), cpuID) }
 
 // SocketsOfNode returns the sockets of the CPUs of a NUMA node.
-func (c CPUs) SocketsOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), socket) }
+func (c CPUs) SocketsOfNode(n int) cpuset.CPUSet { return c.collectValues(inNode(n), socketOf) }
 
 // NodesOfSocket returns the NUMA nodes of the CPUs of a socket.
-func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), node) }
+func (c CPUs) NodesOfSocket(n int) cpuset.CPUSet { return c.collectValues(inSocket(n), nodeOf) }
 
 // CoresOfNode returns the cores of the CPUs of a NUMA node.
-func (c CPUs) CoresOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), core) }
+func (c CPUs) CoresOfNode(n int) cpuset.CPUSet { return c.collectValues(inNode(n), coreOf) }
 
 // CoresOfSocket returns the cores of the CPUs of a socket.
-func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.collect(inSocket(n), core) }
+func (c CPUs) CoresOfSocket(n int) cpuset.CPUSet { return c.collectValues(inSocket(n), coreOf) }
 
 // CoresOfCache returns the cores of the CPUs of an uncore cache.
-func (c CPUs) CoresOfCache(n int) cpuset.CPUSet { return c.collect(inCache(n), core) }
+func (c CPUs) CoresOfCache(n int) cpuset.CPUSet { return c.collectValues(inCache(n), coreOf) }
 
 // CachesOfNode returns the uncore caches of the CPUs of a NUMA node.
-func (c CPUs) CachesOfNode(n int) cpuset.CPUSet { return c.collect(inNode(n), cache) }
+func (c CPUs) CachesOfNode(n int) cpuset.CPUSet { return c.collectValues(inNode(n), cacheOf) }
 
 // Intersect returns those CPUs that are in a set.
 func (c CPUs) Intersect(set cpuset.CPUSet) CPUs {
@@ -104,15 +104,15 @@ func (c CPUs) Intersect(set cpuset.CPUSet) CPUs {
 }
 
 // PerCore returns the average number of CPUs in a core, rounded down as in a kubelet.
-func (c CPUs) PerCore() int { return average(len(c), c.Cores().Size()) }
+func (c CPUs) PerCore() int { return averageSize(len(c), c.Cores().Size()) }
 
 // PerSocket returns the average number of CPUs in a socket, rounded down.
-func (c CPUs) PerSocket() int { return average(len(c), c.Sockets().Size()) }
+func (c CPUs) PerSocket() int { return averageSize(len(c), c.Sockets().Size()) }
 
 // PerCache returns the average number of CPUs that share an uncore cache, rounded down.
-func (c CPUs) PerCache() int { return average(len(c), c.Caches().Size()) }
+func (c CPUs) PerCache() int { return averageSize(len(c), c.Caches().Size()) }
 
-func average(n, of int) int {
+func averageSize(n, of int) int {
 	if of == 0 {
 		return 0
 	}

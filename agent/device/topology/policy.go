@@ -24,7 +24,7 @@ const (
 // a decision grows exponentially with the number of nodes.
 const defaultMaxNodes = 8
 
-// Options are the options of the topology manager.
+// Options contains the options of the topology manager.
 type Options struct {
 	PreferClosest bool // prefer-closest-numa-nodes
 	MaxNodes      int  // max-allowable-numa-nodes
@@ -55,10 +55,10 @@ func ParseOptions(given map[string]string) (o Options, err error) {
 
 // A Policy selects the NUMA nodes for a container or pod.
 type Policy struct {
-	name    string
-	options Options
-	nodes   []Node
-	all     Mask
+	name     string
+	options  Options
+	nodes    []Node
+	allNodes Mask
 }
 
 // NewPolicy returns the policy with the given name. It fails if the policy does not support the machine.
@@ -74,7 +74,7 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 			return nil, fmt.Errorf("prefer-closest-numa-nodes: the kernel does not report the distances of NUMA node %d", n.ID)
 		}
 	}
-	return &Policy{name: name, options: o, nodes: m.Nodes, all: MaskOf(m.IDs()...)}, nil
+	return &Policy{name: name, options: o, nodes: m.Nodes, allNodes: MaskOf(m.IDs()...)}, nil
 }
 
 // Name returns the policy's name.
@@ -85,22 +85,22 @@ func (p *Policy) Merge(list []Hints) (Hint, bool) {
 	if p.name == None {
 		return Hint{}, true
 	}
-	rows := flatten(list)
+	rows := flattenHints(list)
 	if p.name == SingleNode {
 		for i, row := range rows {
 			rows[i] = slices.DeleteFunc(slices.Clone(row), func(h Hint) bool { return !h.Preferred || h.Nodes.Count() > 1 })
 		}
 	}
 	best := p.bestMerged(rows)
-	if p.name == SingleNode && best.Nodes == p.all { // no resource has a preference
+	if p.name == SingleNode && best.Nodes == p.allNodes { // no resource has a preference
 		best.Nodes = 0
 	}
 	return best, p.name == BestEffort || best.Preferred
 }
 
-// flatten returns the lists of hints of all resources. It replaces a nil list with a hint for any node, and an empty
+// flattenHints returns the lists of hints of all resources. It replaces a nil list with a hint for any node, and an empty
 // list with a hint that is not preferred.
-func flatten(list []Hints) (rows [][]Hint) {
+func flattenHints(list []Hints) (rows [][]Hint) {
 	for _, hints := range list {
 		if len(hints) == 0 {
 			rows = append(rows, []Hint{{Preferred: true}})
@@ -119,15 +119,15 @@ func flatten(list []Hints) (rows [][]Hint) {
 	return rows
 }
 
-// bestMerged returns the best combination of one hint for each resource. It does not keep every combination. It keeps
-// only the different results (nodes and preference) of combining the hints of the resources considered so far.
+// bestMerged returns the best combination of one hint for each resource. It does not store every combination. For the
+// resources considered so far, it stores only the different results (nodes and preference).
 func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask
 		first     Mask // nodes of the first hint that has nodes; zero until there is one
 		preferred bool
 	}
-	states := map[merged]bool{{nodes: p.all, preferred: true}: true}
+	states := map[merged]bool{{nodes: p.allNodes, preferred: true}: true}
 	minNodes := 0 // the maximum of the resources' minimum numbers of nodes
 	for _, row := range rows {
 		if n := narrowestMask(row); n != 0 {
@@ -157,7 +157,7 @@ func (p *Policy) bestMerged(rows [][]Hint) Hint {
 		}
 	}
 	if len(candidates) == 0 {
-		return Hint{p.all, false}
+		return Hint{p.allNodes, false}
 	}
 	sorting.By(candidates, func(a, b Hint) int { // makes the result independent of the map's order
 		if a.Nodes != b.Nodes {
@@ -191,9 +191,10 @@ func narrowestMask(row []Hint) (out Mask) {
 	return out
 }
 
-// isBetter reports whether a is better than b. A hint is better if it is preferred and the other is not. If neither is
-// preferred, the one with exactly minNodes nodes is better. If neither has minNodes nodes and one has more than that, the
-// one with fewer nodes is better. Otherwise the one with more nodes is better.
+// isBetter reports whether a is better than b. A preferred hint is better than a hint that is not preferred. If both
+// are preferred, or have the same number of nodes, isCloser decides. Otherwise a hint with exactly minNodes nodes is
+// better. If neither has minNodes nodes, the hint with fewer nodes is better. But if both have fewer than minNodes
+// nodes, the hint with more nodes is better.
 func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -201,7 +202,7 @@ func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	x, y := a.Nodes.Count(), b.Nodes.Count()
 	switch {
 	case a.Preferred || x == y:
-		return p.closer(a.Nodes, b.Nodes)
+		return p.isCloser(a.Nodes, b.Nodes)
 	case x == minNodes || y == minNodes:
 		return x == minNodes
 	case x > minNodes || y > minNodes:
@@ -210,20 +211,20 @@ func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer reports whether the set a is better than the set b because its nodes are fewer or closer together. If both have
-// the same number of nodes, closer compares the distances between the nodes, provided that prefer-closest-numa-nodes is
-// set, and then the values of the sets.
-func (p *Policy) closer(a, b Mask) bool {
+// isCloser reports whether the nodes of the set a are fewer or closer together than the nodes of the set b. If both sets
+// have the same number of nodes and prefer-closest-numa-nodes is set, it compares the distances between the nodes. If
+// the sets are still equal, it compares their values.
+func (p *Policy) isCloser(a, b Mask) bool {
 	if p.options.PreferClosest && p.name != SingleNode && a.Count() == b.Count() {
-		if x, y := p.distance(a), p.distance(b); x != y {
+		if x, y := p.meanDistance(a), p.meanDistance(b); x != y {
 			return x < y
 		}
 	}
 	return a.IsNarrower(b)
 }
 
-// distance returns the mean distance between the nodes of a set.
-func (p *Policy) distance(m Mask) float64 {
+// meanDistance returns the mean distance between the nodes of a set.
+func (p *Policy) meanDistance(m Mask) float64 {
 	var sum, n float64
 	for _, from := range p.nodes {
 		for i, to := range p.nodes {

@@ -20,9 +20,10 @@ const (
 	maxNode = 64 // the number of bits of a Mask
 )
 
-// Read reads the online CPUs and the NUMA nodes from the root sys of /sys. If the kernel does not report NUMA nodes,
-// there is one node with the given memory and huge pages, in bytes by page size. If /sys does not contain the position of
-// a CPU, the CPU is its own core in socket 0, shares a cache with its socket, and belongs to the first node.
+// Read reads the online CPUs and the NUMA nodes from /sys. If the kernel does not report NUMA nodes, it returns one
+// node with the given memory and the given huge pages, which are in bytes by page size. If /sys does not contain the
+// position of a CPU, the CPU is its own core in socket 0, shares a cache with its socket, and belongs to the first
+// node.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {
@@ -61,7 +62,7 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 		if n.Memory, err = readMemTotal(sys, path.Join(dir, "meminfo")); err != nil {
 			return Machine{}, fmt.Errorf("read the memory of NUMA node %d: %w", id, err)
 		}
-		n.Distances = numbers(readText(sys, path.Join(dir, "distance")))
+		n.Distances = parseNumbers(readText(sys, path.Join(dir, "distance")))
 		if len(n.Distances) != len(nodes) {
 			n.Distances = nil
 		}
@@ -108,11 +109,11 @@ func readCPU(sys fs.FS, id int, on cpuset.CPUSet) CPU {
 
 // readText returns the trimmed content of a file, or "" if it cannot be read.
 func readText(sys fs.FS, name string) string {
-	s, _ := read(sys, name)
+	s, _ := readFile(sys, name)
 	return s
 }
 
-func read(sys fs.FS, name string) (string, error) {
+func readFile(sys fs.FS, name string) (string, error) {
 	f, err := sys.Open(name)
 	if err != nil {
 		return "", err
@@ -124,7 +125,7 @@ func read(sys fs.FS, name string) (string, error) {
 
 // readList reads a list of numbers below bound, such as 0,2-3.
 func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
-	s, err := read(sys, name)
+	s, err := readFile(sys, name)
 	if err != nil || s == "" {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 	return slices.Compact(out), nil
 }
 
-func numbers(s string) (out []uint64) {
+func parseNumbers(s string) (out []uint64) {
 	for _, f := range strings.Fields(s) {
 		n, err := strconv.ParseUint(f, 10, 32)
 		if err != nil {
@@ -159,7 +160,7 @@ func numbers(s string) (out []uint64) {
 
 // readMemTotal returns MemTotal of a node's meminfo in bytes.
 func readMemTotal(sys fs.FS, name string) (uint64, error) {
-	s, err := read(sys, name)
+	s, err := readFile(sys, name)
 	if err != nil {
 		return 0, err
 	}

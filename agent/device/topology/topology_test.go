@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 )
 
-// TestMergeAsUpstream checks that hints are merged as by a kubelet. test/cluster/upstream has recorded the results.
+// TestMergeAsUpstream compares merged hints with those of a kubelet. test/cluster/upstream has recorded them.
 func TestMergeAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("../cpumanager/testdata/upstream.json")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadHere checks that the topology of this machine can be read.
+// TestReadHere checks that Read succeeds with the topology of this machine.
 func TestReadHere(t *testing.T) {
 	m, err := Read(os.DirFS("/sys"), 1<<30, nil)
 	if err != nil || len(m.CPUs) == 0 || len(m.Nodes) == 0 || m.Nodes[0].Memory == 0 {
@@ -118,8 +118,8 @@ func TestReadHere(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that Read returns an error, or a machine whose CPUs are on existing nodes, whatever the files in
-// /sys contain.
+// FuzzRead checks that Read returns an error or a valid machine for any content of the files in /sys. All CPUs of a valid machine are on
+// existing nodes.
 func FuzzRead(f *testing.F) {
 	f.Add("0-3", "0-1", "0-1", "2-3", "Node 0 MemTotal: 1 kB", "10 20", "3")
 	f.Add("0,2", "0,5", "0-9", "", "MemTotal:", "", "-1")
@@ -167,7 +167,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMasks checks that EachMask visits each nonempty subset once, small subsets first.
+// TestMasks checks that EachMask visits each nonempty subset once, and smaller subsets before larger ones.
 func TestMasks(t *testing.T) {
 	seen := map[Mask]bool{}
 	last := 0

@@ -67,7 +67,7 @@ type token struct {
 	expires time.Time
 }
 
-func (a *accounts) load(ctx context.Context) error {
+func (a *accounts) loadUIDs(ctx context.Context) error {
 	a.cached, a.uids, a.tokens = map[types.NamespacedName]account{}, map[string]types.UID{}, map[tokenKey]token{}
 	text, found, err := a.meta.Meta(ctx, accountsKey)
 	if err != nil || !found {
@@ -79,8 +79,8 @@ func (a *accounts) load(ctx context.Context) error {
 	return nil
 }
 
-// account returns a service account from the cache or the API server.
-func (a *accounts) account(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
+// getAccount returns the metadata of a service account, from the cache or from the API server.
+func (a *accounts) getAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
 	if a.api == nil {
 		return nil, errors.New("the node stands alone")
 	}
@@ -121,9 +121,9 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 	return a.meta.SetMeta(ctx, accountsKey, string(text))
 }
 
-// reference returns the service account of a pod. While the API server is unreachable, it uses the last known UID of
-// an account with that name. This is safe because the pod was bound to the node while there was a link.
-func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
+// accountReference identifies the service account of a pod. While the API server is unreachable, it uses the last known UID
+// of an account with that name. This is safe because the pod was bound to the node while there was a link.
+func (a *accounts) accountReference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
 	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
 	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}
 	a.mu.Lock()
@@ -135,7 +135,7 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 	}
 	soon, stop := context.WithTimeout(ctx, accountTimeout)
 	defer stop()
-	got, err := a.account(soon, namespace, name)
+	got, err := a.getAccount(soon, namespace, name)
 	switch {
 	case err == nil:
 		ref.UID = got.UID
@@ -145,9 +145,9 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 	return ref, err
 }
 
-// identify returns the identity with which a plugin is called for a pod, or errNotApplicable. Its cache key contains
+// identityFor returns the identity with which a plugin is called for a pod, or errNotApplicable. Its cache key contains
 // all parts of the request on which the response may depend, as in a kubelet.
-func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
+func (a *accounts) identityFor(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
 	if t == nil {
 		return &identity{}, nil
 	}
@@ -158,7 +158,7 @@ func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.Servic
 		}
 		return &identity{}, nil
 	}
-	got, err := a.account(ctx, pod.Namespace, name)
+	got, err := a.getAccount(ctx, pod.Namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.Servic
 		from:        v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: pod.Namespace, Name: name, UID: got.UID},
 		annotations: annotations,
 		token: func(ctx context.Context) (string, error) {
-			return a.token(ctx, pod, got.UID, t.ServiceAccountTokenAudience)
+			return a.getToken(ctx, pod, got.UID, t.ServiceAccountTokenAudience)
 		},
 	}
 	parts := []any{pod.Namespace, name, got.UID, annotations}
@@ -203,9 +203,9 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	return out, nil
 }
 
-// token returns a token of the service account for a pod. It requests a new one if the cached one expires within
+// getToken returns a token of the service account for a pod. It requests a new one if the cached one expires within
 // tokenMargin.
-func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
+func (a *accounts) getToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	k := tokenKey{pod.UID, account, audience}
 	a.mu.Lock()
 	cached, ok := a.tokens[k]

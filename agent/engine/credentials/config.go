@@ -30,13 +30,13 @@ const (
 	configFiles = 100     // maximum number of files in a directory
 )
 
-// versions are the supported versions of the plugins' configuration and of their protocol. The versions differ only in
-// which fields they have, and load checks the fields.
+// versions are the supported versions of the plugins' configuration and of their protocol. They differ only in their
+// fields, which load checks.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// load reads the configuration of plugins at a path: a file, or a directory whose .json, .yaml and .yml files are read in
+// loadConfig reads the configuration of plugins at a path: a file, or a directory whose .json, .yaml and .yml files are read in
 // the order of their names. The hash of the files is the same as in a kubelet.
-func load(path string) (providers []configv1.CredentialProvider, hash string, err error) {
+func loadConfig(path string) (providers []configv1.CredentialProvider, hash string, err error) {
 	files := []string{path}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func load(path string) (providers []configv1.CredentialProvider, hash string, er
 	sum := sha256.New()
 	var errs []error
 	for _, file := range files {
-		data, err := read(file)
+		data, err := readConfigFile(file)
 		if err != nil {
 			return nil, "", err
 		}
@@ -63,7 +63,7 @@ func load(path string) (providers []configv1.CredentialProvider, hash string, er
 		providers = append(providers, got...)
 	}
 	if len(errs) == 0 {
-		errs = check(providers)
+		errs = checkProviders(providers)
 	}
 	return providers, "sha256:" + hex.EncodeToString(sum.Sum(nil)), errors.Join(errs...)
 }
@@ -87,7 +87,7 @@ func filesIn(dir string) (files []string, err error) {
 	return files, nil
 }
 
-func read(file string) ([]byte, error) {
+func readConfigFile(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -124,8 +124,8 @@ func decodeConfig(data []byte) ([]configv1.CredentialProvider, error) {
 	return c.Providers, nil
 }
 
-// check returns the errors with which a kubelet would reject the providers.
-func check(all []configv1.CredentialProvider) (errs []error) {
+// checkProviders returns the errors with which a kubelet would reject the providers.
+func checkProviders(all []configv1.CredentialProvider) (errs []error) {
 	if len(all) == 0 {
 		errs = append(errs, errors.New("providers: at least one is required"))
 	}

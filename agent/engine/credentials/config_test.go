@@ -36,7 +36,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// TestLoad checks that a configuration that a kubelet rejects is rejected, with an error that names the field.
+// TestLoad checks that a configuration is rejected if a kubelet would reject it. The error names the field.
 func TestLoad(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"", "", ""},
@@ -67,7 +67,7 @@ func TestLoad(t *testing.T) {
 		if tt.from != "" && !strings.Contains(good, tt.from) {
 			t.Fatal(tt.from)
 		}
-		_, hash, err := load(write(t, t.TempDir(), "c.yaml", strings.Replace(good, tt.from, tt.to, 1)))
+		_, hash, err := loadConfig(write(t, t.TempDir(), "c.yaml", strings.Replace(good, tt.from, tt.to, 1)))
 		if tt.want == "" && (err != nil || !strings.HasPrefix(hash, "sha256:")) || tt.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%q for %q: %v", tt.to, tt.from, err)
@@ -75,11 +75,10 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadDirectory checks that the files of a directory are read in the order of their names, which is the order of
-// the plugins.
+// TestLoadDirectory checks that the plugins of a directory are ordered by the names of their configuration files.
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, err := load(dir); err == nil {
+	if _, _, err := loadConfig(dir); err == nil {
 		t.Error("an empty directory")
 	}
 	one := func(name, version string) string {
@@ -90,7 +89,7 @@ func TestLoadDirectory(t *testing.T) {
 		`{"kind":"CredentialProviderConfig","apiVersion":"kubelet.config.k8s.io/v1alpha1","providers":[{"name":"third","matchImages":["a.example"],"defaultCacheDuration":"0s","apiVersion":"credentialprovider.kubelet.k8s.io/v1alpha1"}]}`)
 	write(t, dir, "1.yaml", one("first", "v1"))
 	write(t, dir, "README", "not a configuration")
-	got, _, err := load(dir)
+	got, _, err := loadConfig(dir)
 	var names []string
 	for _, p := range got {
 		names = append(names, p.Name)
@@ -99,11 +98,11 @@ func TestLoadDirectory(t *testing.T) {
 		t.Error(names, err)
 	}
 	write(t, dir, "4.yaml", one("second", "v1"))
-	if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), `"second" is a duplicate`) {
+	if _, _, err := loadConfig(dir); err == nil || !strings.Contains(err.Error(), `"second" is a duplicate`) {
 		t.Error(err)
 	}
 	write(t, dir, "4.yaml", strings.Repeat("#", configLimit+1))
-	if _, _, err := load(dir); err == nil || !strings.Contains(err.Error(), "larger") {
+	if _, _, err := loadConfig(dir); err == nil || !strings.Contains(err.Error(), "larger") {
 		t.Error(err)
 	}
 }
@@ -113,7 +112,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(`{"kind":"CredentialProviderConfig","apiVersion":"kubelet.config.k8s.io/v1","providers":[{"tokenAttributes":{}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if all, err := decodeConfig(data); err == nil {
-			if len(check(all)) == 0 && len(all) == 0 {
+			if len(checkProviders(all)) == 0 && len(all) == 0 {
 				t.Error("no providers")
 			}
 		}

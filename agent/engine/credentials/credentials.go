@@ -57,7 +57,7 @@ type Credentials struct {
 	node      node
 	providers []*provider // in the order of the configuration
 	accounts  *accounts
-	counts    *counts // nil if there are no plugins
+	counts    *pluginMetrics // nil if there are no plugins
 	log       *slog.Logger
 	stop      context.CancelFunc
 }
@@ -69,7 +69,7 @@ func Open(cfg Config) (*Credentials, error) {
 	if cfg.Plugins == "" {
 		return c, nil
 	}
-	all, hash, err := load(cfg.Plugins)
+	all, hash, err := loadConfig(cfg.Plugins)
 	if readonly.IsDiskFault(err) { // not fatal, because pods whose images are present need no plugins
 		cfg.Log.Error("cannot read the configuration of credential provider plugins: none is used until the agent restarts",
 			"file", cfg.Plugins, "error", err)
@@ -84,11 +84,11 @@ func Open(cfg Config) (*Credentials, error) {
 	c.accounts = &accounts{api: cfg.API, meta: cfg.Meta, down: cfg.Down}
 	ctx, stop := context.WithCancel(context.Background()) // Close cancels it to kill running programs
 	c.stop = stop
-	if err := c.accounts.load(ctx); err != nil {
+	if err := c.accounts.loadUIDs(ctx); err != nil {
 		c.stop()
 		return nil, err
 	}
-	c.counts = newCounts(hash)
+	c.counts = newPluginMetrics(hash)
 	for i := range all {
 		p := newPlugin(cfg.BinDir, &all[i])
 		if _, err := os.Stat(p.path); err != nil && !readonly.IsDiskFault(err) { // checkProgram logs an error
@@ -103,10 +103,10 @@ func Open(cfg Config) (*Credentials, error) {
 	return c, nil
 }
 
-func newProvider(ctx context.Context, p *configv1.CredentialProvider, program plugin, counts *counts) *provider {
+func newProvider(ctx context.Context, p *configv1.CredentialProvider, program plugin, counts *pluginMetrics) *provider {
 	return &provider{
 		name: p.Name, images: p.MatchImages, duration: p.DefaultCacheDuration.Duration, token: p.TokenAttributes,
-		ask: program.ask, ctx: ctx, places: make(chan struct{}, maxCalls), counts: counts,
+		callProgram: program.callProgram, ctx: ctx, slots: make(chan struct{}, maxCalls), counts: counts,
 		pending: map[cacheKey]*pendingCall{}, cache: map[cacheKey]*cacheEntry{},
 	}
 }
@@ -115,8 +115,8 @@ func newProvider(ctx context.Context, p *configv1.CredentialProvider, program pl
 func (c *Credentials) Close() error {
 	c.stop()
 	for _, p := range c.providers {
-		for range cap(p.places) { // when all slots are taken, all calls have ended
-			p.places <- struct{}{}
+		for range cap(p.slots) { // when all slots are taken, all calls have ended
+			p.slots <- struct{}{}
 		}
 	}
 	return nil
@@ -142,28 +142,28 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 		asked = append(asked, p)
 		if p.token != nil && pod.Spec.ServiceAccountName != "" && k.Account == nil {
 			k.Scope = pod.Namespace + "/" + pod.Spec.ServiceAccountName
-			k.Account = func(ctx context.Context) (v1.ObjectReference, error) { return c.accounts.reference(ctx, pod) }
+			k.Account = func(ctx context.Context) (v1.ObjectReference, error) { return c.accounts.accountReference(ctx, pod) }
 		}
 	}
 	if len(asked) > 0 {
-		k.RunPlugins = func(ctx context.Context) ([]keyring.Credential, error) { return c.ask(ctx, asked, pod, image) }
+		k.RunPlugins = func(ctx context.Context) ([]keyring.Credential, error) { return c.askPlugins(ctx, asked, pod, image) }
 	}
 	return k
 }
 
-// ask calls plugins in parallel. Credentials for the same registry are in the order of the
+// askPlugins calls plugins in parallel. Credentials for the same registry are in the order of the
 // plugins in the configuration.
-func (c *Credentials) ask(ctx context.Context, all []*provider, pod *v1.Pod, image string) ([]keyring.Credential, error) {
+func (c *Credentials) askPlugins(ctx context.Context, all []*provider, pod *v1.Pod, image string) ([]keyring.Credential, error) {
 	rings, errs := make([]keyring.Ring, len(all)), make([]error, len(all))
 	var calls sync.WaitGroup
 	for i, p := range all {
 		calls.Go(func() {
-			who, err := c.accounts.identify(ctx, pod, p.token)
+			who, err := c.accounts.identityFor(ctx, pod, p.token)
 			if errors.Is(err, errNotApplicable) {
 				return
 			}
 			if err == nil {
-				err = p.obtain(ctx, image, who, &rings[i])
+				err = p.obtainCredentials(ctx, image, who, &rings[i])
 			}
 			if err != nil {
 				errs[i] = fmt.Errorf("credential provider %s: %w", filepath.Base(p.name), err)

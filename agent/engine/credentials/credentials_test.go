@@ -69,8 +69,8 @@ func attributes(kind configv1.ServiceAccountTokenCacheType, require bool) *confi
 		OptionalServiceAccountAnnotationKeys: []string{"hint"}}
 }
 
-// TestOrder checks the whole lookup with real programs: first Secrets, then the node's files, then plugins in their
-// order. A plugin that fails does not affect the others.
+// TestOrder checks the whole lookup with real programs. The Secrets come first, then the node's files, then the plugins in their order. A
+// failed plugin does not affect the others.
 func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HOME", t.TempDir())
@@ -127,8 +127,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNodeConfiguration checks that the node's credentials are read again after nodeTTL, and that only regular files
-// of at most maxConfigBytes are read.
+// TestNodeConfiguration checks that the node's credentials are read again after nodeTTL. A file is read only if it is a regular file of at
+// most maxConfigBytes.
 func TestNodeConfiguration(t *testing.T) {
 	root, home, here := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -170,22 +170,22 @@ func TestNodeConfiguration(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(root, "config.json"), 0o755))
 		expect("here")
 		write(t, here, "config.json", `{"auths":{}}`)
-		expect("") // the file is valid and has no credentials
+		expect("") // the file is valid but has no credentials
 	})
 }
 
-// TestIdentify checks that a plugin with tokens is called for a service account, and that the account's annotations
-// are part of the cache key. For a pod without an account, it is called only if the configuration allows it.
+// TestIdentify checks the calls of a plugin that uses service account tokens. The annotations of the service account are part of the cache
+// key. For a pod without a service account, the plugin is called only if the configuration allows it.
 func TestIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
 		a := &accounts{api: s, meta: memory{}, down: func() bool { return false }}
-		must(t, a.load(t.Context()))
+		must(t, a.loadUIDs(t.Context()))
 		perAccount, perToken := attributes(configv1.ServiceAccountServiceAccountTokenCacheType, true),
 			attributes(configv1.TokenServiceAccountTokenCacheType, false)
 		of := func(pod *v1.Pod, at *configv1.ServiceAccountTokenAttributes) *identity {
 			t.Helper()
-			who, err := a.identify(t.Context(), pod, at)
+			who, err := a.identityFor(t.Context(), pod, at)
 			must(t, err)
 			return who
 		}
@@ -217,34 +217,33 @@ func TestIdentify(t *testing.T) {
 		if who := of(podOf("1", ""), perToken); who.key != "" || who.token != nil || who.from.Kind != "" {
 			t.Error(who)
 		}
-		if _, err := a.identify(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNotApplicable) {
+		if _, err := a.identityFor(t.Context(), podOf("1", ""), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		perAccount.RequiredServiceAccountAnnotationKeys = []string{"role"}
-		if _, err := a.identify(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNotApplicable) {
+		if _, err := a.identityFor(t.Context(), podOf("1", "app"), perAccount); !errors.Is(err, errNotApplicable) {
 			t.Error(err)
 		}
 		a.api = nil
-		if _, err := a.identify(t.Context(), podOf("1", "app"), perToken); err == nil || !strings.Contains(err.Error(), "stands alone") {
+		if _, err := a.identityFor(t.Context(), podOf("1", "app"), perToken); err == nil || !strings.Contains(err.Error(), "stands alone") {
 			t.Error(err)
 		}
 	})
 }
 
-// TestReferenceOffline checks that a node without a link still identifies the service account of an image, also after
-// a restart.
+// TestReferenceOffline checks that a node without a link can still identify the service account that pulled an image, even after a restart.
 func TestReferenceOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, kept, down := &server{account: metav1.ObjectMeta{UID: "u1"}}, memory{}, false
 		open := func() *accounts {
 			a := &accounts{api: s, meta: kept, down: func() bool { return down }}
-			must(t, a.load(t.Context()))
+			must(t, a.loadUIDs(t.Context()))
 			return a
 		}
 		expect := func(a *accounts, want types.UID, within time.Duration) {
 			t.Helper()
 			began := time.Now()
-			ref, err := a.reference(t.Context(), podOf("1", "app"))
+			ref, err := a.accountReference(t.Context(), podOf("1", "app"))
 			if ref.UID != want || (err == nil) != (want != "") || time.Since(began) > within {
 				t.Error(ref, err, time.Since(began))
 			}
@@ -258,13 +257,13 @@ func TestReferenceOffline(t *testing.T) {
 		expect(a, "u1", accountTimeout)
 		down = true
 		expect(open(), "u1", 0)
-		down, s.cut, s.account.UID = false, false, "u2" // the account was deleted and created again
+		down, s.cut, s.account.UID = false, false, "u2" // the account was deleted and created again with another UID
 		expect(a, "u2", 0)
 		if kept[accountsKey] != `{"team/app":"u2"}` {
 			t.Error(kept)
 		}
 		for i := range 2 * maxEntries {
-			_, err := a.account(t.Context(), "team", fmt.Sprint(i))
+			_, err := a.getAccount(t.Context(), "team", fmt.Sprint(i))
 			must(t, err)
 		}
 		if len(a.uids) > maxEntries {

@@ -6,15 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are the kubelet's metrics of credential provider plugins.
-type counts struct {
+// pluginMetrics are the kubelet's metrics of credential provider plugins.
+type pluginMetrics struct {
 	errors   *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	config   *prometheus.GaugeVec
 }
 
-func newCounts(hash string) *counts {
-	c := &counts{
+func newPluginMetrics(hash string) *pluginMetrics {
+	c := &pluginMetrics{
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_credential_provider_plugin_errors_total", Help: "calls of credential provider plugins that failed",
 		}, []string{"plugin_name"}),
@@ -30,7 +30,7 @@ func newCounts(hash string) *counts {
 	return c
 }
 
-func (c *counts) observe(plugin string, took time.Duration, err error) {
+func (c *pluginMetrics) observeCall(plugin string, took time.Duration, err error) {
 	c.duration.WithLabelValues(plugin).Observe(took.Seconds())
 	if err != nil {
 		c.errors.WithLabelValues(plugin).Inc()

@@ -50,9 +50,11 @@ func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
 	return out
 }
 
-// ask runs the program with a request and decodes its response. Its error contains no part of the response, which may
+// callProgram runs the program with a request and decodes its response. Its error contains no part of the response, which may
 // be a credential.
-func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+func (p *plugin) callProgram(ctx context.Context, r credentialv1.CredentialProviderRequest) (
+	*credentialv1.CredentialProviderResponse, error,
+) {
 	if err := checkProgram(p.path); err != nil {
 		return nil, err
 	}
@@ -148,8 +150,8 @@ func waitExit(pid int) {
 	}
 }
 
-// A bounded buffer stores the first limit bytes that are written. It must not implement io.ReaderFrom, because
-// io.Copy would then bypass the limit.
+// A bounded stores the first bytes that are written to it, at most limit. It must not implement io.ReaderFrom,
+// because io.Copy would then bypass the limit.
 type bounded struct {
 	data   []byte
 	limit  int

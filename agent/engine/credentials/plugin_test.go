@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// program writes a shell script, and returns it as a plugin of the API version v1.
+// program writes a shell script, and returns it as a plugin with the API version v1.
 func program(t *testing.T, script string) plugin {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +39,7 @@ func answerOf(key, user string) string {
 	return fmt.Sprintf(`{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":%q,"auth":{"a.example":{"username":%q,"password":"s3cret"}}}`, key, user)
 }
 
-// TestPlugin checks that a plugin gets the request on stdin, its arguments, and its environment variables after those
+// TestPlugin checks that a plugin gets the request on stdin and the configured arguments. Its configured environment variables follow those
 // of the agent.
 func TestPlugin(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
@@ -47,7 +47,7 @@ func TestPlugin(t *testing.T) {
 	p := program(t, `{ cat; echo; echo "$@"; echo "$ISLET_OUTER $MINE"; } > `+seen+`
 echo '`+answerOf("Image", "ann")+`'`)
 	p.args, p.env = []string{"get", "a b"}, []string{"MINE=mine"}
-	r, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app", ServiceAccountToken: "ey", ServiceAccountAnnotations: map[string]string{"k": "v"}})
+	r, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app", ServiceAccountToken: "ey", ServiceAccountAnnotations: map[string]string{"k": "v"}})
 	if err != nil || r.Auth["a.example"].Username != "ann" {
 		t.Fatal(r, err)
 	}
@@ -61,7 +61,7 @@ outer mine
 	}
 }
 
-// TestBadPlugin checks that each failure of a plugin is an error that contains no part of the plugin's output.
+// TestBadPlugin checks that each failure of a plugin returns an error. The error contains no part of the plugin's standard output.
 func TestBadPlugin(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
 		"exit code":        {"echo no such role >&2; exit 3", "exit status 3: no such role"},
@@ -79,7 +79,7 @@ func TestBadPlugin(t *testing.T) {
 		"reads nothing":    {"exec 0<&-; echo '" + answerOf("Registry", "ann") + "'", ""},
 	} {
 		p := program(t, tt.script)
-		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
+		_, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{Image: "a.example/app"})
 		if tt.want == "" && err != nil || tt.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 2*stderrLimit || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%s: %v", name, err)
@@ -87,7 +87,7 @@ func TestBadPlugin(t *testing.T) {
 	}
 }
 
-// TestHangingPlugin checks that a plugin that hangs is killed at the deadline, together with its children.
+// TestHangingPlugin checks that a hanging plugin is killed with its children at the deadline.
 func TestHangingPlugin(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	must(t, unix.Mkfifo(pids, 0o600))
@@ -95,7 +95,7 @@ func TestHangingPlugin(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := p.ask(ctx, credentialv1.CredentialProviderRequest{})
+		_, err := p.callProgram(ctx, credentialv1.CredentialProviderRequest{})
 		ended <- err
 	}()
 	text, err := os.ReadFile(pids) // the plugin is running
@@ -111,7 +111,7 @@ func TestHangingPlugin(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until a process has exited, whichever process reaps it.
+// awaitEnd waits until a process has exited. Another process may reap it.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -129,12 +129,12 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-// TestPluginLeavesChild checks that a child that outlives its plugin is killed, and that the agent does not wait for
-// the child's output.
+// TestPluginLeavesChild checks that a plugin's child process is killed when it outlives the plugin. The agent does not wait for the child's
+// output.
 func TestPluginLeavesChild(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := program(t, "sleep 1000 & echo $! > "+pid+"; echo '"+answerOf("Global", "ann")+"'")
-	if _, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{}); err != nil {
+	if _, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{}); err != nil {
 		t.Error(err)
 	}
 	text, err := os.ReadFile(pid)
@@ -144,7 +144,7 @@ func TestPluginLeavesChild(t *testing.T) {
 	awaitEnd(t, n)
 }
 
-// TestTrusted checks that a plugin is run only if no user except root can modify its program.
+// TestTrusted checks that a plugin runs only if root alone can modify its program.
 func TestTrusted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(path string) error
@@ -164,14 +164,14 @@ func TestTrusted(t *testing.T) {
 	} {
 		p := program(t, "echo '"+answerOf("Image", "ann")+"'")
 		must(t, tt.do(p.path))
-		_, err := p.ask(t.Context(), credentialv1.CredentialProviderRequest{})
+		_, err := p.callProgram(t.Context(), credentialv1.CredentialProviderRequest{})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestPatience checks that the timeout of a call is the same as in a kubelet.
+// TestPatience checks that a call of a plugin has the same timeout as in a kubelet.
 func TestPatience(t *testing.T) {
 	if callTimeout != time.Minute {
 		t.Error(callTimeout)

@@ -27,14 +27,14 @@ const (
 
 // A provider calls one plugin, and caches its responses while they are valid.
 type provider struct {
-	name     string
-	images   []string // patterns
-	duration time.Duration
-	token    *configv1.ServiceAccountTokenAttributes // nil if the plugin gets no token
-	ask      func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
-	ctx      context.Context // ends with the agent, not with a caller, because several callers may wait for the same call
-	places   chan struct{}   // one per running call
-	counts   *counts
+	name        string
+	images      []string // patterns
+	duration    time.Duration
+	token       *configv1.ServiceAccountTokenAttributes // nil if the plugin gets no token
+	callProgram func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
+	ctx         context.Context // ends with the agent, not with a caller, because several callers may wait for the same call
+	slots       chan struct{}   // one per running call
+	counts      *pluginMetrics
 
 	mu      sync.Mutex
 	pending map[cacheKey]*pendingCall
@@ -63,9 +63,9 @@ func (p *provider) appliesTo(image string) bool {
 	return slices.ContainsFunc(p.images, func(m string) bool { return keyring.Matches(m, image) })
 }
 
-// obtain adds the plugin's credentials for an image to a keyring, from the cache if possible.
+// obtainCredentials adds the plugin's credentials for an image to a keyring, from the cache if possible.
 // Concurrent identical calls share one run of the program.
-func (p *provider) obtain(ctx context.Context, image string, who *identity, to *keyring.Ring) error {
+func (p *provider) obtainCredentials(ctx context.Context, image string, who *identity, to *keyring.Ring) error {
 	registry, _, _ := strings.Cut(image, "/")
 	p.mu.Lock()
 	for _, place := range []string{image, registry, globalPlace} {
@@ -80,7 +80,7 @@ func (p *provider) obtain(ctx context.Context, image string, who *identity, to *
 	if f == nil {
 		f = &pendingCall{done: make(chan struct{})}
 		p.pending[q] = f
-		go p.call(f, q, image, registry, who)
+		go p.callAndCache(f, q, image, registry, who)
 	}
 	p.mu.Unlock()
 	select {
@@ -98,9 +98,9 @@ func addCredentials(to *keyring.Ring, all map[string]credentialv1.AuthConfig, fr
 	}
 }
 
-// call runs the plugin and caches its response. It converts a panic into an error, because it runs in its own
+// callAndCache runs the plugin and caches its response. It converts a panic into an error, because it runs in its own
 // goroutine, where no caller could recover the panic.
-func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who *identity) {
+func (p *provider) callAndCache(f *pendingCall, q cacheKey, image, registry string, who *identity) {
 	defer close(f.done)
 	defer func() {
 		if v := recover(); v != nil {
@@ -111,8 +111,8 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 		p.mu.Unlock()
 	}()
 	select {
-	case p.places <- struct{}{}:
-		defer func() { <-p.places }()
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
 	case <-p.ctx.Done():
 		f.err = p.ctx.Err()
 		return
@@ -127,8 +127,8 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 		r.ServiceAccountAnnotations = who.annotations
 	}
 	began := time.Now()
-	got, err := p.ask(p.ctx, r)
-	p.counts.observe(p.name, time.Since(began), err)
+	got, err := p.callProgram(p.ctx, r)
+	p.counts.observeCall(p.name, time.Since(began), err)
 	if err == nil {
 		err = p.checkEcho(r.ServiceAccountToken, got)
 	}
@@ -148,10 +148,11 @@ func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who 
 	if got.CacheDuration != nil {
 		keep = got.CacheDuration.Duration
 	}
-	p.store(key, got.Auth, keep)
+	p.cacheResponse(key, got.Auth, keep)
 }
 
-// checkEcho rejects a response whose password is the token, unless the cache key contains the token.
+// checkEcho rejects a response that contains the plugin's token as the password, unless the cache key contains the
+// token.
 func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderResponse) error {
 	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
 		return nil
@@ -164,9 +165,9 @@ func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderR
 	return nil
 }
 
-// store caches a response. It evicts expired responses first, and then those that expire earliest, until the cache
+// cacheResponse caches a response. It evicts expired responses first, and then those that expire earliest, until the cache
 // contains at most cacheBytes.
-func (p *provider) store(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
+func (p *provider) cacheResponse(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
 	if keep <= 0 {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A fakePlugin is a fake plugin that records its requests.
+// A fakePlugin records its requests.
 type fakePlugin struct {
 	mu    sync.Mutex
 	of    []string
@@ -42,8 +42,8 @@ func (a *fakePlugin) times() int {
 
 func (a *fakePlugin) provider(t *testing.T, keep time.Duration) *provider {
 	p := configv1.CredentialProvider{Name: "acme", MatchImages: []string{"*.example"}, DefaultCacheDuration: &metav1.Duration{Duration: keep}}
-	made := newProvider(t.Context(), &p, plugin{}, newCounts("sha256:0"))
-	made.ask = a.ask
+	made := newProvider(t.Context(), &p, plugin{}, newPluginMetrics("sha256:0"))
+	made.callProgram = a.ask
 	return made
 }
 
@@ -54,7 +54,7 @@ func reply(key credentialv1.PluginCacheKeyType, keep *metav1.Duration, user stri
 func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	t.Helper()
 	var ring keyring.Ring
-	if err := p.obtain(t.Context(), image, who, &ring); err != nil {
+	if err := p.obtainCredentials(t.Context(), image, who, &ring); err != nil {
 		return "error: " + err.Error()
 	}
 	var users []string
@@ -64,13 +64,14 @@ func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	return strings.Join(users, " ")
 }
 
-// TestCache checks that a response is cached per image, per registry or globally, for its duration, and per identity.
+// TestCache checks that a response is cached for an image, for a registry or globally, as the plugin requests. Responses expire after their
+// duration, and each identity has its own.
 func TestCache(t *testing.T) {
 	seconds := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Second} }
 	for _, tt := range []struct {
 		key                               credentialv1.PluginCacheKeyType
 		keep                              *metav1.Duration
-		image, registry, elsewhere, later bool // whether the plugin is called again
+		image, registry, elsewhere, later bool // true: the plugin is called again
 	}{
 		{credentialv1.ImagePluginCacheKeyType, nil, false, true, true, true},
 		{credentialv1.RegistryPluginCacheKeyType, nil, false, false, true, true},
@@ -104,8 +105,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestFlights checks that twenty pods with the same image share one call of the plugin, and that the number of
-// parallel calls is limited. A caller that times out does not affect the others.
+// TestFlights checks that twenty pods with the same image share one call of the plugin. The number of parallel calls is limited. A caller
+// that times out does not affect the other callers.
 func TestFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var going, most int
@@ -127,7 +128,7 @@ func TestFlights(t *testing.T) {
 		defer stop()
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := p.obtain(soon, "a.example/0", &identity{}, &keyring.Ring{}); !errors.Is(err, context.DeadlineExceeded) {
+			if err := p.obtainCredentials(soon, "a.example/0", &identity{}, &keyring.Ring{}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 		})
@@ -147,7 +148,7 @@ func TestFlights(t *testing.T) {
 	})
 }
 
-// TestFailedCall checks that a plugin that failed or panicked is called again for the next lookup.
+// TestFailedCall checks that the next lookup calls a plugin again after the plugin failed or panicked.
 func TestFailedCall(t *testing.T) {
 	a := &fakePlugin{reply: func(n int, _ credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 		switch n {
@@ -169,7 +170,7 @@ func TestFailedCall(t *testing.T) {
 	}
 }
 
-// TestCacheIsBounded checks that the cache has a size limit, and that the responses that expire first are evicted.
+// TestCacheIsBounded checks that the cache has a size limit. The responses that expire first are evicted first.
 func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakePlugin{reply: func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
@@ -201,7 +202,7 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestEchoedToken checks that a response whose password is the service account token is not cached for other pods.
+// TestEchoedToken checks that a response is not cached for other pods if its password is the pod's service account token.
 func TestEchoedToken(t *testing.T) {
 	who := func() *identity {
 		return &identity{key: "sa", from: v1.ObjectReference{Kind: keyring.ServiceAccount, Name: "app"}, token: func(context.Context) (string, error) { return "pw", nil }}

@@ -48,8 +48,8 @@ func (o *Operations) Collectors() []prometheus.Collector {
 // CountRepair counts a repaired item of the pod network.
 func (o *Operations) CountRepair(item string) { o.repairs.WithLabelValues(item).Inc() }
 
-// measure calls f, and records the call and its duration as operation op.
-func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
+// measureCall calls f, and records the call and its duration as operation op.
+func measureCall[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
 	begin := time.Now()
 	r, err := f(ctx, q)
 	o.seconds.WithLabelValues(op).Observe(time.Since(begin).Seconds())
@@ -68,62 +68,62 @@ type Runtime struct {
 
 // RunPodSandbox records the call.
 func (m Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
-	return measure(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
+	return measureCall(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
 }
 
 // StopPodSandbox records the call.
 func (m Runtime) StopPodSandbox(ctx context.Context, q *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
-	return measure(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
+	return measureCall(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
 }
 
 // RemovePodSandbox records the call.
 func (m Runtime) RemovePodSandbox(ctx context.Context, q *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
-	return measure(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
+	return measureCall(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
 }
 
 // ListPodSandbox records the call.
 func (m Runtime) ListPodSandbox(ctx context.Context, q *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
-	return measure(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
+	return measureCall(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
 }
 
 // CreateContainer records the call.
 func (m Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
-	return measure(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
+	return measureCall(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
 }
 
 // StartContainer records the call.
 func (m Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
-	return measure(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
+	return measureCall(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
 }
 
 // StopContainer records the call.
 func (m Runtime) StopContainer(ctx context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
-	return measure(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
+	return measureCall(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
 }
 
 // RemoveContainer records the call.
 func (m Runtime) RemoveContainer(ctx context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
-	return measure(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
+	return measureCall(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
 }
 
 // ListContainers records the call.
 func (m Runtime) ListContainers(ctx context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
-	return measure(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
+	return measureCall(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
 }
 
 // PodSandboxStatus records the call.
 func (m Runtime) PodSandboxStatus(ctx context.Context, q *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
-	return measure(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
+	return measureCall(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
 }
 
 // ContainerStatus records the call.
 func (m Runtime) ContainerStatus(ctx context.Context, q *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
-	return measure(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
+	return measureCall(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
 }
 
 // ExecSync records the call.
 func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
-	return measure(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
+	return measureCall(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
 }
 
 // operationNames are a kubelet's operation types, by CRI method.
@@ -140,7 +140,7 @@ var operationNames = map[string]string{
 	"ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
 }
 
-// ObserveCall measures a call to a runtime behind a socket. Other methods are ignored.
+// ObserveCall measures a call to a remote runtime. Other methods are ignored.
 func (o *Operations) ObserveCall(method string, took time.Duration, err error) {
 	op, known := operationNames[method]
 	if !known {
@@ -153,8 +153,8 @@ func (o *Operations) ObserveCall(method string, took time.Duration, err error) {
 	}
 }
 
-// Pulls is the image service of a runtime behind a socket. It only records the duration of pulls, because the remote
-// runtime itself reports its calls to ObserveCall.
+// Pulls is the image service of a remote runtime. It only records the duration of pulls, because the remote runtime
+// reports its calls to ObserveCall itself.
 type Pulls struct {
 	cri.Images
 	*Operations
@@ -179,12 +179,12 @@ type Images struct {
 func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
 	begin := time.Now()
-	r, err := measure(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
+	r, err := measureCall(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
 	m.observePull(ctx, m.Service, q, begin, err)
 	return r, err
 }
 
 // RemoveImage records the call.
 func (m Images) RemoveImage(ctx context.Context, q *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
-	return measure(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
+	return measureCall(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
 }

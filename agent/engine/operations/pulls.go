@@ -22,8 +22,8 @@ type pulls struct {
 }
 
 type pullRecord struct {
-	image    string
-	from, to time.Time
+	image      string
+	start, end time.Time
 }
 
 // maxPulls is the number of pulls that are stored. If the pulls of a pod are dropped before the pod runs, their time
@@ -54,10 +54,10 @@ func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
 		for kind, c := range podspec.Containers(&pod.Spec) {
 			wanted = wanted || kind != podspec.Ephemeral && (c.Image == one.image || c.Image == strings.TrimSuffix(one.image, ":latest"))
 		}
-		if one.to.Before(created) || !wanted {
+		if one.end.Before(created) || !wanted {
 			continue
 		}
-		first, last = cmp.Or(first, laterOf(one.from, created)), laterOf(last, one.to)
+		first, last = cmp.Or(first, laterOf(one.start, created)), laterOf(last, one.end)
 	}
 	return last.Sub(first)
 }
@@ -69,8 +69,8 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// sizes are a kubelet's labels for the sizes of images, with the lower bound in bytes.
-var sizes = []struct {
+// sizeLabels are a kubelet's labels for images by size, with the lower bound in bytes.
+var sizeLabels = []struct {
 	atLeast uint64
 	name    string
 }{
@@ -89,7 +89,7 @@ func (o *Operations) observePull(ctx context.Context, images cri.Images, q *api.
 	if err != nil || r.GetImage() == nil {
 		return
 	}
-	for _, s := range sizes {
+	for _, s := range sizeLabels {
 		if r.Image.Size >= s.atLeast {
 			o.pullTime.WithLabelValues(s.name).Observe(time.Since(begin).Seconds())
 			return

@@ -24,15 +24,14 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// The type images is a fake image service. It pulls one image of the given size, or returns an error if the size is
-// 0.
+// This type is a fake image service. It pulls one image of the given size. If the size is 0, it returns an error.
 type images struct {
 	cri.Images
 	size uint64
 }
 
 func (i images) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
-	time.Sleep(7 * time.Second) // in the time of the bubble
+	time.Sleep(7 * time.Second) // in the bubble's time
 	if i.size == 0 {
 		return nil, errors.New("no such image")
 	}
@@ -43,7 +42,7 @@ func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Imag
 	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
 }
 
-// TestPullTime checks that the duration of a successful pull is observed in the class of the image's size.
+// TestPullTime checks that the duration of a successful pull is counted in the class of the image's size.
 func TestPullTime(t *testing.T) {
 	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
 		synctest.Test(t, func(t *testing.T) {

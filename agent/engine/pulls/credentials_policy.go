@@ -14,8 +14,8 @@ import (
 
 // A Policy selects the images for which a pod must have verified credentials.
 type Policy struct {
-	mode    kubelet.ImagePullCredentialsVerificationPolicy
-	allowed []string // repositories; an entry that ends in / is a prefix
+	mode      kubelet.ImagePullCredentialsVerificationPolicy
+	allowlist []string // repositories; an entry that ends in / is a prefix
 }
 
 // NewPolicy returns the policy for imagePullCredentialsVerificationPolicy and
@@ -29,7 +29,7 @@ func NewPolicy(mode kubelet.ImagePullCredentialsVerificationPolicy, allowlist []
 	}
 	p := Policy{mode: mode}
 	for _, pattern := range allowlist {
-		p.allowed = append(p.allowed, strings.TrimSuffix(pattern, "*"))
+		p.allowlist = append(p.allowlist, strings.TrimSuffix(pattern, "*"))
 	}
 	return p, nil
 }
@@ -42,7 +42,7 @@ func (p Policy) needsVerification(repository string, pulled bool) bool {
 	case kubelet.NeverVerifyPreloadedImages:
 		return pulled
 	case kubelet.NeverVerifyAllowlistedImages:
-		return !slices.ContainsFunc(p.allowed, func(a string) bool {
+		return !slices.ContainsFunc(p.allowlist, func(a string) bool {
 			return a == repository || strings.HasSuffix(a, "/") && strings.HasPrefix(repository, a)
 		})
 	}
@@ -53,11 +53,10 @@ func (p Policy) needsVerification(repository string, pulled bool) bool {
 // could add any number of records.
 const maxSecrets = 100
 
-// authorized reports whether a pod may use an image. The parameter pulled contains the records of the image, and sources
-// contains the pod's sources of credentials. The result update is a source for which a record must be stored: the content
-// of its Secret has changed, or a new Secret has the same credential. As in a kubelet, a change of the Secret's content
-// does not revoke access.
-func authorized(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
+// authorizePod reports whether a pod with these sources of credentials may use an image with these records of pulls. It
+// also returns a source for which a record must be stored, or nil. That is a Secret whose content has changed, or a
+// new Secret with the same credential. As in a kubelet, a change of a Secret's content does not revoke access.
+func authorizePod(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {
 		return true, nil

@@ -16,7 +16,7 @@ func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		mode             kubelet.ImagePullCredentialsVerificationPolicy
 		image            string
-		preloaded, asked bool // whether the policy requires verification
+		preloaded, asked bool // true: the policy requires verification
 	}{
 		{kubelet.NeverVerify, "reg.example/app:1", false, false},
 		{kubelet.NeverVerifyPreloadedImages, "reg.example/app:1", false, true},
@@ -100,14 +100,14 @@ func TestProves(t *testing.T) {
 		"bound: the same credential":      {by(app, many...), []store.PullSource{secret("b", "new", "u2", "many7")}, true, false},
 		"bound: a changed one is refused": {by(app, many...), []store.PullSource{secret("a", "s7", "u", "new")}, false, false},
 	} {
-		ok, learned := authorized(app, tt.pulled, tt.has)
+		ok, learned := authorizePod(app, tt.pulled, tt.has)
 		if ok != tt.ok || (learned != nil) != tt.learned {
 			t.Errorf("%s: %v, learned %v", name, ok, learned)
 		}
 	}
 }
 
-// TestOpen checks that Open returns nil if the feature gate is off, and an error for an unknown policy.
+// TestOpen checks that Open returns nil if the feature gate is off. It returns an error for an unknown policy.
 func TestOpen(t *testing.T) {
 	var k kubelet.KubeletConfiguration
 	g, err := Open(&k, Config{})

@@ -40,12 +40,12 @@ type Verifier struct {
 	active     map[string]activePull // running pulls, and failed pulls whose intent is stored, by image name
 	unrecorded map[string]bool       // IDs of images whose record could not be stored
 
-	writes sync.Mutex // serializes writing a record and pruning records of removed images
+	writeLock sync.Mutex // serializes writing a record and pruning records of removed images
 }
 
 type activePull struct {
-	running  int    // number of running pulls; 0 if all have failed
-	previous string // ID of the image with this name before the pull
+	runningCount int    // number of running pulls; 0 if all have failed
+	previous     string // ID of the image with this name before the pull
 }
 
 // New returns a Verifier. It starts nothing.
@@ -91,7 +91,7 @@ func (g *Verifier) Reconcile(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, g.prune(ctx))...)
+	return errors.Join(append(errs, g.deleteUnused(ctx))...)
 }
 
 // recordUnowned stores a record without an owner for a pulled image, unless it has a record.
@@ -106,9 +106,10 @@ func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// MayUse reports whether a pod may use the image with this ID under this name without a pull. It calls credentials, which
-// returns the pod's credentials for the image, only if the result depends on them. It runs no credential provider plugin.
-// If MayUse cannot verify the credentials, it logs the error and returns false. It logs nothing if ctx has ended.
+// MayUse reports whether a pod may use the image with this ID under this name without a pull. The function
+// credentials returns the pod's credentials for the image. It is called only if the result depends on them, and no
+// credential provider plugin is run. If MayUse cannot verify the credentials, it logs the error and returns false. It
+// logs nothing if ctx has ended.
 func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.mayUse(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
@@ -141,7 +142,7 @@ func (g *Verifier) mayUse(ctx context.Context, name, id string, credentials func
 	if !slices.ContainsFunc(records, func(r store.Pull) bool { return r.Name == repository }) {
 		return false, nil
 	}
-	if ok, _ := authorized(repository, records, nil); ok {
+	if ok, _ := authorizePod(repository, records, nil); ok {
 		return true, nil
 	}
 	k := credentials()
@@ -157,7 +158,7 @@ func (g *Verifier) mayUse(ctx context.Context, name, id string, credentials func
 		}
 		has = append(has, sourceOf(account))
 	}
-	ok, update := authorized(repository, records, has)
+	ok, update := authorizePod(repository, records, has)
 	if update != nil {
 		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Source: *update}, ""); err != nil {
 			g.cfg.Log.Warn("cannot record that a Secret has the credential of an image",
@@ -209,7 +210,7 @@ func (g *Verifier) pulledUnrecorded(ctx context.Context, id string) (bool, error
 	unrecorded := g.unrecorded[id]
 	var running []store.BegunPull
 	for name, b := range g.active {
-		if b.running > 0 && b.previous != id {
+		if b.runningCount > 0 && b.previous != id {
 			running = append(running, store.BegunPull{Ref: name})
 		}
 	}
@@ -227,7 +228,7 @@ func (g *Verifier) pulledUnrecorded(ctx context.Context, id string) (bool, error
 func (g *Verifier) forgetFailed(ctx context.Context, name string) {
 	g.mu.Lock()
 	b, noted := g.active[name]
-	if noted = noted && b.running == 0; noted {
+	if noted = noted && b.runningCount == 0; noted {
 		delete(g.active, name)
 	}
 	g.mu.Unlock()
@@ -251,14 +252,14 @@ func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) err
 	}
 	g.mu.Lock()
 	b := g.active[name]
-	if b.running == 0 {
+	if b.runningCount == 0 {
 		b.previous = was
 	}
-	b.running++
+	b.runningCount++
 	g.active[name] = b
 	g.mu.Unlock()
 	if err := g.cfg.Store.BeginPull(ctx, store.BegunPull{Ref: name, Was: b.previous}); err != nil {
-		g.finish(name, true)
+		g.finishPull(name, true)
 		return fmt.Errorf("failed to record image pull intent: %w", err)
 	}
 	return nil
@@ -267,7 +268,7 @@ func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) err
 // RecordFailure is called after BeginPull if the pull failed. It removes the intent. If the registry was unreachable, it
 // keeps the intent: the pull is retried soon, and each attempt would write the intent again.
 func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unreachable bool) {
-	if !private || !g.finish(name, !unreachable) || unreachable {
+	if !private || !g.finishPull(name, !unreachable) || unreachable {
 		return
 	}
 	if err := g.cfg.Store.EndPull(ctx, name); err != nil {
@@ -275,24 +276,24 @@ func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unre
 	}
 }
 
-// finish ends one pull of an image name. It returns true if no other pull of this name is running. In that case it also
-// removes the entry if forget is true.
-func (g *Verifier) finish(name string, forget bool) bool {
+// finishPull ends one pull of an image name. It returns true if no other pull of this name is running. In that case, if
+// forget is true, it also removes the entry for the name.
+func (g *Verifier) finishPull(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.active[name]
-	b.running = max(0, b.running-1)
+	b.runningCount = max(0, b.runningCount-1)
 	g.active[name] = b
-	if b.running == 0 && forget {
+	if b.runningCount == 0 && forget {
 		delete(g.active, name)
 	}
-	return b.running == 0
+	return b.runningCount == 0
 }
 
-// RecordPull is called after BeginPull if the pull succeeded. The parameter with is the credential that the registry
-// accepted. Without a credential, or with one of the node itself, every pod may use the image.
+// RecordPull is called after BeginPull if the pull succeeded, with the credential that the registry accepted. Without
+// a credential, or with one of the node itself, every pod may use the image.
 func (g *Verifier) RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential) {
-	err := g.pulled(ctx, name, id, with)
+	err := g.storePull(ctx, name, id, with)
 	g.mu.Lock()
 	if err != nil {
 		g.unrecorded[id] = true
@@ -305,14 +306,14 @@ func (g *Verifier) RecordPull(ctx context.Context, name, id string, private bool
 			"error", err)
 	}
 	if private {
-		g.finish(name, err == nil)
+		g.finishPull(name, err == nil)
 	}
 	if err == nil {
 		g.PruneRecords(ctx)
 	}
 }
 
-func (g *Verifier) pulled(ctx context.Context, name, id string, with keyring.Credential) error {
+func (g *Verifier) storePull(ctx context.Context, name, id string, with keyring.Credential) error {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return err
@@ -325,8 +326,8 @@ func (g *Verifier) pulled(ctx context.Context, name, id string, with keyring.Cre
 }
 
 func (g *Verifier) write(ctx context.Context, p store.Pull, ref string) error {
-	g.writes.Lock()
-	defer g.writes.Unlock()
+	g.writeLock.Lock()
+	defer g.writeLock.Unlock()
 	return g.cfg.Store.PutPull(ctx, p, ref)
 }
 
@@ -338,14 +339,14 @@ func (g *Verifier) PruneRecords(ctx context.Context) {
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), pruneTimeout)
 	defer stop()
-	if err := g.prune(ctx); err != nil {
+	if err := g.deleteUnused(ctx); err != nil {
 		g.cfg.Log.Warn("cannot delete the pull records of removed images", "error", err)
 	}
 }
 
-func (g *Verifier) prune(ctx context.Context) error {
-	g.writes.Lock()
-	defer g.writes.Unlock()
+func (g *Verifier) deleteUnused(ctx context.Context) error {
+	g.writeLock.Lock()
+	defer g.writeLock.Unlock()
 	ids, err := g.cfg.Store.PulledImages(ctx)
 	if err != nil || len(ids) == 0 {
 		return err

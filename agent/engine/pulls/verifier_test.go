@@ -57,8 +57,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// keysOf returns the credential of a user in the Secret "pull" of a namespace. For user "" it returns no credential,
-// for "account" one of a service account, and for "node" one of the node.
+// keysOf returns a user's credential from the Secret "pull" of a namespace. The user "" has no credential, the user "account" has one of a
+// service account, and the user "node" has one of the node.
 func keysOf(namespace, user string) (k keyring.Credentials) {
 	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
 	switch user {
@@ -78,7 +78,7 @@ func with(user string, from v1.ObjectReference) []keyring.Credential {
 	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
 }
 
-// The method bring adds an image, as a pull or an import does, and returns its ID.
+// This helper adds an image, as a pull or an import does, and returns the image's ID.
 func (w *world) bring(name string) string {
 	w.Helper()
 	r, err := w.images.PullImage(w.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}})
@@ -86,11 +86,11 @@ func (w *world) bring(name string) string {
 	return r.ImageRef
 }
 
-// pull makes a pod pull an image. The pull has credentials unless user is empty.
+// pull makes a pod pull an image. The pull has a credential unless user is empty.
 func (w *world) pull(name, namespace, user string) string {
 	w.Helper()
 	k := keysOf(namespace, user)
-	if k.Account != nil { // the credential of a plugin
+	if k.Account != nil { // the credential comes from a plugin
 		from, err := k.Account(w.Context())
 		w.must(err)
 		k.Stored = with(user, from)
@@ -119,8 +119,8 @@ func (w *world) begun(want int) {
 	}
 }
 
-// TestPulled checks that a pod may use an image if its Secret pulled it, or has the same credential as that Secret,
-// also after a restart.
+// TestPulled checks that a pod may use an image if its Secret has pulled the image. A Secret with the same credential gives access too.
+// Both still apply after a restart.
 func TestPulled(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	w.pull(app, "a", "ann")
@@ -129,14 +129,14 @@ func TestPulled(t *testing.T) {
 		w.may(true, app, "a", "ann")
 		w.may(false, app, "b", "bob")
 		w.may(false, app, "b", "")
-		w.may(true, app, "c", "ann")     // another Secret with the same credential
-		w.may(true, app, "c", "renewed") // the credential's new version, which is stored by now
+		w.may(true, app, "c", "ann")     // another Secret contains the same credential
+		w.may(true, app, "c", "renewed") // the new version of the credential is already stored
 		w.may(true, "reg.example/open:1", "b", "")
 		w.may(true, "reg.example/pre:1", "b", "")
 		w.begun(0)
 		w.restart()
 	}
-	w.pull(app, "b", "bob") // the registry accepts bob's credential
+	w.pull(app, "b", "bob") // the registry accepts this credential
 	w.may(true, app, "b", "bob")
 	w.may(true, app, "a", "ann")
 	w.pull(app, "b", "") // the image is public now
@@ -147,15 +147,15 @@ func TestPulled(t *testing.T) {
 	w.may(false, "reg.example/pre:1", "b", "bob")
 }
 
-// TestPulledByAccount checks that a pull with a plugin's credential is recorded for the service account of the
-// plugin's call. If the plugin was called without an account, the record is for every pod (KEP-4412).
+// TestPulledByAccount checks that a pull with a plugin's credential is recorded for the service account for which the plugin was called. If
+// it was called without an account, every pod may use the image (KEP-4412).
 func TestPulledByAccount(t *testing.T) {
 	w := newWorld(t)
 	w.pull(app, "a", "account")
 	w.pull("reg.example/node:1", "a", "node")
 	for range 2 {
 		w.may(true, app, "a", "account")
-		w.may(false, app, "b", "account") // in another namespace
+		w.may(false, app, "b", "account") // the account is in another namespace
 		w.may(false, app, "a", "ann")
 		w.may(false, app, "a", "node")
 		w.may(true, "reg.example/node:1", "b", "")
@@ -169,8 +169,8 @@ func TestPulledByAccount(t *testing.T) {
 	w.may(true, app, "c", "")
 }
 
-// TestUnknownAccount checks that a service account that cannot be identified gives no access. The account is looked
-// up only if it can decide about the access.
+// TestUnknownAccount checks that a service account that cannot be identified gives no access. The account is looked up only if the decision
+// depends on it.
 func TestUnknownAccount(t *testing.T) {
 	w := newWorld(t)
 	id := w.pull(app, "a", "account")
@@ -189,8 +189,8 @@ func TestUnknownAccount(t *testing.T) {
 	}
 }
 
-// TestBrokenOffPull checks that an image does not become available to every pod after a power cut between its pull
-// and the record.
+// TestBrokenOffPull checks an image that was pulled just before a power cut, so that the pull was not recorded. Such an image is not
+// available to every pod.
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Stored[0]
@@ -213,8 +213,8 @@ func TestBrokenOffPull(t *testing.T) {
 	w.may(false, app, "b", "")
 }
 
-// TestFailedPull checks that an image counts as preloaded if it is imported from an archive, also after failed pulls
-// of the same name. A failed pull does not change the records of an image that was present.
+// TestFailedPull checks that an image that was imported from an archive counts as preloaded, even after failed pulls of the same name. A
+// failed pull does not change the records of an image that was already present.
 func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	for _, name := range []string{app, "reg.example/pre:1"} {
@@ -235,7 +235,7 @@ func TestFailedPull(t *testing.T) {
 	w.begun(0)
 }
 
-// TestTwoPulls checks that the failure of one of two concurrent pulls does not end the other.
+// TestTwoPulls checks that the failure of one of two concurrent pulls does not end the other one.
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
 	ann := keysOf("a", "ann").Stored[0]
@@ -250,8 +250,7 @@ func TestTwoPulls(t *testing.T) {
 	w.may(true, app, "a", "ann")
 }
 
-// TestRemoved checks that records are deleted with their image, and that a later image with the same name has no
-// records.
+// TestRemoved checks that the records of an image are deleted with the image. A later image with the same name has no records.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	gone, stays := w.pull(app, "a", "ann"), w.pull("reg.example/stays:1", "a", "ann")
@@ -266,7 +265,7 @@ func TestRemoved(t *testing.T) {
 	w.may(false, "reg.example/stays:1", "b", "")
 }
 
-// TestNoRecord checks that an image is available to no pod if its record cannot be stored or read.
+// TestNoRecord checks that no pod may use an image whose record cannot be stored or read.
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Stored[0]

@@ -1,4 +1,4 @@
-// Package rotate rotates container logs for a runtime behind a CRI socket, which writes logs
+// Package rotate rotates container logs for a remote runtime, which writes logs
 // and reopens them on request, but does not rotate them. It also limits the total size of each
 // pod's rotated logs.
 //

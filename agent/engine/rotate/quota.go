@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, whichever program has rotated
-// them. It does not delete the active files and those of a container's previous attempt, whose size
+// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, also those that another program
+// has rotated. It does not delete the active files and those of a container's previous attempt, whose size
 // containerLogMaxSize limits.
 type Quota struct {
 	Dir     string // the directory with the logs of all pods
@@ -67,7 +67,7 @@ func (q *Quota) scan(ctx context.Context) {
 			continue
 		}
 		g.Go(func() error {
-			if err := q.enforce(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := q.enforceFor(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				q.Log.Warn("cannot enforce the quota of a pod's logs", "directory", p.Name(), "error", err)
 			}
 			return nil
@@ -82,8 +82,8 @@ type rotatedLog struct {
 	size             int64
 }
 
-// enforce deletes the oldest rotated logs of a pod until its logs are within the quota.
-func (q *Quota) enforce(pod string) error {
+// enforceFor deletes the oldest rotated logs of a pod until its logs are within the quota.
+func (q *Quota) enforceFor(pod string) error {
 	containers, err := listDir(q.Dir, pod, maxContainers)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (q *Quota) enforce(pod string) error {
 	var logs []rotatedLog
 	sum := int64(0)
 	for _, c := range containers {
-		found, size, err := measure(q.Dir, filepath.Join(pod, c))
+		found, size, err := measureLogs(q.Dir, filepath.Join(pod, c))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			continue // the directory was removed meanwhile, or is not that of a container
 		}
@@ -110,7 +110,7 @@ func (q *Quota) enforce(pod string) error {
 		if sum <= q.Bytes {
 			break
 		}
-		if err := remove(q.Dir, o); err != nil {
+		if err := removeLog(q.Dir, o); err != nil {
 			return err
 		}
 		sum -= o.size
@@ -118,8 +118,8 @@ func (q *Quota) enforce(pod string) error {
 	return nil
 }
 
-// measure returns a container's rotated logs, and the bytes that all its logs use on disk.
-func measure(root, sub string) (rotated []rotatedLog, sum int64, err error) {
+// measureLogs returns a container's rotated logs, and the bytes that all its logs use on disk.
+func measureLogs(root, sub string) (rotated []rotatedLog, sum int64, err error) {
 	dir, err := untrusted.OpenDir(root, sub)
 	if err != nil {
 		return nil, 0, err
@@ -144,7 +144,7 @@ func measure(root, sub string) (rotated []rotatedLog, sum int64, err error) {
 	return rotated, sum, nil
 }
 
-func remove(root string, o rotatedLog) error {
+func removeLog(root string, o rotatedLog) error {
 	dir, err := untrusted.OpenDir(root, o.dir)
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestQuota checks that the oldest rotated logs of all containers of a pod are deleted until the pod is within its
-// quota. Symbolic links and other files are not deleted.
+// TestQuota checks that the oldest rotated logs of a pod's containers are deleted until the pod is within its quota. Symbolic links and
+// other files are kept.
 func TestQuota(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	put := func(path string, pages int) {

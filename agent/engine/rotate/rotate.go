@@ -120,7 +120,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if err != nil {
 		return err
 	}
-	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the one that is created below, count as well
+	if old, err = deleteOldest(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the one that is created below, count as well
 		return err
 	}
 	for _, name := range old {
@@ -181,8 +181,8 @@ func isStamp(s string) bool {
 	return err == nil
 }
 
-// prune deletes the oldest files, keeps as many as keep says, and returns the files that are left.
-func prune(dir *os.File, old []string, keep int) ([]string, error) {
+// deleteOldest deletes the oldest files, but keeps the given number of newest ones. It returns the files that are left.
+func deleteOldest(dir *os.File, old []string, keep int) ([]string, error) {
 	for len(old) > max(keep, 0) {
 		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {
 			return nil, fmt.Errorf("remove %s: %w", old[0], err)

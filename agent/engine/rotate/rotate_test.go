@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A view contains one running container. Its value is the path of the container's log.
+// A view observes one running container. Its value is the path of the container's log.
 type view string
 
 func (view) UIDs() []types.UID { return []types.UID{"uid"} }
@@ -49,7 +49,7 @@ func (w *writer) reopen(context.Context, string) error {
 	return err
 }
 
-// bench returns a Rotator for logs of at most 10 bytes and 3 files.
+// bench returns a Rotator that keeps 3 files of at most 10 bytes per log.
 func bench(t *testing.T) (*Rotator, *writer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func bench(t *testing.T) (*Rotator, *writer) {
 	return New(Config{View: view(w.path), Reopen: w.reopen, Dir: dir, MaxSize: 10, MaxFiles: 3, Workers: 1, Every: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}), w
 }
 
-// The method names returns the names of the files in the log's directory.
+// This helper returns the names of the files in the log's directory.
 func (w *writer) names(t *testing.T) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(w.path))
@@ -84,8 +84,8 @@ func (w *writer) write(t *testing.T, s string) {
 	}
 }
 
-// TestRotation checks that a growing log is rotated at each scan. All rotated files but the newest are compressed,
-// and the oldest are deleted.
+// TestRotation checks that a growing log is rotated at each scan. All rotated files except the newest are compressed, and the oldest are
+// deleted.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := bench(t)
@@ -140,8 +140,7 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// TestBrokenOff checks that a log is reopened if the agent was killed after renaming it, and that an interrupted
-// compression is repeated.
+// TestBrokenOff checks that a log is reopened if the agent was killed after it renamed the file. An interrupted compression is repeated.
 func TestBrokenOff(t *testing.T) {
 	r, w := bench(t)
 	dir := filepath.Dir(w.path)
@@ -163,7 +162,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// TestHostileLog checks that a symbolic link or another file in place of a log or its directory is not followed.
+// TestHostileLog checks that the Rotator does not follow a symbolic link in place of a log or of its directory, and ignores other kinds of
+// files.
 func TestHostileLog(t *testing.T) {
 	r, w := bench(t)
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -14,11 +14,11 @@ import (
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/3178-iptables-cleanup
 const hintChain = "KUBE-IPTABLES-HINT"
 
-// hintTime is the timeout of one call of iptables, which may wait for another program that has locked iptables.
-const hintTime = 30 * time.Second
+// hintTimeout is the timeout of one call of iptables, which may wait for another program that has locked iptables.
+const hintTimeout = 30 * time.Second
 
-// hint creates the chain with the host's own iptables. It does nothing on a host without iptables.
-func hint(ctx context.Context, log *slog.Logger) {
+// createHint creates the chain with the host's own iptables. It does nothing on a host without iptables.
+func createHint(ctx context.Context, log *slog.Logger) {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		path, err := exec.LookPath(program)
 		if err != nil {
@@ -33,7 +33,7 @@ func hint(ctx context.Context, log *slog.Logger) {
 
 // makeChain creates the chain unless it exists.
 func makeChain(ctx context.Context, iptables string) error {
-	ctx, cancel := context.WithTimeout(ctx, hintTime)
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
 	call := func(args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, iptables, append([]string{"-w", "5", "-t", "mangle"}, args...)...)

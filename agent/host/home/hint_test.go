@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// The function programs creates the scripts iptables and ip6tables, which store chains as files or fail. It returns
-// their directory.
+// This helper creates the scripts iptables and ip6tables and returns their directory. The scripts store chains as files, or fail.
 func programs(t *testing.T, script string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +36,8 @@ func run(t *testing.T, wanted bool) string {
 	return log.String()
 }
 
-// TestHint checks that the host's iptables creates the chain once, and not at all if the configuration disables it.
+// TestHint checks that the agent creates the chain with the host's iptables, and that a restart with an existing chain succeeds. The agent
+// does not create the chain if the configuration disables this.
 func TestHint(t *testing.T) {
 	const keeps = `f=$(basename $0)-$4-$6
 case $5 in
@@ -52,7 +52,7 @@ esac
 	if _, err := os.Stat(dir + "/calls"); err == nil {
 		t.Error("iptables was called although the configuration disables it")
 	}
-	for range 2 { // the second run is a restart
+	for range 2 { // the second run is the one after a restart
 		if log := run(t, true); log != "" {
 			t.Error(log)
 		}
@@ -64,7 +64,7 @@ esac
 	}
 }
 
-// TestNoHint checks that the start continues if the host's iptables fails or is not installed.
+// TestNoHint checks that the agent's start continues if the host's iptables fails or is not installed.
 func TestNoHint(t *testing.T) {
 	programs(t, "yes Table does not exist | head -n 100000; exit 3\n")
 	log := run(t, true)

@@ -25,7 +25,7 @@ func (h Home) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.system().Run(ctx) })
 	if *h.Config.Kubelet.MakeIPTablesUtilChains {
-		g.Go(func() error { hint(ctx, h.Log); return nil })
+		g.Go(func() error { createHint(ctx, h.Log); return nil })
 	}
 	return g.Wait()
 }

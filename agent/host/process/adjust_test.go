@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLimitFiles checks that the limit of open files applies to the agent, and that a child process has the original
-// limit.
+// TestLimitFiles checks that the limit of open files applies to the agent only. A child process has the original limit.
 func TestLimitFiles(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &before); err != nil {
@@ -30,7 +29,7 @@ func TestLimitFiles(t *testing.T) {
 		}
 	}
 	if before.Max < 1<<62 {
-		limitFiles(before.Max + 1) // whether this succeeds or not, the hard limit is not lowered
+		limitFiles(before.Max + 1) // the hard limit is not lowered, even if this call fails
 	}
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Max < before.Max {

@@ -20,11 +20,11 @@ import (
 // DirsUsed reports whether the directories have been used by an agent. It returns an error if a directory contains files
 // of another program.
 func DirsUsed(d config.Dirs) (bool, error) {
-	state, err := names(d.State)
+	state, err := listNames(d.State)
 	if err != nil {
 		return false, err
 	}
-	run, err := names(d.Run)
+	run, err := listNames(d.Run)
 	if err != nil {
 		return false, err
 	}
@@ -35,7 +35,7 @@ func DirsUsed(d config.Dirs) (bool, error) {
 			"the --state-dir of the agent",
 			d.State, Database)
 	}
-	if len(run) > 0 && !locked(d.Run, run) {
+	if len(run) > 0 && !wasLocked(d.Run, run) {
 		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was "+
 			"changed; give the --run-dir of the agent",
 			d.Run)
@@ -43,8 +43,8 @@ func DirsUsed(d config.Dirs) (bool, error) {
 	return stored || len(run) > 0, nil
 }
 
-// names returns the names of the files in a directory. If the directory does not exist, it returns none.
-func names(dir string) ([]string, error) {
+// listNames returns the names of the files in a directory. If the directory does not exist, it returns none.
+func listNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -56,9 +56,9 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has ever locked the directory. The lock file of an early version of islet is empty. In
-// that case the directory must also contain other files of that version.
-func locked(dir string, has []string) bool {
+// wasLocked reports whether an agent has ever locked the directory. The lock file of an early version of islet is empty.
+// In that case the directory must also contain other files of that version.
+func wasLocked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() > int64(len(lockMark)) {
@@ -78,7 +78,7 @@ func RemoveRun(dir string, sockets ...string) error {
 		"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new",
 		PageHistory, volatile.Name, lockFile, filepath.Base(api.DefaultSocket),
 	}, sockets...)
-	has, err := names(dir)
+	has, err := listNames(dir)
 	errs := []error{err}
 	var others []string
 	for _, n := range has {

@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestLockMarks checks that the lock file marks a directory as a run directory of islet, and that RemoveRun deletes
-// only islet's files.
+// TestLockMarks checks that the lock file marks a directory as islet's run directory. RemoveRun deletes only islet's files.
 func TestLockMarks(t *testing.T) {
 	d := config.Dirs{State: t.TempDir(), Run: filepath.Join(t.TempDir(), "run")}
 	for range 2 {
@@ -26,7 +25,7 @@ func TestLockMarks(t *testing.T) {
 	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"/h/boxed", "/t/oci/boxed", "/" + Hooks} { // files of a runtime class, of containerd's shims, and of hooks
+	for _, dir := range []string{"/h/boxed", "/t/oci/boxed", "/" + Hooks} { // files of a runtime class, of containerd's shims and of hooks
 		if err := os.MkdirAll(d.Run+dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +36,7 @@ func TestLockMarks(t *testing.T) {
 	if err := RemoveRun(d.Run); err == nil || !strings.Contains(err.Error(), "mine") {
 		t.Errorf("removed: %v", err)
 	}
-	if left, err := names(d.Run); err != nil || len(left) != 1 {
+	if left, err := listNames(d.Run); err != nil || len(left) != 1 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 	if err := os.Remove(d.Run + "/mine"); err != nil {
@@ -53,7 +52,7 @@ func TestLockMarks(t *testing.T) {
 	}
 }
 
-// TestLockAllOrNone checks that Lock locks no directory if it cannot lock all of them.
+// TestLockAllOrNone checks that Lock locks either all given directories or none.
 func TestLockAllOrNone(t *testing.T) {
 	free, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// lastCalls is the maximum time for which running calls may continue when the agent ends.
-const lastCalls = 8 * time.Second
+// callGrace is the maximum time for which running calls may continue when the agent ends.
+const callGrace = 8 * time.Second
 
 // ErrAbandoned means that the function of RunBounded did not return in time.
 var ErrAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
 
-// RunBounded calls run and returns its error. If run has not returned within lastCalls after the end of ctx, RunBounded
-// returns ErrAbandoned. OCI runtimes and plugins that hang need not be awaited, because the process can be killed at any
-// time without losing data.
+// RunBounded calls run and returns its error. If run has not returned within callGrace after the end of ctx,
+// RunBounded returns ErrAbandoned. OCI runtimes and plugins that hang need not be awaited, because the process can be
+// killed at any time without losing data.
 func RunBounded(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
@@ -26,7 +26,7 @@ func RunBounded(ctx context.Context, run func() error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(lastCalls):
+	case <-time.After(callGrace):
 		return ErrAbandoned
 	}
 }

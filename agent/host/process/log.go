@@ -20,7 +20,7 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
 	logging := &cfg.Kubelet.Logging
-	all := &slog.HandlerOptions{Level: slog.Level(-128)} // levels are filtered by leveled
+	all := &slog.HandlerOptions{Level: slog.Level(-128)} // levels are filtered by leveledHandler
 	format := func(w io.Writer) slog.Handler {
 		if logging.Format == "json" {
 			return slog.NewJSONHandler(w, all)
@@ -41,8 +41,8 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	return slog.New(h)
 }
 
-// LogConfig logs the effective configuration of the kubelet at the level debug, as YAML. A kubelet logs it at every start;
-// on an edge device these kilobytes would be written to the flash storage each time.
+// LogConfig logs the effective KubeletConfiguration as YAML, but only at the level debug. A kubelet logs it at every
+// start. On an edge device this would write some kilobytes to the flash storage each time.
 func LogConfig(ctx context.Context, cfg *config.Config, log *slog.Logger) {
 	if !log.Enabled(ctx, slog.LevelDebug) {
 		return
@@ -130,9 +130,9 @@ func (d splitHandler) WithGroup(name string) slog.Handler {
 // without a slash matches the file's name without .go. A pattern with n slashes is also compared with the last n
 // directories of the path.
 type files struct {
-	level    *slog.LevelVar // level of all other files
-	patterns []pattern
-	known    sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
+	level        *slog.LevelVar // level of all other files
+	patterns     []pattern
+	cachedLevels sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
 }
 
 type pattern struct {
@@ -150,10 +150,10 @@ func (f *files) isEnabled(level slog.Level) bool {
 }
 
 func (f *files) levelOf(pc uintptr) slog.Level {
-	found, ok := f.known.Load(pc)
+	found, ok := f.cachedLevels.Load(pc)
 	if !ok {
 		frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-		found, _ = f.known.LoadOrStore(pc, f.match(frame.File))
+		found, _ = f.cachedLevels.LoadOrStore(pc, f.matchPattern(frame.File))
 	}
 	if own := found.(*slog.Level); own != nil {
 		return *own
@@ -161,7 +161,7 @@ func (f *files) levelOf(pc uintptr) slog.Level {
 	return f.level.Level()
 }
 
-func (f *files) match(file string) *slog.Level {
+func (f *files) matchPattern(file string) *slog.Level {
 	file = strings.TrimSuffix(file, ".go")
 	for i, p := range f.patterns {
 		name := file

@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// The function logged calls use with the logger of a configuration that change modifies. It returns the output of
-// both streams.
+// This helper creates a logger for the configuration that change modifies, and calls use with it. It returns the output of both streams.
 func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
 	c := &config.Config{}
 	c.Kubelet.Logging.Format = "text"
@@ -31,12 +30,12 @@ func levels(l *slog.Logger) {
 	l.Error("three")
 }
 
-// TestStreams checks that log lines below the level error are written to standard output only if the configuration
-// requests it for the format in use.
+// TestStreams checks that log lines below the level error go to standard error by default. They go to standard output only if the
+// configuration requests it for the format in use.
 func TestStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(*config.Config)
-		out, errors string // words in the output
+		out, errors string // words that the output contains
 	}{
 		"usual": {func(c *config.Config) {}, "", "two three"},
 		"debug": {func(c *config.Config) { c.LogLevel = slog.LevelDebug }, "", "one two three"},
@@ -62,8 +61,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheirOwn checks that vmodule sets the verbosity of matching files, above or below that of the others. A
-// later change of the level applies only to the others.
+// TestFilesOfTheirOwn checks that vmodule raises or lowers the verbosity of matching files. A later change of the level applies only to the
+// other files.
 func TestFilesOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
@@ -107,8 +106,7 @@ func TestFilesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestLogConfig checks that the configuration is logged only at the debug level, and without the credentials in
-// headers.
+// TestLogConfig checks that the configuration is logged only at the debug level. Credentials in headers are omitted.
 func TestLogConfig(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Kubelet.EventBurst = 101

@@ -71,15 +71,15 @@ const (
 	manager = login + ".Manager"
 
 	minReconnectDelay, maxReconnectDelay = time.Second, time.Minute // interval between two attempts to connect
-	answer                               = 5 * time.Second          // timeout of one call
+	callTimeout                          = 5 * time.Second          // timeout of one call
 )
 
 // Run implements Host. It reconnects when logind is missing or restarts.
 func (l *Logind) Run(ctx context.Context, need time.Duration, notify func(off bool, release func())) {
-	defer l.release()
+	defer l.releaseInhibitor()
 	for pause := minReconnectDelay; ; pause = min(2*pause, maxReconnectDelay) {
 		begin := time.Now()
-		err := l.session(ctx, need, notify)
+		err := l.handleSignals(ctx, need, notify)
 		if ctx.Err() != nil {
 			return
 		}
@@ -98,8 +98,8 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, notify func(off bo
 	}
 }
 
-// session handles logind's signals until the connection ends.
-func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bool, func())) error {
+// handleSignals handles logind's signals until the connection ends.
+func (l *Logind) handleSignals(ctx context.Context, need time.Duration, notify func(bool, func())) error {
 	bus, err := dbus.Connect(l.Bus, dbus.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("connect to the system bus: %w", err)
@@ -117,17 +117,17 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 	}
 	o := bus.Object(login, "/org/freedesktop/login1")
 	var delay uint64
-	if err := property(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
+	if err := getProperty(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
 		return err
 	}
 	if time.Duration(delay)*time.Microsecond < need && l.DropIns != "" {
-		if err := l.raise(ctx, bus, o, need); err != nil {
+		if err := l.raiseDelay(ctx, bus, o, need); err != nil {
 			l.Log.Error("pods may be killed when this machine shuts down: logind's delay is shorter than their grace periods",
 				"error", err)
 		}
 	}
 	var off bool
-	if err := property(ctx, o, "PreparingForShutdown", &off); err != nil {
+	if err := getProperty(ctx, o, "PreparingForShutdown", &off); err != nil {
 		return err
 	}
 	if !off {
@@ -135,7 +135,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 			return err
 		}
 	}
-	notify(off, l.release)
+	notify(off, l.releaseInhibitor)
 	for {
 		select {
 		case s, ok := <-signals:
@@ -152,7 +152,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 					return err
 				}
 			}
-			notify(off, l.release)
+			notify(off, l.releaseInhibitor)
 		case <-bus.Context().Done():
 			return errors.New("the connection to the system bus ended")
 		}
@@ -161,7 +161,7 @@ func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bo
 
 // Delay returns logind's maximum delay for inhibitor locks.
 func Delay(ctx context.Context, address string) (time.Duration, error) {
-	ctx, stop := context.WithTimeout(ctx, answer)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	bus, err := dbus.Connect(address, dbus.WithContext(ctx))
 	if err != nil {
@@ -169,12 +169,12 @@ func Delay(ctx context.Context, address string) (time.Duration, error) {
 	}
 	defer bus.Close()
 	var delay uint64
-	err = property(ctx, bus.Object(login, "/org/freedesktop/login1"), "InhibitDelayMaxUSec", &delay)
+	err = getProperty(ctx, bus.Object(login, "/org/freedesktop/login1"), "InhibitDelayMaxUSec", &delay)
 	return time.Duration(delay) * time.Microsecond, err
 }
 
-func property(ctx context.Context, o dbus.BusObject, name string, value any) error {
-	ctx, stop := context.WithTimeout(ctx, answer)
+func getProperty(ctx context.Context, o dbus.BusObject, name string, value any) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	var v dbus.Variant
 	err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, manager, name).Store(&v)
@@ -189,7 +189,7 @@ func property(ctx context.Context, o dbus.BusObject, name string, value any) err
 
 // takeInhibitor acquires an inhibitor lock unless one is held.
 func (l *Logind) takeInhibitor(ctx context.Context, o dbus.BusObject) error {
-	ctx, stop := context.WithTimeout(ctx, answer)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,8 +204,8 @@ func (l *Logind) takeInhibitor(ctx context.Context, o dbus.BusObject) error {
 	return nil
 }
 
-// release releases the inhibitor lock.
-func (l *Logind) release() {
+// releaseInhibitor releases the inhibitor lock.
+func (l *Logind) releaseInhibitor() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lock != nil {
@@ -214,8 +214,8 @@ func (l *Logind) release() {
 	}
 }
 
-// raise creates a drop-in that sets logind's delay to the total grace period of the pods, like a kubelet.
-func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
+// raiseDelay creates a drop-in that sets logind's delay to the total grace period of the pods, like a kubelet.
+func (l *Logind) raiseDelay(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
 	if err := os.MkdirAll(l.DropIns, 0o755); err != nil {
 		return fmt.Errorf("create the directory for logind's InhibitDelayMaxSec: %w", err)
 	}
@@ -226,7 +226,7 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 		return fmt.Errorf("set logind's InhibitDelayMaxSec: %w", err)
 	}
 	const hangUp = int32(1) // SIGHUP reloads its configuration
-	call, stop := context.WithTimeout(ctx, answer)
+	call, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	systemd := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
 	if err := systemd.CallWithContext(call, "org.freedesktop.systemd1.Manager.KillUnit", 0,
@@ -235,7 +235,7 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 	}
 	var delay uint64
 	for pause := 20 * time.Millisecond; pause < 2*time.Second; pause *= 2 {
-		if err := property(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
+		if err := getProperty(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
 			return err
 		}
 		if time.Duration(delay)*time.Microsecond >= need {

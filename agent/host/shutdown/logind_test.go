@@ -57,8 +57,7 @@ func (b *bus) start(t *testing.T, path string) {
 	}
 }
 
-// A login1 is a fake logind. It hands out inhibitor locks, and reads its drop-ins when systemd's reload method is
-// called.
+// A login1 is a fake logind. It hands out inhibitor locks, and reads its drop-ins when systemd's reload method is called.
 type login1 struct {
 	conn  *dbus.Conn
 	dir   string // directory of the drop-ins
@@ -68,7 +67,7 @@ type login1 struct {
 	off   bool
 }
 
-// A lock is both ends of a pipe. The client that took the lock also has the write end.
+// A lock has both ends of a pipe. The client that took the lock has the write end too.
 type lock struct{ read, write *os.File }
 
 func (b *bus) logind(t *testing.T, off bool) *login1 {
@@ -141,7 +140,7 @@ func (l *login1) signal(t *testing.T, off bool) {
 	}
 }
 
-// The method released waits until the client has closed the lock.
+// This helper waits until the client has closed the lock.
 func (l lock) released() {
 	l.write.Close() // the client has received its copy of the write end
 	l.read.Read(make([]byte, 1))
@@ -166,8 +165,8 @@ func follow(t *testing.T, b *bus, dropIns string, need time.Duration) <-chan cha
 	return told
 }
 
-// TestLogind checks that an inhibitor lock delays the shutdown from the agent's start until all pods have ended.
-// After a cancelled shutdown, the agent takes a new lock.
+// TestLogind checks that an inhibitor lock delays a shutdown until all pods have ended. The agent takes the lock at its start, and a new
+// one after a cancelled shutdown.
 func TestLogind(t *testing.T) {
 	b := newBus(t)
 	l := b.logind(t, false)
@@ -208,8 +207,8 @@ func TestLogind(t *testing.T) {
 	lock.released()
 }
 
-// TestLogindRestarts checks that the agent takes a lock of a restarted logind and reads its state. No drop-in is
-// written if the delay is long enough.
+// TestLogindRestarts checks that the agent reads the state of a restarted logind and takes a new lock. No drop-in is written if logind's
+// delay is long enough.
 func TestLogindRestarts(t *testing.T) {
 	b := newBus(t)
 	l := b.logind(t, false)
@@ -233,8 +232,7 @@ func TestLogindRestarts(t *testing.T) {
 	}
 }
 
-// TestForget checks that Forget deletes islet's drop-in, succeeds if there is none, and keeps a file that islet did
-// not create.
+// TestForget checks that Forget deletes islet's drop-in, but no file that islet did not create. It succeeds if there is no drop-in.
 func TestForget(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(file string) error
@@ -264,7 +262,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestNoBus checks that a machine without D-Bus is not an error, and that the attempts to connect stop.
+// TestNoBus checks that the agent stops its attempts to connect on a machine without D-Bus. This is not an error.
 func TestNoBus(t *testing.T) {
 	told := follow(t, &bus{address: "unix:path=" + filepath.Join(t.TempDir(), "none")}, "", time.Second)
 	select {

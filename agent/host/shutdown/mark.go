@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A mark is the record of a shutdown's progress. It is stored in the run directory for the next agent of this boot.
-type mark struct {
+// A progressRecord is the stored progress of a shutdown. It is in the run directory, for the next agent of this boot.
+type progressRecord struct {
 	Logind bool        `json:"logind"` // set if logind announced the shutdown; otherwise islet shutdown was called
 	Turns  []time.Time `json:"turns"`  // when the turn of period i started, for the turns that have started
 	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time has passed
 }
 
-// readMark reads the mark of the previous agent. It returns nil if there is none. The mark is trusted, because only
-// root can write to the run directory.
-func readMark(file string) (*mark, error) {
+// readProgress reads the progress that the previous agent has stored. It returns nil if there is none. The file is
+// trusted, because only root can write to the run directory.
+func readProgress(file string) (*progressRecord, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	m := &mark{}
+	m := &progressRecord{}
 	if err == nil {
 		err = json.Unmarshal(text, m)
 	}
@@ -33,8 +33,8 @@ func readMark(file string) (*mark, error) {
 	return m, nil
 }
 
-// write stores the mark.
-func (m *mark) write(file string) error {
+// write stores the progress.
+func (m *progressRecord) write(file string) error {
 	text, err := json.Marshal(m)
 	if err == nil {
 		err = os.WriteFile(file+".new", text, 0o600)

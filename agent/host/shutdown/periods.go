@@ -39,9 +39,9 @@ func Total(periods []Period) (d time.Duration) {
 	return d
 }
 
-// group returns the index of a pod's period. A pod whose priority is lower than that of all periods belongs to the
+// periodIndex returns the index of a pod's period. A pod whose priority is lower than that of all periods belongs to the
 // first one.
-func group(periods []Period, pod *v1.Pod) int {
+func periodIndex(periods []Period, pod *v1.Pod) int {
 	var priority int32
 	if pod.Spec.Priority != nil {
 		priority = *pod.Spec.Priority

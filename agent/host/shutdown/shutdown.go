@@ -48,34 +48,35 @@ type Config struct {
 
 // Shutdown is safe for concurrent use.
 type Shutdown struct {
-	c       Config
-	events  chan notice
-	touched chan struct{} // capacity 1; receives a value when a pod's worker has made progress
-	metrics metrics
+	c              Config
+	events         chan notice
+	progressSignal chan struct{} // capacity 1; receives a value when a pod's worker has made progress
+	metrics        metrics
 
-	mu   sync.Mutex
-	mark *mark         // nil if there is no shutdown
-	done chan struct{} // closed when the turns of all pods are over, or at a cancellation
+	mu       sync.Mutex
+	progress *progressRecord // nil if there is no shutdown
+	done     chan struct{}   // closed when the turns of all pods are over, or at a cancellation
 }
 
 type notice struct {
-	off     bool
-	logind  bool
-	release func()
-	taken   chan struct{} // closed when the event has been handled; may be nil
+	shuttingDown bool
+	logind       bool
+	releaseLock  func()
+	handled      chan struct{} // closed when the event has been handled; may be nil
 }
 
 // New returns a Shutdown. If the previous agent was killed during a shutdown, it resumes that shutdown.
 func New(ctx context.Context, c Config) (*Shutdown, error) {
-	s := &Shutdown{c: c, events: make(chan notice), touched: make(chan struct{}, 1), done: make(chan struct{}), metrics: newMetrics()}
+	s := &Shutdown{c: c, events: make(chan notice), progressSignal: make(chan struct{}, 1), done: make(chan struct{}),
+		metrics: newMetrics()}
 	if len(c.Periods) == 0 {
 		return s, nil
 	}
 	var err error
-	if s.mark, err = readMark(c.File); err != nil {
+	if s.progress, err = readProgress(c.File); err != nil {
 		c.Log.Error("cannot read whether a shutdown is in progress", "error", err)
 	}
-	if s.mark != nil && s.mark.Done {
+	if s.progress != nil && s.progress.Done {
 		close(s.done)
 	}
 	text, _, err := c.Meta.Meta(ctx, metaKey)
@@ -91,7 +92,7 @@ func New(ctx context.Context, c Config) (*Shutdown, error) {
 func (s *Shutdown) InProgress() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mark != nil
+	return s.progress != nil
 }
 
 // NotReady returns the reason why the node is not ready, in a kubelet's words. It returns "" if there is no shutdown.
@@ -107,11 +108,11 @@ func (s *Shutdown) NotReady() string {
 func (s *Shutdown) PodTermination(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mark == nil {
+	if s.progress == nil {
 		return time.Time{}, 0
 	}
-	if i := group(s.c.Periods, pod); i < len(s.mark.Turns) {
-		return s.mark.Turns[i], s.c.Periods[i].Grace
+	if i := periodIndex(s.c.Periods, pod); i < len(s.progress.Turns) {
+		return s.progress.Turns[i], s.c.Periods[i].Grace
 	}
 	return time.Time{}, 0
 }
@@ -119,7 +120,7 @@ func (s *Shutdown) PodTermination(pod *v1.Pod) (since time.Time, most time.Durat
 // WorkerProgressed must be called when a pod's worker has made progress. It never blocks.
 func (s *Shutdown) WorkerProgressed() {
 	select {
-	case s.touched <- struct{}{}:
+	case s.progressSignal <- struct{}{}:
 	default:
 	}
 }
@@ -131,7 +132,7 @@ func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 		return false, nil
 	}
 	taken := make(chan struct{})
-	if err := s.tell(ctx, notice{off: true, taken: taken}); err != nil {
+	if err := s.sendNotice(ctx, notice{shuttingDown: true, handled: taken}); err != nil {
 		return true, err
 	}
 	<-taken
@@ -154,10 +155,10 @@ func (s *Shutdown) Cancel(ctx context.Context) error {
 	if len(s.c.Periods) == 0 {
 		return nil
 	}
-	return s.tell(ctx, notice{})
+	return s.sendNotice(ctx, notice{})
 }
 
-func (s *Shutdown) tell(ctx context.Context, e notice) error {
+func (s *Shutdown) sendNotice(ctx context.Context, e notice) error {
 	select {
 	case s.events <- e:
 		return nil
@@ -176,7 +177,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	if s.c.Host != nil {
 		wg.Go(func() {
 			s.c.Host.Run(ctx, Total(s.c.Periods), func(off bool, release func()) {
-				if s.tell(ctx, notice{off: off, logind: true, release: release}) != nil && release != nil {
+				if s.sendNotice(ctx, notice{shuttingDown: off, logind: true, releaseLock: release}) != nil && release != nil {
 					release() // the inhibitor lock would delay the shutdown needlessly
 				}
 			})
@@ -184,7 +185,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	}
 	release := func() {}
 	for {
-		wake, over := s.step(ctx)
+		wake, over := s.startNextTurn(ctx)
 		if over {
 			release()
 		}
@@ -196,14 +197,14 @@ func (s *Shutdown) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer:
-		case <-s.touched:
+		case <-s.progressSignal:
 		case e := <-s.events:
-			if e.release != nil {
-				release = e.release
+			if e.releaseLock != nil {
+				release = e.releaseLock
 			}
 			s.handleNotice(e)
-			if e.taken != nil {
-				close(e.taken)
+			if e.handled != nil {
+				close(e.handled)
 			}
 		}
 	}
@@ -212,29 +213,29 @@ func (s *Shutdown) Run(ctx context.Context) error {
 // handleNotice starts or cancels a shutdown. A shutdown that was started by islet shutdown cannot be cancelled by logind.
 func (s *Shutdown) handleNotice(e notice) {
 	s.mu.Lock()
-	m := s.mark
+	m := s.progress
 	switch {
-	case e.off && m != nil:
+	case e.shuttingDown && m != nil:
 		m.Logind = m.Logind || e.logind
 		s.mu.Unlock()
 		return
-	case !e.off && (m == nil || m.Logind != e.logind):
+	case !e.shuttingDown && (m == nil || m.Logind != e.logind):
 		s.mu.Unlock()
 		return
-	case e.off:
-		s.mark, s.done = &mark{Logind: e.logind}, make(chan struct{})
+	case e.shuttingDown:
+		s.progress, s.done = &progressRecord{Logind: e.logind}, make(chan struct{})
 		s.metrics.begin(time.Now())
 	default:
 		if !m.Done {
 			close(s.done)
 		}
-		s.mark = nil
+		s.progress = nil
 		if err := os.Remove(s.c.File); err != nil && !errors.Is(err, os.ErrNotExist) {
 			s.c.Log.Error("cannot remove the record of a shutdown: the next agent will continue it", "error", err)
 		}
 	}
 	s.mu.Unlock()
-	if e.off {
+	if e.shuttingDown {
 		s.c.Log.Warn("this machine is shutting down: ending pods in order", "within", Total(s.c.Periods))
 		s.c.Events.Node(v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
 		if err := s.c.Extend(Total(s.c.Periods)); err != nil {
@@ -252,11 +253,11 @@ func (s *Shutdown) handleNotice(e notice) {
 	}
 }
 
-// step starts the next turn if the pods of the current one have ended or its time has passed. It returns the latest
-// time at which it must be called again, and whether all turns are over. It reads the mark without the lock, because
-// only Run's goroutine changes the mark.
-func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
-	for m := s.mark; m != nil; {
+// startNextTurn starts the next turn if the pods of the current one have ended or its time has passed. It returns the latest
+// time at which it must be called again, and whether all turns are over. It reads the progress without the lock,
+// because only Run's goroutine changes the progress.
+func (s *Shutdown) startNextTurn(ctx context.Context) (wake time.Time, over bool) {
+	for m := s.progress; m != nil; {
 		if m.Done {
 			return time.Time{}, true
 		}
@@ -309,7 +310,7 @@ func (s *Shutdown) recordProgress(ctx context.Context, err error, done bool, tur
 // podsOf returns the pods that belong to a period.
 func (s *Shutdown) podsOf(turn int) (pods []*v1.Pod) {
 	for _, p := range s.c.Pods() {
-		if group(s.c.Periods, p) == turn {
+		if periodIndex(s.c.Periods, p) == turn {
 			pods = append(pods, p)
 		}
 	}
@@ -347,17 +348,20 @@ func newMetrics() metrics {
 
 func (m *metrics) load(text string) {
 	if json.Unmarshal([]byte(cmp.Or(text, "{}")), m) == nil {
-		m.show()
+		m.setGauges()
 	}
 }
 
-func (m *metrics) show() {
+func (m *metrics) setGauges() {
 	m.gauges[0].Set(m.Start)
 	m.gauges[1].Set(m.End)
 }
 
-func (m *metrics) begin(at time.Time) { m.Start, m.End = float64(at.UnixMilli())/1000, 0; m.show() }
-func (m *metrics) end(at time.Time)   { m.End = float64(at.UnixMilli()) / 1000; m.show() }
+func (m *metrics) begin(at time.Time) {
+	m.Start, m.End = float64(at.UnixMilli())/1000, 0
+	m.setGauges()
+}
+func (m *metrics) end(at time.Time) { m.End = float64(at.UnixMilli()) / 1000; m.setGauges() }
 
 func (m *metrics) text() string {
 	text, _ := json.Marshal(m) // two numbers

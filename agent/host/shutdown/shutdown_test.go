@@ -48,11 +48,11 @@ func TestPeriods(t *testing.T) {
 func TestGroup(t *testing.T) {
 	periods := []Period{{-5, 0}, {0, 0}, {1000, 0}, {2_000_000_000, 0}}
 	for priority, want := range map[int32]int{-9: 0, -5: 0, -1: 0, 0: 1, 999: 1, 1000: 2, 1_999_999_999: 2, 2_000_000_000: 3, 2_000_001_000: 3} {
-		if got := group(periods, aPod("a", priority)); got != want {
+		if got := periodIndex(periods, aPod("a", priority)); got != want {
 			t.Errorf("priority %d: period %d, want %d", priority, got, want)
 		}
 	}
-	if got := group(periods, &v1.Pod{}); got != 1 {
+	if got := periodIndex(periods, &v1.Pod{}); got != 1 {
 		t.Errorf("a pod without a priority: period %d", got)
 	}
 }
@@ -61,7 +61,7 @@ func aPod(name string, priority int32) *v1.Pod {
 	return podtest.New(name, podtest.Namespace(""), podtest.Priority(priority))
 }
 
-// A world is a machine with pods that end when the test says so.
+// A world is a machine with pods. The test decides when the pods end.
 type world struct {
 	*Shutdown
 	dir  string
@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// open creates the Shutdown as a starting agent does. The function kill ends that agent.
+// open creates the Shutdown as a starting agent does. The returned function ends this agent.
 func (w *world) open(t *testing.T) (kill func()) {
 	t.Helper()
 	var err error
@@ -171,7 +171,7 @@ func (w *world) expect(t *testing.T, want ...string) {
 
 var begun = []string{"Shutdown: Shutdown manager detected shutdown event", "extend 30s", "going true"}
 
-// TestOrder checks that critical pods end after all other pods, and that the machine may shut down then.
+// TestOrder checks that critical pods are ended after all other pods. The machine may shut down when all pods have ended.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -195,7 +195,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestLate checks that pods that do not end delay the shutdown for their grace period, and no longer.
+// TestLate checks that pods that do not end delay the shutdown until their grace period has passed, and not longer.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -215,8 +215,8 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestCancelled checks that the pods run again after a cancelled shutdown. logind cannot cancel a shutdown that an
-// operator began.
+// TestCancelled checks that the pods run again after logind has cancelled a shutdown. If an operator began the shutdown, logind cannot
+// cancel it.
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -245,7 +245,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestKilled checks that a shutdown continues after the agent was killed, but not after a reboot.
+// TestKilled checks that a restarted agent continues an unfinished shutdown. After a reboot, the agent does not continue it.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
@@ -284,7 +284,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestUndoneWhileDown checks that a shutdown ends if logind reports its cancellation to the next agent.
+// TestUndoneWhileDown checks that a shutdown ends if logind reports its cancellation to a restarted agent.
 func TestUndoneWhileDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}

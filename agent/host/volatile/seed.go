@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// seed copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
+// seedDirectory copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
 // last level it creates symbolic links instead. It skips special files.
-func seed(from, to string, levels int) error {
+func seedDirectory(from, to string, levels int) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func seed(from, to string, levels int) error {
 		case levels == 1:
 			err = os.Symlink(source, target)
 		default:
-			err = seed(source, target, levels-1)
+			err = seedDirectory(source, target, levels-1)
 		}
 		if err != nil {
 			return err

@@ -42,12 +42,12 @@ type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size
 
-	fresh []string // the elements of Dirs that this call of MountLayers has covered
+	newDirs []string // the elements of Dirs that this call of MountLayers has covered
 }
 
 // IsNew reports whether this call of MountLayers has covered the directory. A file that was opened there before the call
 // is not the file that is visible now.
-func (l *Layer) IsNew(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
+func (l *Layer) IsNew(dir string) bool { return l != nil && slices.Contains(l.newDirs, dir) }
 
 // String describes the layer for the user. It returns "" if no directory is covered.
 func (l *Layer) String() string {
@@ -83,12 +83,12 @@ func MountLayers(c Config) (*Layer, error) {
 			if !readonly.CheckDisk(real) {
 				continue
 			}
-			if err := c.cover(real, d.Separate); err != nil {
+			if err := c.coverDirectory(real, d.Separate); err != nil {
 				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no overlay in memory can be mounted over "+
 					"it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
 					d.Path, err)
 			}
-			l.fresh = append(l.fresh, d.Path)
+			l.newDirs = append(l.newDirs, d.Path)
 		}
 		l.Dirs = append(l.Dirs, d.Path)
 	}
@@ -134,9 +134,9 @@ func isCovered(real string) (bool, error) {
 	return err == nil && m.Mountpoint == real && m.Source == Source, err
 }
 
-// cover builds the layer at another path, and then moves it over the directory in one step. So an interrupted call
+// coverDirectory builds the layer at another path, and then moves it over the directory in one step. So an interrupted call
 // changes nothing.
-func (c Config) cover(dir string, apart []string) error {
+func (c Config) coverDirectory(dir string, apart []string) error {
 	base := filepath.Join(c.Run, Name)
 	if err := c.mountBase(base); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (c Config) cover(dir string, apart []string) error {
 			return err
 		}
 	}
-	if err := bind(dir, in("disk")); err != nil {
+	if err := bindMount(dir, in("disk")); err != nil {
 		return err
 	}
 	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // mounts made over dir later must not propagate here
@@ -168,19 +168,19 @@ func (c Config) cover(dir string, apart []string) error {
 		from, to := filepath.Join(in("disk"), name), filepath.Join(in("apart"), fmt.Sprint(i))
 		err := os.MkdirAll(in("apart"), 0o700)
 		if err == nil {
-			err = seed(from, to, 2)
+			err = seedDirectory(from, to, 2)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = bind(to, filepath.Join(in("merged"), name))
+			err = bindMount(to, filepath.Join(in("merged"), name))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := carry(dir, in("merged")); err != nil {
+	if err := carryMounts(dir, in("merged")); err != nil {
 		return err
 	}
 	if err := unix.Mount(in("merged"), dir, "", unix.MS_MOVE, ""); err != nil {
@@ -212,8 +212,8 @@ func (c Config) mountBase(base string) error {
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carry mounts everything that is mounted below the path from at the same relative path below the path to.
-func carry(from, to string) error {
+// carryMounts mounts everything that is mounted below the path from at the same relative path below the path to.
+func carryMounts(from, to string) error {
 	on, err := mounts.FindContaining(from)
 	if err != nil {
 		return err
@@ -232,14 +232,14 @@ func carry(from, to string) error {
 		if m.Major == on.Major && m.Minor == on.Minor && m.Root == filepath.Join(on.Root, strings.TrimPrefix(m.Mountpoint, on.Mountpoint)) {
 			source = target
 		}
-		if err := bind(source, target); err != nil {
+		if err := bindMount(source, target); err != nil {
 			return err
 		}
 	}
 	return mounts.DetachBelow(from)
 }
 
-func bind(from, to string) error {
+func bindMount(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", from, to, err)
 	}

@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 
 const bound = 4 << 20
 
-// world returns the configuration for a host with shared mounts, as with systemd. The agent's directories are on a
-// read-only disk.
+// world returns the configuration for a host with shared mounts, as systemd sets them up. The agent's directories are on a read-only disk.
 func world(t *testing.T) (c Config, state, root string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -50,7 +49,7 @@ func world(t *testing.T) (c Config, state, root string) {
 		must(t, os.WriteFile(f, []byte("disk"), 0o640))
 	}
 	must(t, unix.Mknod(state+"/layers/1/fs/whiteout", unix.S_IFCHR, 0))
-	for _, kind := range []uintptr{unix.MS_BIND, unix.MS_PRIVATE, unix.MS_SHARED} { // the same mounts as those of the runtime
+	for _, kind := range []uintptr{unix.MS_BIND, unix.MS_PRIVATE, unix.MS_SHARED} { // the runtime creates the same mounts
 		must(t, unix.Mount(root+"/pods", root+"/pods", "", kind, ""))
 	}
 	tmpfs(t, root+"/pods/volume")
@@ -84,7 +83,7 @@ func write(t *testing.T, path string) {
 	must(t, os.WriteFile(path, []byte("memory"), 0o600))
 }
 
-// The function ours returns the mount points of the layer. It fails if one is mounted twice.
+// This helper returns the mount points of the layer. It fails if a directory is mounted twice.
 func ours(t *testing.T) (points []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
@@ -148,8 +147,8 @@ func TestCover(t *testing.T) {
 	must(t, UnmountLayers(c.Dirs...))
 }
 
-// The function stacks checks that a container's root file system can be mounted: an overlay whose lower layer is on
-// the disk and whose upper layer is in memory. A whiteout of the lower layer must hide the file.
+// This helper checks that a container's root file system can be mounted. The root file system is an overlay with lower layers on the disk
+// and an upper layer in memory. A whiteout must hide the file in the layer below.
 func stacks(t *testing.T, dir string) {
 	t.Helper()
 	own := dir + "/2"
@@ -169,7 +168,7 @@ func stacks(t *testing.T, dir string) {
 	}
 }
 
-// TestBound checks that pods cannot write more to the layer in memory than its size and number of files.
+// TestBound checks that the layer in memory limits the size and the number of the files that pods write.
 func TestBound(t *testing.T) {
 	c, state, root := world(t)
 	_, err := MountLayers(c)
@@ -192,12 +191,12 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestHalfDone checks that Cover succeeds after a call that failed before the layer was mounted.
+// TestHalfDone checks that MountLayers succeeds after an earlier call failed before it mounted the layer.
 func TestHalfDone(t *testing.T) {
 	c, state, root := world(t)
 	table := read(t, "/proc/self/mountinfo")
 	broken := c
-	broken.Dirs = []Dir{{Path: state, Separate: []string{"file"}}} // not a directory, so that the call fails late
+	broken.Dirs = []Dir{{Path: state, Separate: []string{"file"}}} // file is not a directory, so the call fails late
 	if _, err := MountLayers(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") ||
 		!strings.Contains(err.Error(), "remount,rw") {
 		t.Fatalf("%v", err)
@@ -213,7 +212,7 @@ func TestHalfDone(t *testing.T) {
 	write(t, state+"/file")
 }
 
-// TestWritable checks that Cover does not mount anything over a writable disk.
+// TestWritable checks that MountLayers mounts nothing over a writable disk.
 func TestWritable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -21,25 +21,25 @@ import (
 // credentialID is the key of the user's extra field that contains the ID of the certificate.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// authorities contains the CAs of client certificates. When a client presents a certificate, the file is read
+// clientCAs contains the CAs of client certificates. When a client presents a certificate, the file is read
 // again if it has changed. If the file cannot be read or parsed, the previous CAs remain in use.
-type authorities struct {
+type clientCAs struct {
 	path string
 	log  *slog.Logger
 
-	mu   sync.Mutex
-	seen fs.FileInfo // file info of the loaded file
-	told string      // the error that was logged last
-	pool *x509.CertPool
+	mu          sync.Mutex
+	seen        fs.FileInfo // file info of the loaded file
+	loggedError string      // the error that was logged last
+	pool        *x509.CertPool
 }
 
-func newAuthorities(path string, log *slog.Logger) *authorities {
-	return &authorities{path: path, log: log}
+func newClientCAs(path string, log *slog.Logger) *clientCAs {
+	return &clientCAs{path: path, log: log}
 }
 
-// user verifies the client's certificate and returns the user that it names. The result is nil if there is no
+// verifyUser verifies the client's certificate, and returns the identity in it. The result is nil if there is no
 // certificate, or if the certificate has no common name.
-func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
+func (a *clientCAs) verifyUser(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
 	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {
 		return nil, nil
 	}
@@ -76,7 +76,7 @@ func addAuthenticatedGroup(u *authn.UserInfo) *authn.UserInfo {
 
 // currentPool returns the CAs. It first reads the file again if the file has changed. The result is nil if
 // the file could never be read.
-func (a *authorities) currentPool() *x509.CertPool {
+func (a *clientCAs) currentPool() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	info, err := os.Stat(a.path)
@@ -88,14 +88,14 @@ func (a *authorities) currentPool() *x509.CertPool {
 		err = a.read()
 	}
 	text := fmt.Sprint(err)
-	if err != nil && text != a.told {
+	if err != nil && text != a.loggedError {
 		a.log.Error("cannot read the CAs of client certificates", "file", a.path, "still known", a.pool != nil, "error", err)
 	}
-	a.told = text
+	a.loggedError = text
 	return a.pool
 }
 
-func (a *authorities) read() error {
+func (a *clientCAs) read() error {
 	pool, err := clientca.Read(a.path)
 	if err == nil {
 		a.pool = pool

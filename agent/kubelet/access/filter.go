@@ -51,7 +51,7 @@ type Config struct {
 // A Filter authenticates and authorizes requests.
 type Filter struct {
 	Config
-	authorities *authorities
+	clientCAs *clientCAs
 }
 
 // New returns a Filter. It does not read the CA file yet.
@@ -59,7 +59,7 @@ func New(c Config) *Filter {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Filter{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
+	return &Filter{Config: c, clientCAs: newClientCAs(c.ClientCAFile, c.Log)}
 }
 
 // WhyNobody returns why every request would be rejected. It is empty if requests can be admitted.
@@ -81,14 +81,14 @@ func (g *Filter) Wrap(next http.Handler) http.Handler {
 		if err != nil || user == nil {
 			g.Log.Debug("unauthorized", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 			w.Header().Set("Connection", "close")
-			answer(w, http.StatusUnauthorized, "Unauthorized")
+			writeAnswer(w, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
 		if code, text := g.authorize(r, user); code != http.StatusOK {
 			if user.Username == anonymousUser {
 				w.Header().Set("Connection", "close")
 			}
-			answer(w, code, text)
+			writeAnswer(w, code, text)
 			return
 		}
 		if g.Admitted != nil && user.Username != anonymousUser {
@@ -99,7 +99,7 @@ func (g *Filter) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func answer(w http.ResponseWriter, code int, text string) {
+func writeAnswer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
@@ -112,11 +112,11 @@ var errUnknownToken = errors.New("invalid bearer token")
 // requests are not allowed. It returns an error for invalid credentials, even if anonymous requests are
 // allowed. It does not verify the token if the request has a valid client certificate.
 func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
-	user, certErr := g.authorities.user(r.TLS, g.Now())
+	user, certErr := g.clientCAs.verifyUser(r.TLS, g.Now())
 	if user != nil {
 		return user, nil
 	}
-	user, tokenErr := g.token(r)
+	user, tokenErr := g.tokenUser(r)
 	if user != nil {
 		return user, nil
 	}
@@ -129,7 +129,7 @@ func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	return nil, nil
 }
 
-func (g *Filter) token(r *http.Request) (*authn.UserInfo, error) {
+func (g *Filter) tokenUser(r *http.Request) (*authn.UserInfo, error) {
 	kind, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if token, _, _ = strings.Cut(token, " "); g.Tokens == nil || !strings.EqualFold(kind, "bearer") || token == "" {
 		return nil, nil
@@ -150,9 +150,9 @@ func (g *Filter) authorize(r *http.Request, user *authn.UserInfo) (code int, tex
 	if g.AlwaysAllow {
 		return http.StatusOK, ""
 	}
-	verb, subresources := attributes(r)
+	verb, subresources := requestAttributes(r)
 	for _, sub := range subresources {
-		allowed, err := g.allowed(r.Context(), user, verb, sub)
+		allowed, err := g.isAllowed(r.Context(), user, verb, sub)
 		if err != nil {
 			g.Log.Warn("cannot authorize a client", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
 			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
@@ -167,7 +167,7 @@ func (g *Filter) authorize(r *http.Request, user *authn.UserInfo) (code int, tex
 		user.Username, verb, subresources)
 }
 
-func (g *Filter) allowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
+func (g *Filter) isAllowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
 	if g.Authorizer == nil {
 		return false, nil
 	}

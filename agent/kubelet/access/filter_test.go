@@ -53,8 +53,8 @@ func (v *reviewer) Authorize(_ context.Context, spec authz.SubjectAccessReviewSp
 	return authz.SubjectAccessReviewStatus{Allowed: slices.Contains(v.allow, spec.User+" "+a.Verb+" "+a.Subresource)}, nil
 }
 
-// serve starts a TLS server with authentication and authorization. A permitted request is answered with "passed" and
-// its Authorization header, which must be empty.
+// serve starts a TLS server with authentication and authorization. The response to a permitted request contains "passed" and the request's
+// Authorization header, which must be empty.
 func serve(t *testing.T, c access.Config) *httptest.Server {
 	c.NodeName, c.Log = "pi", slog.New(slog.DiscardHandler)
 	guard := access.New(c)
@@ -67,11 +67,11 @@ func serve(t *testing.T, c access.Config) *httptest.Server {
 	return srv
 }
 
-// The function ask sends a request with a certificate, a token, both or neither.
+// This helper sends a request with a certificate, a token, both or neither.
 func ask(t *testing.T, srv *httptest.Server, method, path string, cert *tls.Certificate, authorization string) (int, string) {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
-	if cert != nil { // the client sends it even if the server does not request it
+	if cert != nil { // the client sends its certificate even if the server does not request one
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
@@ -201,7 +201,7 @@ func TestWhat(t *testing.T) {
 		{"scraper", "GET", "/stats/summary", 200, ""},
 		{"scraper", "GET", "/stats/flash", 200, ""},
 		{"coarse", "GET", "/stats/flash", 403, "Forbidden (user=coarse, verb=get, resource=nodes, subresource(s)=[stats])\n"},
-		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // the first part decides; the mux redirects such a path
+		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // the mux redirects this path
 		{"reader", "GET", "/logs/", 200, ""},
 		{"reader", "GET", "/containerLogs/a/b/c", 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
 		{"broken", "GET", "/run", 500, "Authorization error (user=broken, verb=get, resource=nodes, subresource=proxy)"},
@@ -224,8 +224,8 @@ func TestWhat(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesChange checks that the file with the client CAs is read again when it changes. If it is invalid or
-// missing, the previous CAs stay in use.
+// TestAuthoritiesChange checks that a changed file of client CAs is read again. If the file is invalid or missing, the previous CAs stay in
+// use.
 func TestAuthoritiesChange(t *testing.T) {
 	first, second := accesstest.New(t), accesstest.New(t)
 	one, two := first.Client(t, "one"), second.Client(t, "two")
@@ -260,7 +260,7 @@ func TestAuthoritiesChange(t *testing.T) {
 	want("the second", 401, 200)
 }
 
-// TestClock checks that client certificates are verified at the time of the configured clock.
+// TestClock checks that client certificates are verified at the configured clock's time.
 func TestClock(t *testing.T) {
 	ca := accesstest.New(t)
 	cert, file := ca.Client(t, "x"), caFile(t, ca.PEM)

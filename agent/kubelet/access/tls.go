@@ -2,8 +2,8 @@ package access
 
 import "crypto/tls"
 
-// TLS returns a copy of base for a listener. It requests a client certificate but does not verify it in the handshake. A
-// client with an invalid certificate therefore gets the response 401.
+// TLS returns the configuration of a listener, which is based on base. It requests a client certificate but does not
+// verify it in the handshake. A client with an invalid certificate therefore gets the response 401.
 func (g *Filter) TLS(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if g.ClientCAFile == "" {
@@ -14,7 +14,7 @@ func (g *Filter) TLS(base *tls.Config) *tls.Config {
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		offer := c.Clone()
 		offer.GetConfigForClient = nil
-		offer.ClientCAs = g.authorities.currentPool()
+		offer.ClientCAs = g.clientCAs.currentPool()
 		return offer, nil
 	}
 	return c

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// cluster returns the state of the link to the control plane. The field Since is computed from the parameter
-// now and the elapsed time. The time that the link recorded is wrong if the clock was set after it.
-func (a *Describer) cluster(now time.Time) *api.Cluster {
+// clusterStatus returns the state of the link to the control plane. It computes the field Since from now and the time that
+// has elapsed, because the time that the link recorded is wrong if the clock was set later.
+func (a *Describer) clusterStatus(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
 	out := &api.Cluster{
@@ -26,8 +26,8 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	return out
 }
 
-// mostProblems is the maximum number of object problems in the node's status.
-const mostProblems = 10
+// maxProblems is the maximum number of object problems in the node's status.
+const maxProblems = 10
 
 // objectProblems lists the pods for which objects of the API are missing or cannot be refreshed. While the link is down,
 // it lists only missing objects.
@@ -39,7 +39,7 @@ func (a *Describer) objectProblems() (out []string) {
 		d, ok := a.c.Desired.Get(p.UID)
 		switch {
 		case !ok || p.Known && !up:
-		case len(out) == mostProblems:
+		case len(out) == maxProblems:
 			left++
 		default:
 			out = append(out, fmt.Sprintf("pod %s/%s: %s", d.Pod.Namespace, d.Pod.Name, problemText(p)))

@@ -31,7 +31,7 @@ type Config struct {
 	Runtime     Runtime
 	Network     Network
 	Endpoint    string          // of the runtime; empty if the runtime is part of this process
-	Leftovers   string          // pods and images that the previous runtime still keeps, and how to remove them; may be empty
+	Leftovers   string          // pods and images that are still in the previous runtime, and how to remove them; may be empty
 	Database    string          // path of the database
 	Addresses   func() []string // returns the addresses of the node
 	NotReady    func(context.Context) []string
@@ -79,7 +79,7 @@ func New(c Config) *Describer { return &Describer{c} }
 
 // Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
-	a.explain(s.Troubles)
+	a.addHookReasons(s.Troubles)
 	s.Sources = a.describeSources()
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.RecentNode())
@@ -119,9 +119,9 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 		}
 	}
 	if a.c.Cluster != nil {
-		s.Cluster = a.cluster(s.Now)
+		s.Cluster = a.clusterStatus(s.Now)
 		a.addHeldPods(s)
-		s.Problems = append(s.Problems, a.twin()...)
+		s.Problems = append(s.Problems, a.twinProblem()...)
 		s.Problems = append(s.Problems, a.objectProblems()...)
 	}
 }

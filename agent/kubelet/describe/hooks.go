@@ -24,8 +24,8 @@ func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	return out
 }
 
-// explain adds the reasons of failed hooks to the troubles of their containers.
-func (a *Describer) explain(list []api.Trouble) {
+// addHookReasons adds the reasons of failed hooks to the troubles of their containers.
+func (a *Describer) addHookReasons(list []api.Trouble) {
 	uids := map[string]types.UID{}
 	for _, p := range a.c.Desired.List() {
 		uids[p.Pod.Namespace+"/"+p.Pod.Name] = p.Pod.UID

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// twin describes the problem that another machine has this node's name. It returns nil if there is no such problem.
-func (a *Describer) twin() []string {
+// twinProblem describes the problem that another machine has this node's name. It returns nil if there is no such problem.
+func (a *Describer) twinProblem() []string {
 	t := a.c.Cluster.Twin
 	if text := t.Report(); text != "" {
 		return []string{text}

@@ -2,8 +2,8 @@
 //
 //	<attempt>.log.<time>.gz  <attempt>.log.<time>  <attempt>.log     oldest to newest
 //	            \___________________|__________________/
-//	                    set --> scanner --> printer --> writer
-//	                     ^ inotify wakes it at the end of a file
+//	               logFiles --> scanner --> printer --> writer
+//	                   ^ inotify wakes it at the end of a file
 //
 // A reader keeps the current file open. The kernel reports the present name of an open file, so a reader neither loses nor
 // repeats a line when the log is rotated. The names of rotated files sort by age.

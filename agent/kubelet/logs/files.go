@@ -17,24 +17,26 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A set is a log file and its rotated files. The directory root is trusted, but the files below it are not, because a pod
-// may have mounted the host's log directory. Only regular files are opened there, and links are not followed.
-type set struct{ root, sub, dir, base string }
+// A logFiles consists of a log file and its rotated files. The directory root is trusted, but the files below it are not,
+// because a pod may have mounted the host's log directory. Only regular files are opened there, and links are not
+// followed.
+type logFiles struct{ root, sub, dir, base string }
 
-// newSet returns the set of the log at path. In a path <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>.
-// In any other path, root is the directory of the file.
-func newSet(path string) set {
+// newLogFiles returns the log file at path with its rotated files. In a path
+// <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. In any other path, root is the directory of the
+// file.
+func newLogFiles(path string) logFiles {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	pod := filepath.Dir(dir)
 	if strings.Count(filepath.Base(pod), "_") >= 2 {
-		return set{root: filepath.Dir(pod), sub: filepath.Join(filepath.Base(pod), filepath.Base(dir)), dir: dir, base: base}
+		return logFiles{root: filepath.Dir(pod), sub: filepath.Join(filepath.Base(pod), filepath.Base(dir)), dir: dir, base: base}
 	}
-	return set{root: dir, sub: ".", dir: dir, base: base}
+	return logFiles{root: dir, sub: ".", dir: dir, base: base}
 }
 
 // rotatedNames returns the names of the rotated files, without .gz and sorted by age. The oldest is
 // first.
-func (s set) rotatedNames() ([]string, error) {
+func (s logFiles) rotatedNames() ([]string, error) {
 	entries, err := list(s.root, s.sub)
 	if err != nil {
 		return nil, err
@@ -84,11 +86,11 @@ type file struct {
 	size   int64  // size when it was opened; set only for the newest file
 	stem   string // last known name, without .gz
 	scan   *scanner
-	bad    error // the error at which reading ended because the file is damaged
+	damage error // the error at which reading ended because the file is damaged
 }
 
 // open opens the file with the given name. If it does not exist, it opens the compressed file.
-func (s set) open(name string) (*file, error) {
+func (s logFiles) open(name string) (*file, error) {
 	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
 		p := &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}
@@ -118,7 +120,7 @@ func (s set) open(name string) (*file, error) {
 }
 
 // hasFile reports whether the file with the given name exists, compressed or not.
-func (s set) hasFile(name string) bool {
+func (s logFiles) hasFile(name string) bool {
 	_, plain := os.Lstat(filepath.Join(s.dir, name))
 	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
 	return plain == nil || packed == nil
@@ -162,8 +164,8 @@ func (f *file) next() (entry, error) {
 }
 
 func (f *file) logDamage(err error) {
-	if f.bad == nil && err != io.EOF {
-		f.bad = fmt.Errorf("lines are missing because %s is damaged: %w", f.f.Name(), err)
+	if f.damage == nil && err != io.EOF {
+		f.damage = fmt.Errorf("lines are missing because %s is damaged: %w", f.f.Name(), err)
 	}
 }
 
@@ -200,7 +202,7 @@ func (f *file) seekUnfinished() error {
 // nameOf returns the current name of a file and whether the file still exists. If the file was deleted, the
 // name is its last known one. A file with a hidden name counts as deleted, because NFS gives such a name to
 // an open file that is deleted.
-func (s set) nameOf(f *file) (name string, exists bool, err error) {
+func (s logFiles) nameOf(f *file) (name string, exists bool, err error) {
 	if !f.plain {
 		return f.stem, true, nil
 	}
@@ -219,7 +221,7 @@ func (s set) nameOf(f *file) (name string, exists bool, err error) {
 // openNewest opens the current log file, and lists the older, rotated files, the oldest first. The returned
 // file is nil if there is no current log file. The directory is read after the file is opened. Otherwise a
 // file that is rotated in between would be missing.
-func (s set) openNewest() (*file, []string, error) {
+func (s logFiles) openNewest() (*file, []string, error) {
 	f, err := s.open(s.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -240,9 +242,9 @@ func (s set) openNewest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// openFirst opens the oldest rotated file for which the function match returns true. If there is no such
-// file, it opens the current log file. If there is no current log file either, it returns nil.
-func (s set) openFirst(match func(rotated string) bool) (*file, error) {
+// openFirst opens the oldest rotated file for which match returns true. If there is no such file, it opens the
+// current log file. If there is no current log file either, it returns nil.
+func (s logFiles) openFirst(match func(rotated string) bool) (*file, error) {
 	for {
 		newest, older, err := s.openNewest()
 		if err != nil {
@@ -264,7 +266,7 @@ func (s set) openFirst(match func(rotated string) bool) (*file, error) {
 var errGone = errors.New("the log was removed")
 
 // openNext opens the next newer file than f. It returns nil if there is none yet, and errGone if the log was removed.
-func (s set) openNext(f *file) (*file, error) {
+func (s logFiles) openNext(f *file) (*file, error) {
 	name, exists, err := s.nameOf(f)
 	if err != nil {
 		return nil, err
@@ -279,7 +281,7 @@ func (s set) openNext(f *file) (*file, error) {
 }
 
 // openOldest opens the oldest file that may have lines from since or later.
-func (s set) openOldest(since time.Time) (*file, error) {
+func (s logFiles) openOldest(since time.Time) (*file, error) {
 	return s.openFirst(func(rotated string) bool {
 		info, err := os.Lstat(filepath.Join(s.dir, rotated))
 		return err != nil || !info.ModTime().Before(since) // Lstat fails for a compressed file, whose lines are filtered later

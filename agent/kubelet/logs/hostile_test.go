@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHostileFiles checks that no file outside the log is read, whatever files a pod that mounts the log directory
-// creates in place of logs.
+// TestHostileFiles checks that no file outside the log is read. A pod that mounts the log directory may replace its logs with links and
+// other files.
 func TestHostileFiles(t *testing.T) {
 	const secret = "2026-11-21T02:03:04Z stdout F secret\n"
 	for name, make := range map[string]func(dir, log string) error{
@@ -63,7 +63,7 @@ func errorsJoin(errs ...error) error {
 	return nil
 }
 
-// TestHugeFile checks that the last lines of a file are found in bounded time, whatever the file's size.
+// TestHugeFile checks that the last lines of a log are found in bounded time, even in a huge file.
 func TestHugeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path, line(1, "stdout F one"))
@@ -86,7 +86,7 @@ func TestHugeFile(t *testing.T) {
 	}
 }
 
-// TestNoNewlineThatIsNotThere checks that the last line has no newline if the container did not write one.
+// TestNoNewlineThatIsNotThere checks that the last line is returned without a newline if the container did not write one.
 func TestNoNewlineThatIsNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path, line(1, "stdout F one"), line(2, "stdout F two"), line(3, "stderr P th"), line(4, "stderr P ree"))
@@ -97,7 +97,7 @@ func TestNoNewlineThatIsNotThere(t *testing.T) {
 	}
 }
 
-// FuzzCRILogSet reads arbitrary bytes as a log and as its compressed predecessor.
+// FuzzCRILogSet reads arbitrary bytes as a log and as a compressed rotated log.
 func FuzzCRILogSet(f *testing.F) {
 	f.Add([]byte("2016-10-06T00:17:09Z stdout P a\n"), []byte("2016-10-06T00:17:09Z stdout F b\n"), false)
 	f.Add([]byte("\n\n"), []byte{0x1f, 0x8b}, true)
@@ -115,7 +115,7 @@ func FuzzCRILogSet(f *testing.F) {
 		}
 		for _, o := range []Options{{Tail: -1}, {Tail: 3, Timestamps: true}, {Tail: -1, LimitBytes: 7, Stream: Stderr}} {
 			var out bytes.Buffer
-			Read(t.Context(), path, o, nil, &out) // an invalid gzip file may be an error
+			Read(t.Context(), path, o, nil, &out) // an invalid gzip file may cause an error
 			if o.LimitBytes > 0 && int64(out.Len()) > o.LimitBytes {
 				t.Fatalf("%d bytes, not %d", out.Len(), o.LimitBytes)
 			}

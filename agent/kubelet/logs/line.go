@@ -60,8 +60,8 @@ type scanner struct {
 	r          io.Reader
 	buf        []byte
 	start, end int
-	long       *entry // the first piece of a line that is longer than the buffer
-	junk       bool   // the rest of the current line has to be skipped
+	longEntry  *entry // the first piece of a line that is longer than the buffer
+	skipRest   bool   // the rest of the current line has to be skipped
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }
@@ -90,15 +90,15 @@ func (s *scanner) unfinishedEntry() (entry, bool) {
 }
 
 func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
-	if s.junk {
-		s.junk = !complete
+	if s.skipRest {
+		s.skipRest = !complete
 		return entry{}, false
 	}
-	if s.long != nil {
-		e := *s.long
+	if s.longEntry != nil {
+		e := *s.longEntry
 		e.content = line
 		if complete {
-			s.long = nil
+			s.longEntry = nil
 		} else {
 			e.partial = true
 		}
@@ -109,11 +109,11 @@ func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
 	case complete:
 		return e, ok
 	case !ok:
-		s.junk = true
+		s.skipRest = true
 		return entry{}, false
 	}
 	head := e
-	s.long = &head
+	s.longEntry = &head
 	e.partial = true
 	return e, true
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stalledWriter takes the first bytes and then blocks until the channel on is closed.
+// A stalledWriter accepts the first bytes and then blocks until the channel on is closed.
 type stalledWriter struct {
 	bytes.Buffer
 	begun, on chan struct{}
@@ -30,8 +30,7 @@ func (w *stalledWriter) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// The function names returns the names of the lines in out. In this log, each file has one line, which is longer than
-// all buffers.
+// This helper returns the names of the lines in out. In this log, each file has one line that is longer than all buffers.
 func names(t *testing.T, out string) (names string) {
 	t.Helper()
 	for l := range strings.Lines(out) {
@@ -49,7 +48,7 @@ func longLine(name string) string {
 	return time.Now().Format(time.RFC3339Nano) + " stdout F " + name + strings.Repeat("x", long)
 }
 
-// A stage is a log with the rotated files a and b and the newest file c.
+// A stage is a log that consists of the rotated files a and b and the newest file c.
 type stage struct {
 	*testing.T
 	path string
@@ -89,8 +88,8 @@ func (s *stage) compress(n int, name string) {
 	s.remove(s.rotated(n))
 }
 
-// TestMissed checks that a reader that blocks while the log is rotated, compressed or removed gets every line. If a
-// line is missing, it gets the lines before that one and an error.
+// TestMissed checks that a blocked reader gets every line although the log is rotated, compressed or removed meanwhile. If a line is
+// missing, the reader gets the lines before it and an error.
 func TestMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(s *stage)
@@ -175,7 +174,7 @@ func TestManyDamaged(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that a removed log is a regular end only if its container has exited.
+// TestRemoved checks that the removal of a log ends the reading without an error only if the container has exited.
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newStage(t)
@@ -197,16 +196,16 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestMissedBlind checks that a reader without a watch, or whose watch has lost events, reports missing lines if the
-// file that it has read was removed too. The oldest files are removed first.
+// TestMissedBlind checks a reader that has no watch or whose watch has lost events. Such a reader reports missing lines if the file that it
+// has just read was removed, because the oldest files are removed first.
 func TestMissedBlind(t *testing.T) {
 	for _, overflow := range []bool{false, true} {
 		for _, removed := range []bool{false, true} {
 			s := newStage(t)
-			r := &reader{set: newSet(s.path), o: Options{Tail: -1}, print: newPrinter(io.Discard, Options{})}
+			r := &reader{files: newLogFiles(s.path), o: Options{Tail: -1}, printer: newPrinter(io.Discard, Options{})}
 			if overflow {
 				var err error
-				if r.watch, err = newWatch(r.set, removals); err != nil {
+				if r.watch, err = newDirWatch(r.files, removals); err != nil {
 					t.Fatal(err)
 				}
 				defer r.watch.close()
@@ -220,7 +219,7 @@ func TestMissedBlind(t *testing.T) {
 				s.remove(s.rotated(1))
 				want = ErrMissed
 			}
-			if moved, err := r.advance(t.Context()); !moved || !errors.Is(err, want) {
+			if moved, err := r.openNextFile(t.Context()); !moved || !errors.Is(err, want) {
 				t.Errorf("overflow %v, removed %v: %v, %v, want %v", overflow, removed, moved, err, want)
 			}
 			r.cur.close()
@@ -228,11 +227,10 @@ func TestMissedBlind(t *testing.T) {
 	}
 }
 
-// TestWatchBound checks that a watch stores a limited number of names of removed files, and reports that its list is
-// incomplete.
+// TestWatchBound checks that a watch stores a limited number of names of removed files. It reports that its list is incomplete.
 func TestWatchBound(t *testing.T) {
-	s := newSet(filepath.Join(t.TempDir(), "0.log"))
-	w, err := newWatch(s, removals)
+	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
+	w, err := newDirWatch(s, removals)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +243,7 @@ func TestWatchBound(t *testing.T) {
 		}
 	}
 	w.catchUp()
-	if _, sure := w.hasMissed("0.log.99999", "", newSet("0.log").hasFile); sure || len(w.removed) > maxRemoved {
-		t.Errorf("sure: %v, of %d names", sure, len(w.removed))
+	if _, sure := w.hasMissed("0.log.99999", "", newLogFiles("0.log").hasFile); sure || len(w.removedNames) > maxRemoved {
+		t.Errorf("sure: %v, of %d names", sure, len(w.removedNames))
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// stampOut is the output format of times. It has a fixed width, as in the output of kubectl.
-const stampOut = "2006-01-02T15:04:05.000000000Z07:00"
+// outputTimeFormat is the output format of times. It has a fixed width, as in the output of kubectl.
+const outputTimeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 // maxJoin is the maximum size of the buffer in which the pieces of a line are joined.
 const maxJoin = 64 << 10
@@ -19,8 +19,8 @@ type printer struct {
 	w          io.Writer
 	o          Options
 	out, err   unfinishedLine
-	open       *unfinishedLine // the stream whose unfinished line has been written in part; may be nil
-	left       int64           // how much of LimitBytes is left
+	openLine   *unfinishedLine // the stream whose unfinished line has been written in part; may be nil
+	leftBytes  int64           // how much of LimitBytes is left
 	stampSpace []byte
 }
 
@@ -33,7 +33,7 @@ type unfinishedLine struct {
 }
 
 func newPrinter(w io.Writer, o Options) *printer {
-	return &printer{w: w, o: o, left: o.LimitBytes}
+	return &printer{w: w, o: o, leftBytes: o.LimitBytes}
 }
 
 // addEntry adds an entry to the output. It returns errLimit when LimitBytes is reached.
@@ -80,37 +80,37 @@ func (p *printer) write(s *unfinishedLine, end bool) error {
 	if s.skip {
 		return nil
 	}
-	if p.open != nil && p.open != s { // end the unfinished line of the other stream
-		p.open = nil
-		if err := p.put([]byte{'\n'}); err != nil {
+	if p.openLine != nil && p.openLine != s { // end the unfinished line of the other stream
+		p.openLine = nil
+		if err := p.writeBytes([]byte{'\n'}); err != nil {
 			return err
 		}
 	}
-	if p.o.Timestamps && p.open != s {
-		p.stampSpace = append(s.time.AppendFormat(p.stampSpace[:0], stampOut), ' ')
-		if err := p.put(p.stampSpace); err != nil {
+	if p.o.Timestamps && p.openLine != s {
+		p.stampSpace = append(s.time.AppendFormat(p.stampSpace[:0], outputTimeFormat), ' ')
+		if err := p.writeBytes(p.stampSpace); err != nil {
 			return err
 		}
 	}
-	p.open = s
+	p.openLine = s
 	if end {
-		p.open = nil
+		p.openLine = nil
 		s.buf = append(s.buf, '\n')
 	}
-	return p.put(s.buf)
+	return p.writeBytes(s.buf)
 }
 
-func (p *printer) put(b []byte) error {
+func (p *printer) writeBytes(b []byte) error {
 	if p.o.LimitBytes > 0 {
-		if int64(len(b)) > p.left {
-			b = b[:p.left]
+		if int64(len(b)) > p.leftBytes {
+			b = b[:p.leftBytes]
 		}
-		p.left -= int64(len(b))
+		p.leftBytes -= int64(len(b))
 	}
 	if _, err := p.w.Write(b); err != nil {
 		return err
 	}
-	if p.o.LimitBytes > 0 && p.left == 0 {
+	if p.o.LimitBytes > 0 && p.leftBytes == 0 {
 		return errLimit
 	}
 	return nil

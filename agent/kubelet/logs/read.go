@@ -22,8 +22,8 @@ type Options struct {
 // A Flusher is implemented by a writer with a buffer.
 type Flusher interface{ Flush() error }
 
-// While Read follows a log, it calls the function ended at the interval endCheckInterval. It also calls the
-// function when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
+// While Read follows a log, it checks at the interval endCheckInterval whether the container has ended. It also
+// checks this when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
 // notice the exit later than inotify.
 const (
 	closeDelay       = 20 * time.Millisecond
@@ -39,9 +39,9 @@ var (
 	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is not stored")
 )
 
-// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was
-// opened. With Follow, it waits for more output. It returns nil when the function ended has returned true and
-// all output is written.
+// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was opened.
+// With Follow, it waits for more output. It calls ended to check whether the container has ended. It then writes the
+// remaining output and returns nil.
 //
 // Read never skips lines silently. It stops where lines are missing, and returns ErrMissed. If a compressed file is
 // damaged, it continues with the next file and returns the error in the end. The current file stays open, so only later
@@ -50,20 +50,20 @@ var (
 // If w is a Flusher, Read flushes it whenever no more output is available, and at the end. After an error
 // Read does not flush it, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
-	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
-	r.print = newPrinter(r.out, o)
+	r := &reader{files: newLogFiles(path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
+	r.printer = newPrinter(r.out, o)
 	events := uint32(removals)
 	if o.Follow {
 		events = changes
 	}
-	watch, err := newWatch(r.set, events) // before the first read, so that no change is missed
+	watch, err := newDirWatch(r.files, events) // before the first read, so that no change is missed
 	if err != nil && o.Follow {
 		return err
 	}
 	defer watch.close()
 	r.watch = watch
 	if o.Follow {
-		r.last = ended(ctx)
+		r.isComplete = ended(ctx)
 	}
 	err = r.run(ctx)
 	if err != nil && !errors.Is(err, errLimit) {
@@ -73,17 +73,17 @@ func Read(ctx context.Context, path string, o Options, ended func(context.Contex
 }
 
 type reader struct {
-	set   set
-	o     Options
-	ended func(context.Context) bool
-	w     io.Writer
-	out   *bufio.Writer
-	print *printer
-	watch *watch        // nil if inotify instances are exhausted and Follow is false
-	cur   *file         // nil if the log does not exist yet
-	pause time.Duration // time until the next call of ended
-	last  bool          // the container has ended, so the present output is complete
-	bad   error         // error of the first damaged file; later ones are dropped, because a pod can create any number
+	files       logFiles
+	o           Options
+	hasEnded    func(context.Context) bool
+	w           io.Writer
+	out         *bufio.Writer
+	printer     *printer
+	watch       *dirWatch     // nil if inotify instances are exhausted and Follow is false
+	cur         *file         // nil if the log does not exist yet
+	pause       time.Duration // time until the next check whether the container has ended
+	isComplete  bool          // the container has ended, so the present output is complete
+	firstDamage error         // error of the first damaged file; later ones are dropped, because a pod can create any number
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -92,13 +92,13 @@ func (r *reader) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := r.drain(ctx); err != nil {
+		if err := r.printRest(ctx); err != nil {
 			return err
 		}
 		if r.cur != nil && r.cur.newest && !r.o.Follow {
-			return r.finish() // do not read later files, because the container may write faster than Read reads
+			return r.finishOutput() // do not read later files, because the container may write faster than Read reads
 		}
-		moved, err := r.advance(ctx)
+		moved, err := r.openNextFile(ctx)
 		removed := errors.Is(err, errGone)
 		if err != nil && !removed {
 			return err
@@ -106,13 +106,13 @@ func (r *reader) run(ctx context.Context) error {
 		if moved {
 			continue
 		}
-		if removed && r.o.Follow && !r.last && !r.ended(ctx) {
-			return errors.Join(r.finish(), ErrRemoved)
+		if removed && r.o.Follow && !r.isComplete && !r.hasEnded(ctx) {
+			return errors.Join(r.finishOutput(), ErrRemoved)
 		}
-		if removed || !r.o.Follow || r.last {
-			return r.finish()
+		if removed || !r.o.Follow || r.isComplete {
+			return r.finishOutput()
 		}
-		if err := r.wait(ctx); err != nil {
+		if err := r.waitForOutput(ctx); err != nil {
 			return err
 		}
 	}
@@ -121,15 +121,15 @@ func (r *reader) run(ctx context.Context) error {
 // begin opens the first file to read.
 func (r *reader) begin() (err error) {
 	if r.o.Tail >= 0 {
-		r.cur, err = r.set.tail(r.o.Tail, r.o)
+		r.cur, err = r.files.openTail(r.o.Tail, r.o)
 	} else {
-		r.cur, err = r.set.openOldest(r.o.Since)
+		r.cur, err = r.files.openOldest(r.o.Since)
 	}
 	return err
 }
 
-// drain prints the rest of the current file, up to its present end.
-func (r *reader) drain(ctx context.Context) error {
+// printRest prints the rest of the current file, up to its present end.
+func (r *reader) printRest(ctx context.Context) error {
 	if r.cur == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (r *reader) drain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.print.addEntry(e); err != nil {
+		if err := r.printer.addEntry(e); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -156,17 +156,17 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// advance switches to the next file, and reports whether there is one. It returns errGone if the log was removed.
-func (r *reader) advance(ctx context.Context) (bool, error) {
+// openNextFile switches to the next file, and reports whether there is one. It returns errGone if the log was removed.
+func (r *reader) openNextFile(ctx context.Context) (bool, error) {
 	if r.cur == nil {
 		if !r.o.Follow {
 			return false, nil
 		}
-		first, err := r.set.openOldest(r.o.Since)
+		first, err := r.files.openOldest(r.o.Since)
 		r.cur = first
 		return first != nil, err
 	}
-	next, err := r.set.openNext(r.cur)
+	next, err := r.files.openNext(r.cur)
 	if err != nil {
 		return false, err
 	}
@@ -175,58 +175,58 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 		return false, missed
 	}
 	// The writer no longer uses the current file, but may have written to it after the last drain.
-	err = r.drain(ctx)
+	err = r.printRest(ctx)
 	if e, ok := r.cur.scan.unfinishedEntry(); ok && err == nil {
-		err = r.print.addEntry(e)
+		err = r.printer.addEntry(e)
 	}
-	r.bad = cmp.Or(r.bad, r.cur.bad)
+	r.firstDamage = cmp.Or(r.firstDamage, r.cur.damage)
 	r.cur.close()
 	r.cur = next
 	return true, cmp.Or(err, missed)
 }
 
-// checkMissed returns ErrMissed if a file between the current file and the next one was removed. If the
-// parameter next is nil, it considers all files after the current one. If the watch has lost events, it
-// returns ErrMissed only if there is a next file and the current file was removed. The oldest file is always
-// removed first, so no later file is missing while the current one exists.
+// checkMissed returns ErrMissed if a file between the current file and the next one was removed. If next is nil, this
+// applies to all files after the current one. If the watch has lost events, checkMissed returns ErrMissed only if
+// there is a next file and the current file was removed. The oldest file is always removed first, so no later file is
+// missing while the current one exists.
 func (r *reader) checkMissed(next *file) error {
-	if r.cur.stem == r.set.base {
+	if r.cur.stem == r.files.base {
 		return nil
 	}
 	known, name := r.watch.catchUp(), ""
 	if next != nil {
 		var err error
-		if name, _, err = r.set.nameOf(next); err != nil {
+		if name, _, err = r.files.nameOf(next); err != nil {
 			return err
 		}
 	}
 	missed, sure := false, false
 	if known {
-		missed, sure = r.watch.hasMissed(r.cur.stem, name, r.set.hasFile)
+		missed, sure = r.watch.hasMissed(r.cur.stem, name, r.files.hasFile)
 	}
-	if missed || !sure && next != nil && !r.set.hasFile(r.cur.stem) {
+	if missed || !sure && next != nil && !r.files.hasFile(r.cur.stem) {
 		return ErrMissed
 	}
 	return nil
 }
 
-// finish prints the unfinished last line. It returns the error of a damaged file.
-func (r *reader) finish() error {
+// finishOutput prints the unfinished last line. It returns the error of a damaged file.
+func (r *reader) finishOutput() error {
 	if r.cur == nil {
 		return nil
 	}
-	r.bad = cmp.Or(r.bad, r.cur.bad)
+	r.firstDamage = cmp.Or(r.firstDamage, r.cur.damage)
 	if e, ok := r.cur.scan.unfinishedEntry(); ok {
-		if err := r.print.addEntry(e); err != nil {
+		if err := r.printer.addEntry(e); err != nil {
 			return err
 		}
 	}
-	return cmp.Or(r.print.flushPieces(), r.bad)
+	return cmp.Or(r.printer.flushPieces(), r.firstDamage)
 }
 
-// wait flushes the output and waits for more.
-func (r *reader) wait(ctx context.Context) error {
-	if err := errors.Join(r.print.flushPieces(), r.flush()); err != nil {
+// waitForOutput flushes the output and waits for more.
+func (r *reader) waitForOutput(ctx context.Context) error {
+	if err := errors.Join(r.printer.flushPieces(), r.flush()); err != nil {
 		return err
 	}
 	asked := time.Now()
@@ -242,7 +242,7 @@ func (r *reader) wait(ctx context.Context) error {
 	default:
 		return nil // there is output, so the container is running
 	}
-	r.last = r.ended(ctx) // called before the next drain, so that drain prints all the output
+	r.isComplete = r.hasEnded(ctx) // called before the next drain, so that drain prints all the output
 	return nil
 }
 

@@ -79,8 +79,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A growingLog is a writer that appends lines to the log at each Write, like a container that writes faster than the
-// client reads.
+// A growingLog is a writer that appends lines to the log at each Write. It simulates a container that writes faster than the client reads.
 type growingLog struct {
 	t      *testing.T
 	path   string
@@ -105,13 +104,13 @@ func (g *growingLog) Write(b []byte) (int, error) {
 	return g.got.Write(b)
 }
 
-// TestReadEnds checks that a read without Follow ends where the log ended at the request, and that Tail counts from
-// there, although the container writes faster than the log is read.
+// TestReadEnds checks that a read without Follow ends where the log ended at the time of the request. Tail counts back from that point. The
+// container writes faster than the log is read.
 func TestReadEnds(t *testing.T) {
-	text := strings.Repeat("first ", 20) // long, so that many lines are written before the end is read
+	text := strings.Repeat("first ", 20) // long, so that many lines are written before the reader reaches the end
 	first := line(0, "stdout F "+text)
 	for _, c := range []struct {
-		rotated    int // lines of a rotated file
+		rotated    int // number of lines in a rotated file
 		tail, want int64
 	}{{0, -1, 2000}, {0, 0, 0}, {0, 2, 2}, {0, 1500, 1500}, {0, 2500, 2000}, {100, -1, 2100}, {100, 2, 2}, {100, 2050, 2050}} {
 		path := filepath.Join(t.TempDir(), "0.log")
@@ -166,8 +165,8 @@ func TestUnfinishedLine(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that the reader follows a log whose writer removes an incomplete line after the disk was full,
-// and then writes another line.
+// TestFullDisk checks that a reader can follow a log after the disk was full. In this case the log's writer removes an incomplete line and
+// later writes another line.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path, line(1, "stdout F one"))
@@ -198,8 +197,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A rotator writes a log and rotates it as the shim does: it renames the file, creates a new one, later compresses
-// the older files and deletes the oldest.
+// A rotator writes a log and rotates it as the shim does. It renames the file and creates a new one. Later it compresses the older files
+// and deletes the oldest.
 type rotator struct {
 	t    *testing.T
 	path string
@@ -243,8 +242,8 @@ func (r *rotator) rotate(compress bool) {
 	}
 }
 
-// TestFollow checks that each line of a log that is rotated continuously is returned once and in order, both from the
-// log's beginning and from its tail.
+// TestFollow checks that each line of a continuously rotated log is returned once and in order. The readers start at the log's beginning or
+// at its tail.
 func TestFollow(t *testing.T) {
 	const lines = 3000
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -257,7 +256,7 @@ func TestFollow(t *testing.T) {
 		readers.Go(func() {
 			o := Options{Follow: true, Tail: -1}
 			if i%2 == 1 {
-				o.Tail = 2 * lines // more than the log has
+				o.Tail = 2 * lines // more lines than the log has
 			}
 			if i >= 2 {
 				<-start
@@ -278,7 +277,7 @@ func TestFollow(t *testing.T) {
 	}
 	w.write("end")
 	w.f.Close()
-	ended.Store(true) // only now, because an exited container writes no more lines
+	ended.Store(true) // not earlier, because an exited container writes no more lines
 	readers.Wait()
 	for i := range results {
 		got := strings.Split(strings.TrimSuffix(results[i].String(), "\n"), "\n")
@@ -295,10 +294,10 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestHiddenName checks that the file after the current one is found if the current one is compressed and deleted
-// while it is read, and the file system renames it.
+// TestHiddenName checks that the next file is found if the current file is compressed and deleted while it is read. The file system renames
+// the deleted file.
 func TestHiddenName(t *testing.T) {
-	s := newSet(filepath.Join(t.TempDir(), "0.log"))
+	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
 	path := filepath.Join(s.dir, s.base)
 	put(t, path+".1.gz", line(1, "stdout F one"))
 	put(t, path+".2", line(2, "stdout F two"))
@@ -340,7 +339,7 @@ func TestFollowStops(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	// A removed log also ends.
+	// The removal of a log ends the reading too.
 	go func() {
 		done <- Read(t.Context(), path, Options{Follow: true, Tail: 0}, func(context.Context) bool { return true }, out)
 	}()

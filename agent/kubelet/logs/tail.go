@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// tail finds the last n lines of the log. It opens the file that contains the first of these lines, and moves
+// openTail finds the last n lines of the log. It opens the file that contains the first of these lines, and moves
 // to this line. It returns nil if there is no file. It reads uncompressed files backwards, and only as far as
 // necessary.
-func (s set) tail(n int64, o Options) (*file, error) {
+func (s logFiles) openTail(n int64, o Options) (*file, error) {
 	first, older, err := s.openNewest()
 	if err != nil {
 		return first, err
@@ -96,7 +96,7 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 	if n == 0 {
 		return size, 0, nil
 	}
-	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, size-maxSearch)}
+	back := backwardReader{f: f, buf: make([]byte, maxLine), floor: max(0, size-maxSearch)}
 	met := map[bool]bool{} // whether a later piece of the stream was seen, by entry.stderr
 	for end := size; end > back.floor; {
 		newline, err := back.newlineBefore(end - 1) // the newline at end-1 belongs to this line
@@ -129,8 +129,8 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 // than the disk, because its holes use no space.
 const maxSearch = 256 << 20
 
-// backward reads a file from its end in blocks.
-type backward struct {
+// backwardReader reads a file from its end in blocks.
+type backwardReader struct {
 	f     io.ReaderAt
 	buf   []byte
 	base  int64 // offset of buf in the file
@@ -140,7 +140,7 @@ type backward struct {
 
 // newlineBefore returns the offset of the last newline before pos. It searches down to the floor. If it finds
 // none, it returns floor-1.
-func (b *backward) newlineBefore(pos int64) (int64, error) {
+func (b *backwardReader) newlineBefore(pos int64) (int64, error) {
 	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {
 			b.base = max(b.floor, pos-int64(len(b.buf)))
@@ -161,7 +161,7 @@ func (b *backward) newlineBefore(pos int64) (int64, error) {
 const maxHeader = 128
 
 // header parses the beginning of the line between the offsets start and end.
-func (b *backward) header(start, end int64) (entry, bool, error) {
+func (b *backwardReader) header(start, end int64) (entry, bool, error) {
 	n := min(end-start, maxHeader)
 	var space [maxHeader]byte
 	line := space[:n]

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watch reports changes of a log and its rotated files. It records the names of removed files.
-type watch struct {
-	f       *os.File
-	base    string
-	removed []string // names without .gz
-	blind   bool     // events were lost, so removed is incomplete
-	closed  bool     // a writer closed a file
-	early   bool     // catchUp has already read an event, so the next waitForChange returns at once
+// A dirWatch reports changes of a log and its rotated files. It records the names of removed files.
+type dirWatch struct {
+	f            *os.File
+	base         string
+	removedNames []string // names without .gz
+	lostEvents   bool     // events were lost, so removedNames is incomplete
+	writerClosed bool     // a writer closed a file
+	pendingEvent bool     // catchUp has already read an event, so the next waitForChange returns at once
 }
 
 // The inotify events of a watch. removals suffices if the log is not followed.
@@ -29,7 +29,7 @@ const (
 	changes  = removals | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_MOVE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
-func newWatch(s set, events uint32) (*watch, error) {
+func newDirWatch(s logFiles, events uint32) (*dirWatch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", s.dir, err)
@@ -38,17 +38,17 @@ func newWatch(s set, events uint32) (*watch, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch %s: %w", s.dir, err)
 	}
-	return &watch{f: os.NewFile(uintptr(fd), "inotify"), base: s.base}, nil
+	return &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), base: s.base}, nil
 }
 
-func (w *watch) close() {
+func (w *dirWatch) close() {
 	if w != nil {
 		w.f.Close()
 	}
 }
 
 // waitForChange waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file.
-func (w *watch) waitForChange(ctx context.Context, d time.Duration) (closed bool, err error) {
+func (w *dirWatch) waitForChange(ctx context.Context, d time.Duration) (closed bool, err error) {
 	if err := w.f.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
 	}
@@ -57,7 +57,7 @@ func (w *watch) waitForChange(ctx context.Context, d time.Duration) (closed bool
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	if !w.early {
+	if !w.pendingEvent {
 		var buf [4096]byte
 		n, err := w.f.Read(buf[:])
 		if ctx.Err() != nil {
@@ -68,25 +68,25 @@ func (w *watch) waitForChange(ctx context.Context, d time.Duration) (closed bool
 		}
 		w.recordEvents(buf[:max(n, 0)])
 	}
-	closed = w.closed
-	w.closed, w.early = false, false
+	closed = w.writerClosed
+	w.writerClosed, w.pendingEvent = false, false
 	return closed, nil
 }
 
 // recordEvents decodes the inotify events in b and records them.
-func (w *watch) recordEvents(b []byte) {
+func (w *dirWatch) recordEvents(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(b[4:])
 		end := min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:])))
 		name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:end]), "\x00")
 		b = b[end:]
-		w.closed = w.closed || mask&unix.IN_CLOSE_WRITE != 0
-		w.blind = w.blind || mask&unix.IN_Q_OVERFLOW != 0
+		w.writerClosed = w.writerClosed || mask&unix.IN_CLOSE_WRITE != 0
+		w.lostEvents = w.lostEvents || mask&unix.IN_Q_OVERFLOW != 0
 		if mask&unix.IN_DELETE == 0 || name != w.base && !strings.HasPrefix(name, w.base+".") || strings.HasSuffix(name, ".tmp") {
 			continue
 		}
-		if w.removed = append(w.removed, strings.TrimSuffix(name, ".gz")); len(w.removed) > maxRemoved {
-			w.removed, w.blind = nil, true
+		if w.removedNames = append(w.removedNames, strings.TrimSuffix(name, ".gz")); len(w.removedNames) > maxRemoved {
+			w.removedNames, w.lostEvents = nil, true
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (w *watch) recordEvents(b []byte) {
 const maxRemoved = 1000
 
 // catchUp records the pending events without waiting. It reports whether it succeeded.
-func (w *watch) catchUp() bool {
+func (w *dirWatch) catchUp() bool {
 	if w == nil {
 		return false
 	}
@@ -105,7 +105,7 @@ func (w *watch) catchUp() bool {
 		return false
 	}
 	raw.Control(func(fd uintptr) {
-		for buf := make([]byte, 4096); ; w.early = true {
+		for buf := make([]byte, 4096); ; w.pendingEvent = true {
 			n, err := unix.Read(int(fd), buf)
 			if n <= 0 || err != nil {
 				return // no more events
@@ -116,20 +116,21 @@ func (w *watch) catchUp() bool {
 	return true
 }
 
-// hasMissed reports whether a file between the files name and next was removed and does not exist in
-// compressed form. If there is no next file, the parameter next is empty. The result sure is false if events
-// were lost. hasMissed deletes the recorded names that are older than the next file.
+// hasMissed reports whether a log file was removed and does not exist in compressed form. Only the files that are
+// newer than the file name and older than the file next are considered. If next is empty, there is no newer file yet.
+// The second result is false if the watch has lost events. hasMissed deletes the recorded names that are older than
+// next.
 //
 // The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between
 // would count as missed.
-func (w *watch) hasMissed(name, next string, there func(string) bool) (missed, sure bool) {
-	for _, gone := range w.removed {
+func (w *dirWatch) hasMissed(name, next string, there func(string) bool) (missed, sure bool) {
+	for _, gone := range w.removedNames {
 		missed = missed || isOlder(w.base, name, gone) && (next == "" || isOlder(w.base, gone, next)) && !there(gone)
 	}
-	sure = !w.blind
+	sure = !w.lostEvents
 	if next != "" {
-		w.removed = slices.DeleteFunc(w.removed, func(gone string) bool { return !isOlder(w.base, next, gone) })
-		w.blind = false
+		w.removedNames = slices.DeleteFunc(w.removedNames, func(gone string) bool { return !isOlder(w.base, next, gone) })
+		w.lostEvents = false
 	}
 	return missed, sure
 }

@@ -46,7 +46,7 @@ const (
 )
 
 func (p *Page) get(ctx context.Context, path string, into any) error {
-	b, err := p.ask(ctx, path)
+	b, err := p.callAPI(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -74,15 +74,15 @@ func (c choice) pods(all []v1.Pod) []v1.Pod {
 	return nil
 }
 
-// gather collects the document. Values that cannot be measured are left out. If the node's status or its pods are not
-// available, gather returns an error.
-func (p *Page) gather(ctx context.Context, c choice) (*document, error) {
+// collectDocument collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods are not
+// available, the result is an error.
+func (p *Page) collectDocument(ctx context.Context, c choice) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
 	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
-		Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
+		Attention: listProblems(&st), Interval: int(Interval / time.Second), History: p.history.list(),
 		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{},
 		Device: p.device(ctx, &st)}
 	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // add a current reading
@@ -131,8 +131,8 @@ func (d *document) machine(sum *stats.Summary) {
 	}
 }
 
-// attention lists problems, the most severe first.
-func attention(st *api.Status) []string {
+// listProblems lists problems, the most severe first.
+func listProblems(st *api.Status) []string {
 	out := []string{}
 	for _, why := range st.NotReady {
 		out = append(out, "The node is not ready: "+why)

@@ -116,18 +116,18 @@ func localName(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// policy is the Content-Security-Policy. It allows the page to load only its own files, and forbids frames.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
+// contentPolicy is the Content-Security-Policy. It allows the page to load only its own files, and forbids frames.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
-var types = map[string]string{
+var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8",
 }
 
 func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -140,7 +140,7 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 	switch name {
 	case "", "network":
 		p.respond(w, r, func(v *view) (err error) {
-			if v.d, err = p.gather(r.Context(), choice{warnings: v.warnings}); err != nil {
+			if v.d, err = p.collectDocument(r.Context(), choice{warnings: v.warnings}); err != nil {
 				return err
 			}
 			if name == "" {
@@ -157,10 +157,10 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	case "data":
-		p.data(w, r)
+		p.serveData(w, r)
 		return
 	case "log":
-		p.log(w, r)
+		p.serveLog(w, r)
 		return
 	}
 	b, err := assets.ReadFile(path.Join("assets", path.Base(name)))
@@ -168,12 +168,12 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	h.Set("Content-Type", types[path.Ext(name)])
+	h.Set("Content-Type", contentTypes[path.Ext(name)])
 	w.Write(b)
 }
 
-func (p *Page) data(w http.ResponseWriter, r *http.Request) {
-	d, err := p.gather(r.Context(), choice{})
+func (p *Page) serveData(w http.ResponseWriter, r *http.Request) {
+	d, err := p.collectDocument(r.Context(), choice{})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -188,7 +188,7 @@ const (
 	logBytes = 64 << 10
 )
 
-func (p *Page) log(w http.ResponseWriter, r *http.Request) {
+func (p *Page) serveLog(w http.ResponseWriter, r *http.Request) {
 	if !validNames(w, r, "namespace", "pod", "container") {
 		return
 	}
@@ -221,7 +221,7 @@ func (p *Page) readLog(ctx context.Context, namespace, pod, container string, pr
 	if previous {
 		path += "&previous=true"
 	}
-	text, err := p.ask(ctx, path)
+	text, err := p.callAPI(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -237,14 +237,14 @@ func (p *Page) readLog(ctx context.Context, namespace, pod, container string, pr
 // maxAnswer is the maximum size of a response of the API.
 const maxAnswer = 16 << 20
 
-// ask requests a path of the agent's API within this process, and returns the body of the response.
-func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
+// callAPI requests a path of the agent's API within this process, and returns the body of the response.
+func (p *Page) callAPI(ctx context.Context, path string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	a := answer{header: http.Header{}, code: http.StatusOK}
-	if a.serve(p.c.API(), r) {
+	a := responseRecorder{header: http.Header{}, code: http.StatusOK}
+	if a.callHandler(p.c.API(), r) {
 		return nil, fmt.Errorf("%s: the response was aborted", path)
 	}
 	switch {
@@ -256,16 +256,16 @@ func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
 	return a.body, nil
 }
 
-// An answer is an http.ResponseWriter that records a response.
-type answer struct {
+// A responseRecorder is an http.ResponseWriter that records a response.
+type responseRecorder struct {
 	header http.Header
 	code   int
 	body   []byte
 	cut    bool
 }
 
-// serve calls the handler. It reports whether the handler aborted the response.
-func (a *answer) serve(h http.Handler, r *http.Request) (broken bool) {
+// callHandler calls the handler. It reports whether the handler aborted the response.
+func (a *responseRecorder) callHandler(h http.Handler, r *http.Request) (broken bool) {
 	defer func() {
 		if e := recover(); e == http.ErrAbortHandler {
 			broken = true
@@ -278,22 +278,22 @@ func (a *answer) serve(h http.Handler, r *http.Request) (broken bool) {
 }
 
 // Header implements http.ResponseWriter.
-func (a *answer) Header() http.Header { return a.header }
+func (a *responseRecorder) Header() http.Header { return a.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(code int) { a.code = code }
+func (a *responseRecorder) WriteHeader(code int) { a.code = code }
 
 // Flush implements http.Flusher.
-func (a *answer) Flush() {}
+func (a *responseRecorder) Flush() {}
 
 // SetReadDeadline does nothing, because there is no connection.
-func (a *answer) SetReadDeadline(time.Time) error { return nil }
+func (a *responseRecorder) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline does nothing.
-func (a *answer) SetWriteDeadline(time.Time) error { return nil }
+func (a *responseRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // Write implements http.ResponseWriter.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *responseRecorder) Write(b []byte) (int, error) {
 	if len(a.body)+len(b) > maxAnswer {
 		a.cut = true
 		return 0, errors.New("too much")

@@ -89,14 +89,14 @@ func TestWho(t *testing.T) {
 		if w.Code != x.want {
 			t.Errorf("%s %s of %q %q: %d %s, want %d", x.method, x.path, x.host, x.header, w.Code, w.Body, x.want)
 		}
-		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != policy || w.Header().Get("X-Content-Type-Options") != "nosniff") {
+		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != contentPolicy || w.Header().Get("X-Content-Type-Options") != "nosniff") {
 			t.Errorf("%s: %v", x.path, w.Header())
 		}
 	}
 	if w := ask(p.HandlerAt("/page/"), "GET", "/page/data", "10.0.0.7:10250"); w.Code != 200 {
 		t.Errorf("behind the node's authentication: %d", w.Code)
 	}
-	if strings.Contains(policy, "unsafe") || New(Config{}) != nil || New(Config{}).HandlerAt("/page/") != nil {
+	if strings.Contains(contentPolicy, "unsafe") || New(Config{}) != nil || New(Config{}).HandlerAt("/page/") != nil {
 		t.Error("off is not off")
 	}
 }

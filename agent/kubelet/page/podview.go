@@ -12,7 +12,7 @@ import (
 func (p *Page) podPage(ctx context.Context, v *view) error {
 	q := v.r.URL.Query()
 	namespace, name := q.Get("namespace"), q.Get("pod")
-	d, err := p.gather(ctx, choice{warnings: v.warnings, namespace: namespace, pod: name})
+	d, err := p.collectDocument(ctx, choice{warnings: v.warnings, namespace: namespace, pod: name})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (p *Page) respond(w http.ResponseWriter, r *http.Request, write func(*view)
 		v.failure(err.Error())
 	}
 	h := w.Header()
-	h.Set("Content-Type", types[".html"])
+	h.Set("Content-Type", contentTypes[".html"])
 	w.WriteHeader(code)
 	w.Write(v.b)
 }

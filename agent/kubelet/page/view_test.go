@@ -32,7 +32,7 @@ func parse(t *testing.T, n nodetest, path string) (*html.Node, string) {
 	if kind := w.Header().Get("Content-Type"); kind != "text/html; charset=utf-8" {
 		t.Errorf("%s is %s", path, kind)
 	}
-	if policy != w.Header().Get("Content-Security-Policy") {
+	if contentPolicy != w.Header().Get("Content-Security-Policy") {
 		t.Errorf("%s has the policy %s", path, w.Header().Get("Content-Security-Policy"))
 	}
 	body := w.Body.String()

@@ -88,7 +88,7 @@ func (s *Server) ListPods(context.Context, *api.ListPodsRequest) (out *api.ListP
 		return nil, err
 	}
 	out = &api.ListPodsResponse{}
-	for _, pod := range s.sorted() {
+	for _, pod := range s.sortedPods() {
 		b, err := encode(pod)
 		if err != nil {
 			return nil, err
@@ -119,7 +119,7 @@ func (s *Server) checkReady() error {
 	return nil
 }
 
-func (s *Server) sorted() []*v1.Pod {
+func (s *Server) sortedPods() []*v1.Pod {
 	list, _ := s.c.Pods.ChangedSince(0)
 	sorting.By(list, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return list
@@ -141,8 +141,8 @@ type watchers struct {
 	group  sync.WaitGroup
 }
 
-// enter adds a watcher. If there are too many watchers, it returns an error for the client.
-func (w *watchers) enter() error {
+// addWatcher adds a watcher. If there are too many watchers, it returns an error for the client.
+func (w *watchers) addWatcher() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

@@ -26,9 +26,9 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-const window = 64 << 10 // a window of this size does not grow
+const window = 64 << 10 // a flow-control window of this size does not grow
 
-// node is a node whose pods are changed by the tests.
+// A node is a set of pods that the tests change.
 type node struct {
 	mu       sync.Mutex
 	complete bool
@@ -101,7 +101,7 @@ func pod(name, label string) *v1.Pod {
 	}
 }
 
-// serve serves the pods of n, and returns the server and a function that connects another client to it.
+// serve serves the pods of n. It returns the server and a function that connects another client to it.
 func serve(t *testing.T, n *node, sendTime time.Duration) (*Server, func() api.PodsClient) {
 	t.Helper()
 	root := t.TempDir()
@@ -145,7 +145,7 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// The function tell returns the next event as text.
+// This helper returns the next event as text.
 func tell(t *testing.T, from grpc.ServerStreamingClient[api.WatchPodsEvent]) string {
 	t.Helper()
 	e, err := from.Recv()
@@ -162,8 +162,8 @@ func tell(t *testing.T, from grpc.ServerStreamingClient[api.WatchPodsEvent]) str
 	return strings.TrimSpace(fmt.Sprintf("%s %s/%s %s %s", e.Type, p.Namespace, p.Name, p.Labels["l"], p.Status.Phase))
 }
 
-// TestListAndGet checks that a client gets complete pods, and an error for an unknown pod. Before the list of pods is
-// complete, a call is not answered.
+// TestListAndGet checks that a client gets complete pods. A call for an unknown pod returns an error. A call gets no response before the
+// node's list of pods is complete.
 func TestListAndGet(t *testing.T) {
 	n := newNode(pod("b", "1"), pod("a", "2"))
 	s, connect := serve(t, n, sendTime)
@@ -217,7 +217,7 @@ func TestListAndGet(t *testing.T) {
 	}
 }
 
-// TestWatch checks that a watcher gets all pods, the end of the first list, and each change.
+// TestWatch checks that a watcher first gets all pods and a mark for the end of this list. After that it gets each change.
 func TestWatch(t *testing.T) {
 	n := newNode(pod("a", "1"))
 	_, connect := serve(t, n, sendTime)
@@ -240,13 +240,12 @@ func TestWatch(t *testing.T) {
 	expect("MODIFIED default/a 2 Running")
 	n.remove("a")
 	expect("DELETED default/a")
-	n.change(func() {}) // no pod has changed: no event
+	n.change(func() {}) // no pod has changed, so no event is sent
 	n.put(pod("a", "3"))
 	expect("ADDED default/a 3 Running")
 }
 
-// TestCrowdOfWatchers checks that the number of watchers is limited over all connections. When one ends, another can
-// start.
+// TestCrowdOfWatchers checks that the number of watchers on all connections is limited. When one watcher ends, another one can start.
 func TestCrowdOfWatchers(t *testing.T) {
 	_, connect := serve(t, newNode(), sendTime)
 	ctx, stop := context.WithCancel(t.Context())
@@ -260,7 +259,7 @@ func TestCrowdOfWatchers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for { // the limit of calls per second applies to all clients together
+		for { // all clients share the limit of calls per second
 			_, err := w.Recv()
 			if err == nil {
 				break
@@ -293,7 +292,7 @@ func TestCrowdOfWatchers(t *testing.T) {
 	}
 }
 
-// TestSlowWatcher checks that a watcher that does not read is disconnected.
+// TestSlowWatcher checks that a watcher is disconnected if it does not read.
 func TestSlowWatcher(t *testing.T) {
 	n := newNode()
 	big := strings.Repeat("x", 100<<10) // more than the window of a connection
@@ -305,7 +304,7 @@ func TestSlowWatcher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Header(); err != nil { // the first event is being sent
+	if _, err := w.Header(); err != nil { // the server is sending the first event
 		t.Fatal(err)
 	}
 	s.watchers.group.Wait() // the watch has ended
@@ -320,7 +319,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestOff checks that no socket and no part of the server is created without the feature gate.
+// TestOff checks that Open creates neither a socket nor a server if the feature gate is off.
 func TestOff(t *testing.T) {
 	root := t.TempDir()
 	cfg := &config.Config{}

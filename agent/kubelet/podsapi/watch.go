@@ -19,11 +19,12 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServe
 	if err := s.checkReady(); err != nil {
 		return err
 	}
-	if err := s.watchers.enter(); err != nil {
+	if err := s.watchers.addWatcher(); err != nil {
 		return err
 	}
-	w := &watch{pods: s.c.Pods, to: to, known: map[types.UID]types.NamespacedName{}, late: time.NewTimer(s.sendTime), sendTime: s.sendTime}
-	w.late.Stop()
+	w := &podWatch{pods: s.c.Pods, to: to, sentPods: map[types.UID]types.NamespacedName{}, sendTimer: time.NewTimer(s.sendTime),
+		sendTime: s.sendTime}
+	w.sendTimer.Stop()
 	ended := make(chan error, 1)
 	go func() { // gRPC has no deadline for sending. A blocked call of Send ends when this method has returned.
 		defer s.watchers.removeWatcher()
@@ -32,24 +33,24 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServe
 	select {
 	case err := <-ended:
 		return err
-	case <-w.late.C:
+	case <-w.sendTimer.C:
 		s.counts.dropped.Inc()
 		return status.Errorf(codes.ResourceExhausted, "the client has not read an event for %s: watch again", s.sendTime)
 	}
 }
 
-// A watch is a running call of WatchPods.
-type watch struct {
-	pods     Pods
-	to       grpc.ServerStreamingServer[api.WatchPodsEvent]
-	known    map[types.UID]types.NamespacedName // the pods that were sent and not removed since
-	version  uint64                             // of the pods that were sent
-	late     *time.Timer                        // timeout of the event that is being sent
-	sendTime time.Duration
+// A podWatch is a running call of WatchPods.
+type podWatch struct {
+	pods      Pods
+	to        grpc.ServerStreamingServer[api.WatchPodsEvent]
+	sentPods  map[types.UID]types.NamespacedName // the pods that were sent and not removed since
+	version   uint64                             // of the pods that were sent
+	sendTimer *time.Timer                        // timeout of the event that is being sent
+	sendTime  time.Duration
 }
 
 // run sends events until the client ends the call.
-func (w *watch) run() error {
+func (w *podWatch) run() error {
 	for first := true; ; first = false {
 		changed := w.pods.Changed()
 		if err := w.sendChanges(); err != nil {
@@ -69,10 +70,10 @@ func (w *watch) run() error {
 }
 
 // sendChanges sends an event for each pod that was removed, added or changed since its last call.
-func (w *watch) sendChanges() error {
-	for uid, name := range w.known {
+func (w *podWatch) sendChanges() error {
+	for uid, name := range w.sentPods {
 		if !w.pods.IsWanted(uid) {
-			delete(w.known, uid)
+			delete(w.sentPods, uid)
 			gone := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}
 			if err := w.send(api.EventType_DELETED, gone); err != nil {
 				return err
@@ -82,9 +83,9 @@ func (w *watch) sendChanges() error {
 	changed, version := w.pods.ChangedSince(w.version)
 	for _, pod := range changed {
 		kind := api.EventType_MODIFIED
-		if _, known := w.known[pod.UID]; !known {
+		if _, known := w.sentPods[pod.UID]; !known {
 			kind = api.EventType_ADDED
-			w.known[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+			w.sentPods[pod.UID] = types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		}
 		if err := w.send(kind, pod); err != nil {
 			return err
@@ -94,8 +95,8 @@ func (w *watch) sendChanges() error {
 	return nil
 }
 
-// send sends an event. The parameter pod may be nil.
-func (w *watch) send(kind api.EventType, pod *v1.Pod) error {
+// send sends an event. The pod may be nil.
+func (w *podWatch) send(kind api.EventType, pod *v1.Pod) error {
 	e := &api.WatchPodsEvent{Type: kind}
 	if pod != nil {
 		b, err := encode(pod)
@@ -104,7 +105,7 @@ func (w *watch) send(kind api.EventType, pod *v1.Pod) error {
 		}
 		e.Pod = b
 	}
-	w.late.Reset(w.sendTime)
-	defer w.late.Stop()
+	w.sendTimer.Reset(w.sendTime)
+	defer w.sendTimer.Stop()
 	return w.to.Send(e)
 }

@@ -183,9 +183,9 @@ var strongCipherSuites = []uint16{
 // hostLogs is the directory of the files below /logs/.
 const hostLogs = "/var/log"
 
-// Paths returns the part of the configuration that controls the paths on the kubelet's ports. The function
-// setLevel changes the log level at run time, and may be nil. The function allocated returns a pod with its
-// allocated resources.
+// Paths returns the part of the configuration that controls the paths on the kubelet's ports. The server calls
+// setLevel, which may be nil, to change the log level at run time. It calls allocated to get a pod with the resources
+// that are allocated to the pod.
 func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) *v1.Pod) server.Kubelet {
 	k := &c.Kubelet
 	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// reachWithin is the timeout of CheckReachable.
-const reachWithin = 5 * time.Second
+// reachTimeout is the timeout of CheckReachable.
+const reachTimeout = 5 * time.Second
 
 // CheckReachable tests whether an API server could use the kubelet API, and returns an error if it could not.
 // It makes an HTTPS request to the port at an address of the node, with the node's own client certificate.
@@ -38,7 +38,7 @@ func (o *Ports) CheckReachable(ctx context.Context, ips []netip.Addr, cert *tls.
 // requestSelf makes a request to one address. It reserves a connection in the listener, so that the test does not fail because
 // of too many other connections.
 func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
-	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it connects to itself
 	if cert != nil {
@@ -53,7 +53,7 @@ func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *t
 		if err != nil || ln == nil {
 			return conn, err
 		}
-		return &call{conn, ln.Reserve(conn.LocalAddr())}, nil
+		return &selfConn{conn, ln.Reserve(conn.LocalAddr())}, nil
 	}
 	client := http.Client{
 		Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
@@ -69,14 +69,15 @@ func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *t
 	return nil
 }
 
-// A call is a connection of the agent to itself.
-type call struct {
+// A selfConn is the client's end of a connection from the agent to its own port. Close also ends the connection's
+// reservation in the listener.
+type selfConn struct {
 	net.Conn
-	end func()
+	release func()
 }
 
 // Close implements net.Conn.
-func (c *call) Close() error {
-	c.end()
+func (c *selfConn) Close() error {
+	c.release()
 	return c.Conn.Close()
 }

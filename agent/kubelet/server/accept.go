@@ -6,9 +6,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// accept ends the pods on hold. These are pods that run on the node but that the control plane does not have.
+// acceptHeldPods ends the pods on hold. These are pods that run on the node but that the control plane does not have.
 // With this request a user at the device confirms that the pods are to end.
-func (s *Server) accept(r *http.Request) (api.Accepted, error) {
+func (s *Server) acceptHeldPods(r *http.Request) (api.Accepted, error) {
 	if s.Accept == nil {
 		return api.Accepted{}, nil
 	}

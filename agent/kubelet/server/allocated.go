@@ -12,30 +12,29 @@ import (
 // allocated to them and without their statuses.
 func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
 	var pods []*v1.Pod
-	for _, p := range s.sorted() {
+	for _, p := range s.sortedPods() {
 		if !hasEnded(p) {
-			pods = append(pods, s.allocated(p))
+			pods = append(pods, s.withAllocated(p))
 		}
 	}
 	return podList(pods), nil
 }
 
-// allocatedPod serves /allocatedPods/NAMESPACE/POD[/UID]. It is like allocatedPods, but for one
-// pod.
+// allocatedPod serves /allocatedPods/NAMESPACE/POD[/UID], with the same data for one pod.
 func (s *Server) allocatedPod(r *http.Request) (*v1.Pod, error) {
-	p, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	p, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return nil, err
 	}
 	if hasEnded(p) {
-		return nil, refuse(http.StatusNotFound, "pod %q has ended", p.Name)
+		return nil, refusalError(http.StatusNotFound, "pod %q has ended", p.Name)
 	}
-	out := s.allocated(p)
+	out := s.withAllocated(p)
 	out.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	return out, nil
 }
 
-func (s *Server) allocated(p *v1.Pod) *v1.Pod {
+func (s *Server) withAllocated(p *v1.Pod) *v1.Pod {
 	out := *s.Kubelet.Allocated(p)
 	out.Status = v1.PodStatus{}
 	return &out

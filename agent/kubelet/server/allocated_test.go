@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// TestAllocatedPods checks that /allocatedPods returns the allocated resources of pods that have not finished,
-// without statuses. Without the feature gate, the path does not exist.
+// TestAllocatedPods checks that /allocatedPods returns the allocated resources of all unfinished pods, without statuses. If the feature
+// gate is off, the path does not exist.
 func TestAllocatedPods(t *testing.T) {
 	n, _ := servertest.Start(t)
 	web := n.Pod("web", time.Now(), "nginx")

@@ -20,8 +20,8 @@ const maxManifest = 8 << 20
 // If a manifest is too large, up to maxIgnored bytes after maxManifest are read and discarded.
 const maxIgnored = 64 << 20
 
-// manifest returns the manifest in the body of a request.
-func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
+// readManifest returns the manifest in the body of a request.
+func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
 	if err != nil {
@@ -29,16 +29,18 @@ func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 	}
 	if len(data) > maxManifest {
 		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that is still sending does not read the response
-		return m, refuse(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin, maxManifest>>20)
+		return m, refusalError(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin,
+			maxManifest>>20)
 	}
 	m, err = s.Decode(data, origin)
 	switch {
 	case err != nil:
 		return m, refusal{http.StatusUnprocessableEntity, err.Error()}
 	case len(m.Pods)+len(m.Objects) == 0:
-		return m, refuse(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
+		return m, refusalError(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
 	case len(m.Objects) > 0 && s.Objects == nil:
-		return m, refuse(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support", origin)
+		return m, refusalError(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support",
+			origin)
 	}
 	return m, nil
 }
@@ -46,7 +48,7 @@ func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 // applyManifest adds the pods and objects of a manifest to the local source. With ?dryRun it only reports the changes.
 // Objects are applied before pods, because pods may use them.
 func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
-	m, err := s.manifest(r)
+	m, err := s.readManifest(r)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 			switch {
 			case k.Namespace != p.Namespace || k.Name != p.Name:
 			case k.Annotations[keys.ConfigSource] != keys.SourceLocal:
-				return nil, refuse(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
+				return nil, refusalError(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
 					p.Namespace, p.Name, k.Annotations[keys.ConfigSource])
 			case k.UID == p.UID && k.DeletionTimestamp == nil:
 				action = "unchanged"
@@ -90,25 +92,25 @@ func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 				action = "configured"
 			}
 		}
-		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: s.warnings(p)})
+		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: s.podWarnings(p)})
 	}
 	return done, nil
 }
 
 // deletePod ends a pod of the local source. The path contains the pod's namespace and name.
 func (s *Server) deletePod(r *http.Request) (*api.Deleted, error) {
-	return s.end(r, r.PathValue("namespace"), r.PathValue("name"))
+	return s.endPod(r, r.PathValue("namespace"), r.PathValue("name"))
 }
 
 // deleteManifest ends the pods of a manifest and removes its other objects. It does not delete the data of claims.
 func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
-	m, err := s.manifest(r)
+	m, err := s.readManifest(r)
 	if err != nil {
 		return nil, err
 	}
 	var done []api.Deleted
 	for _, p := range m.Pods {
-		d, err := s.end(r, p.Namespace, p.Name)
+		d, err := s.endPod(r, p.Namespace, p.Name)
 		if err != nil {
 			d = &api.Deleted{Namespace: p.Namespace, Name: p.Name, Error: err.Error(), NotFound: isNotFound(err)}
 		}
@@ -135,19 +137,20 @@ func (s *Server) deleteObject(r *http.Request) (*api.Deleted, error) {
 	return &d, nil
 }
 
-func (s *Server) end(r *http.Request, namespace, name string) (*api.Deleted, error) {
-	pod, err := s.find(namespace, name, "")
+func (s *Server) endPod(r *http.Request, namespace, name string) (*api.Deleted, error) {
+	pod, err := s.findPod(namespace, name, "")
 	if err != nil {
 		return nil, err
 	}
 	if source := pod.Annotations[keys.ConfigSource]; source != keys.SourceLocal {
-		return nil, refuse(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace, name, source)
+		return nil, refusalError(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace,
+			name, source)
 	}
 	var grace *int64
 	if q := r.URL.Query().Get("gracePeriodSeconds"); q != "" {
 		n, err := strconv.ParseInt(q, 10, 32)
 		if err != nil || n < 0 {
-			return nil, refuse(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
+			return nil, refusalError(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
 		}
 		grace = &n
 	}

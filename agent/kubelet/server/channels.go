@@ -48,7 +48,7 @@ const (
 // serveChannels connects a process to a WebSocket.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
 	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
-		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
+		writeError(w, refusalError(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
 			"server supports %s, and assumes %s without one",
 			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
 		return
@@ -68,7 +68,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	context.AfterFunc(ctx, func() { // close the streams of the runtime
 		stdin.Close()
 		fromClient.Close()
-		time.AfterFunc(goodbye, func() { conn.Close() })
+		time.AfterFunc(goodbyeTime, func() { conn.Close() })
 	})
 	c.restartIdleTimeout()
 	// After the end of the process, an error of receive or ping does not end the session, because the client may still be
@@ -83,26 +83,26 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	var loops sync.WaitGroup
 	hungUp := make(chan struct{})
 	loops.Go(func() {
-		err := c.receive(p.wants.Stdin)
+		err := c.receiveMessages(p.options.Stdin)
 		close(hungUp)
 		gone(err)
 	})
 	loops.Go(func() { c.ping(running, gone) })
-	c.greet(p.wants)
+	c.sendGreeting(p.options)
 	o := cri.ExecOptions{Resize: c.sizes}
-	if p.wants.Stdin {
+	if p.options.Stdin {
 		o.Stdin = stdin
 	}
-	if p.wants.Stdout {
+	if p.options.Stdout {
 		o.Stdout = channel{c, remotecommand.StreamStdOut}
 	}
-	if p.wants.Stderr {
+	if p.options.Stderr {
 		o.Stderr = channel{c, remotecommand.StreamStdErr}
 	}
 	err = p.run(ctx, o)
 	ended()
 	stdin.Close() // unblocks receive if it is writing input that the process has not read
-	c.finish(ctx, err, hungUp)
+	c.finishSession(ctx, err, hungUp)
 	cancel(nil)
 	loops.Wait()
 }
@@ -116,8 +116,8 @@ func (s *Server) causeOf(err error) error {
 	return nil
 }
 
-// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own context cannot
-// be used. net/http cancels it after any read error, and thus also after the idle timeout.
+// sessionContext returns a context that ends when the agent stops or when cancel is called. The request's own context
+// cannot be used. net/http cancels it after any read error, and thus also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {
@@ -144,8 +144,8 @@ type channels struct {
 // restartIdleTimeout restarts the idle timeout.
 func (c *channels) restartIdleTimeout() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receive reads the client's messages until the connection ends. It returns the error with which it ended.
-func (c *channels) receive(stdin bool) error {
+// receiveMessages reads the client's messages until the connection ends. It returns the error with which it ended.
+func (c *channels) receiveMessages(stdin bool) error {
 	defer close(c.sizes)
 	defer c.stdin.Close()
 	for {
@@ -168,7 +168,7 @@ func (c *channels) receive(stdin bool) error {
 				io.Copy(c.stdin, m) // an error means that the process does not read any more
 			}
 		case remotecommand.StreamResize:
-			c.sizes.read(json.NewDecoder(io.LimitReader(m, maxSize))) // an invalid size is ignored
+			c.sizes.sendSize(json.NewDecoder(io.LimitReader(m, maxSize))) // an invalid size is ignored
 		case remotecommand.StreamClose:
 			if _, err := io.ReadFull(m, number[:]); err == nil && number[0] == remotecommand.StreamStdIn {
 				c.stdin.Close()
@@ -218,9 +218,9 @@ func (c *channels) write(number byte, b []byte) error {
 	return m.Close()
 }
 
-// greet sends an empty message on the first output channel. Old clients wait for this message before they treat the session
+// sendGreeting sends an empty message on the first output channel. Old clients wait for this message before they treat the session
 // as open.
-func (c *channels) greet(wants remotecommand.Options) {
+func (c *channels) sendGreeting(wants remotecommand.Options) {
 	number := byte(remotecommand.StreamErr)
 	switch {
 	case wants.Stdout:
@@ -231,13 +231,14 @@ func (c *channels) greet(wants remotecommand.Options) {
 	c.write(number, nil) // an error means that the client has disconnected
 }
 
-// finish sends the result of the session and a close message. It then waits until the channel hungUp is
-// closed or ctx has ended, and closes the connection. The channel is closed when the client has answered the
-// close message or disconnected, and thus has read everything. It is also closed after the idle timeout.
+// finishSession sends the result of the session and a close message. It then waits until hungUp is closed or ctx has ended,
+// and closes the connection. The channel hungUp is closed when the client has answered the close message or
+// disconnected, and thus has read everything. It is also closed after the idle timeout.
 //
-// finish must not close the connection first. An API server between the client and the node closes both of its connections
-// when one of them ends, so output that the client has not read would be lost as soon as the client sends something.
-func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
+// The node must not close the connection first. An API server between the client and the node closes both of its
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something.
+func (c *channels) finishSession(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {
 		c.sendGoAway() // before v4, any message on the error channel means a failure

@@ -14,9 +14,9 @@ type Clock interface {
 	ResetClock(context.Context) error
 }
 
-func (s *Server) clock(*http.Request) (api.Clock, error) {
+func (s *Server) getClock(*http.Request) (api.Clock, error) {
 	if s.Clock == nil {
-		return api.Clock{}, refuse(http.StatusNotFound, "this node does not record the time")
+		return api.Clock{}, refusalError(http.StatusNotFound, "this node does not record the time")
 	}
 	return s.Clock.Clock(), nil
 }
@@ -28,5 +28,5 @@ func (s *Server) resetClock(r *http.Request) (api.Clock, error) {
 		}
 		s.Log.Warn("the recorded time limits were deleted at the request of a user")
 	}
-	return s.clock(r)
+	return s.getClock(r)
 }

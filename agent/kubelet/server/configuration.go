@@ -23,18 +23,18 @@ func (s *Server) routeConfiguration(m mux) {
 		return
 	}
 	m.HandleFunc("GET "+api.PathConfiguration,
-		answer(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
-	m.HandleFunc("POST "+api.PathConfiguration, answer(s.configure))
-	m.HandleFunc("DELETE "+api.PathConfiguration, answer(func(*http.Request) (api.ConfigurationRef, error) {
+		jsonHandler(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
+	m.HandleFunc("POST "+api.PathConfiguration, jsonHandler(s.applyConfiguration))
+	m.HandleFunc("DELETE "+api.PathConfiguration, jsonHandler(func(*http.Request) (api.ConfigurationRef, error) {
 		ref, err := s.Configuration.Revert()
-		return ref, unprocessable(err)
+		return ref, unprocessableError(err)
 	}))
 }
 
-func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error) {
+func (s *Server) applyConfiguration(r *http.Request) (none api.ConfigurationRef, _ error) {
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
 	if err != nil {
-		return none, refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
+		return none, refusalError(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
 	}
 	q := r.URL.Query()
 	var consent []string
@@ -46,10 +46,10 @@ func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error)
 	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{
 		Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"),
 	})
-	return ref, unprocessable(err)
+	return ref, unprocessableError(err)
 }
 
-func unprocessable(err error) error {
+func unprocessableError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -24,35 +24,36 @@ import (
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	o, previous, err := logOptions(r.URL.Query(), time.Now())
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	id, attempt, err := loggedContainer(pod, r.PathValue("container"), previous)
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	path, err := s.logPath(r.Context(), pod, r.PathValue("container"), id, attempt)
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	out := s.stream(w, "text/plain; charset=utf-8")
 	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.hasExited(ctx, id) }, out)
 	switch {
 	case err == nil:
-	case out.begun:
+	case out.statusSent:
 		out.breakOff(r, o.Timestamps, err)
 	case errors.Is(err, fs.ErrNotExist):
-		fail(w,
-			refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
+		writeError(w,
+			refusalError(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace,
+				pod.Name, err))
 	default:
-		fail(w, err)
+		writeError(w, err)
 	}
 }
 
@@ -63,9 +64,9 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 			n, perr := strconv.ParseInt(v, 10, 64)
 			switch {
 			case perr != nil:
-				err = refuse(http.StatusBadRequest, "%s %q: must be a number", name, v)
+				err = refusalError(http.StatusBadRequest, "%s %q: must be a number", name, v)
 			case n < least:
-				err = refuse(http.StatusUnprocessableEntity, "%s %q: must be at least %d", name, v, least)
+				err = refusalError(http.StatusUnprocessableEntity, "%s %q: must be at least %d", name, v, least)
 			default:
 				set(n)
 			}
@@ -74,7 +75,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	flag := func(name string) (b bool) {
 		if v, ok := q[name]; ok && err == nil && v[0] != "" {
 			if b, err = strconv.ParseBool(v[0]); err != nil {
-				err = refuse(http.StatusBadRequest, "%s %q: must be true or false", name, v[0])
+				err = refusalError(http.StatusBadRequest, "%s %q: must be true or false", name, v[0])
 			}
 		}
 		return b
@@ -88,10 +89,10 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	parse("sinceSeconds", 1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, 1<<33)) * time.Second) })
 	if v := q.Get("sinceTime"); v != "" && err == nil {
 		if o.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
-			err = refuse(http.StatusBadRequest, "sinceTime %q: must have the format of 2006-01-02T15:04:05Z", v)
+			err = refusalError(http.StatusBadRequest, "sinceTime %q: must have the format of 2006-01-02T15:04:05Z", v)
 		}
 		if q.Get("sinceSeconds") != "" {
-			err = refuse(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
+			err = refusalError(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
 		}
 	}
 	switch v := q.Get("stream"); v {
@@ -99,7 +100,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	case "Stdout", "Stderr":
 		o.Stream = strings.ToLower(v)
 	default:
-		err = errors.Join(err, refuse(http.StatusUnprocessableEntity, "stream %q: must be All, Stdout or Stderr", v))
+		err = errors.Join(err, refusalError(http.StatusUnprocessableEntity, "stream %q: must be All, Stdout or Stderr", v))
 	}
 	return o, previous, err
 }
@@ -113,7 +114,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	last := st.LastTerminationState.Terminated
 	if previous {
 		if last == nil || last.ContainerID == "" {
-			return "", 0, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+			return "", 0, refusalError(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
 		}
 		return bareID(last.ContainerID), st.RestartCount - 1, nil
 	}
@@ -124,19 +125,19 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 		if id := st.State.Terminated.ContainerID; id != "" {
 			return bareID(id), st.RestartCount, nil
 		}
-		return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
+		return "", 0, refusalError(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
 	case last != nil && last.ContainerID != "": // the container is waiting for its restart
 		return bareID(last.ContainerID), max(0, st.RestartCount-1), nil
 	}
 	reason := ""
 	if w := st.State.Waiting; w != nil {
-		reason = strings.TrimSuffix(fmt.Sprintf(": %s: %s", whyWaiting(w.Reason), w.Message), ": ")
+		reason = strings.TrimSuffix(fmt.Sprintf(": %s: %s", waitingReason(w.Reason), w.Message), ": ")
 	}
-	return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
+	return "", 0, refusalError(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
-// whyWaiting returns a kubelet's text for the reason of a waiting container.
-func whyWaiting(reason string) string {
+// waitingReason returns a kubelet's text for the reason of a waiting container.
+func waitingReason(reason string) string {
 	switch reason {
 	case "ErrImagePull":
 		return "image can't be pulled"
@@ -157,7 +158,7 @@ func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	if _, c := podspec.Find(&pod.Spec, name); c != nil {
 		return &v1.ContainerStatus{Name: name}, nil
 	}
-	return nil, refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
+	return nil, refusalError(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
 }
 
 // bareID removes the runtime's name from "containerd://ID".

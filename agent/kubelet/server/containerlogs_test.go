@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestLogErrors checks that an error before the first line is the status of the response. A later error is the last
-// line, and the response ends incomplete. Clients that support trailers get the error in a trailer.
+// TestLogErrors checks how a client learns of an error. An error before the first line sets the status of the response. After a later
+// error, the last line contains the error and the response ends incompletely. Clients that support trailers get this error in a trailer.
 func TestLogErrors(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("none", time.Now(), "nginx")
@@ -54,8 +54,8 @@ func TestLogErrors(t *testing.T) {
 	}
 }
 
-// TestLogStopping checks that the client of a followed log can distinguish the end of the agent from the end of the
-// log. An incomplete line is terminated first.
+// TestLogStopping checks that the client of a followed log can distinguish the agent's end from the log's end. Before the response ends, an
+// incomplete line is terminated.
 func TestLogStopping(t *testing.T) {
 	for _, trailers := range []bool{false, true} {
 		n, stop := servertest.Start(t)
@@ -81,7 +81,7 @@ func TestLogStopping(t *testing.T) {
 	}
 }
 
-// An  is a response whose body has not been read.
+// An openResponse is a response whose body has not been read.
 type openResponse struct{ *http.Response }
 
 func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) openResponse {
@@ -101,7 +101,7 @@ func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) openRe
 	return openResponse{resp}
 }
 
-// The method rest reads the body to its end.
+// This helper reads the body to its end.
 func (a openResponse) rest() (body, trailer string, err error) {
 	b, err := io.ReadAll(a.Body)
 	return string(b), a.Trailer.Get(api.TrailerError), err

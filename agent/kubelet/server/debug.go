@@ -13,7 +13,7 @@ import (
 // configz returns the effective configuration of the kubelet.
 func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguration, error) {
 	if s.Kubelet.Config == nil {
-		return nil, refuse(http.StatusNotFound, "the configuration is not available")
+		return nil, refusalError(http.StatusNotFound, "the configuration is not available")
 	}
 	c := config.Redacted(s.Kubelet.Config)
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil

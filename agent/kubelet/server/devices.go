@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// devices returns the devices that containers can request, and their users.
-func (s *Server) devices(r *http.Request) ([]api.Device, error) {
+// listDevices returns one entry for each device that containers can request, with the users of the device.
+func (s *Server) listDevices(r *http.Request) ([]api.Device, error) {
 	if s.Devices == nil {
 		return []api.Device{}, nil
 	}

@@ -26,7 +26,7 @@ func (l *lateWriter) Write(b []byte) (int, error) {
 	return l.Buffer.Write(b)
 }
 
-// An  is a standard input that never ends.
+// An endlessInput is a standard input that never ends.
 type endlessInput struct{}
 
 func (endlessInput) Read(b []byte) (int, error) {
@@ -34,8 +34,8 @@ func (endlessInput) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowEnd checks that the client gets every byte and the exit code of a command that has exited long before. The
-// client reads late, or continues to send data that is not read.
+// TestSlowEnd checks that the client gets every byte and the exit code even if the command exited long before. The client reads late, or it
+// continues to send data that nobody reads.
 func TestSlowEnd(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

@@ -10,11 +10,11 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// eventsEvery is the interval at which a watch polls the events.
-const eventsEvery = time.Second
+// eventsInterval is the interval at which a watch polls the events.
+const eventsInterval = time.Second
 
-// events returns the events of the node and its pods, oldest first.
-func (s *Server) events() []api.Event {
+// sortedEvents returns the events of the node and its pods. The oldest one is the first.
+func (s *Server) sortedEvents() []api.Event {
 	if s.Events == nil {
 		return []api.Event{}
 	}
@@ -27,18 +27,18 @@ func (s *Server) events() []api.Event {
 // event is appended until the client disconnects.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
-		answer(func(*http.Request) ([]api.Event, error) { return s.events(), nil })(w, r)
+		jsonHandler(func(*http.Request) ([]api.Event, error) { return s.sortedEvents(), nil })(w, r)
 		return
 	}
 	out := s.lines(w, r)
 	out.Flush()
 	seen := map[eventKey]api.Event{}
-	tick := time.NewTicker(eventsEvery)
+	tick := time.NewTicker(eventsInterval)
 	defer tick.Stop()
 	said := time.Now()
 	for {
 		now := map[eventKey]api.Event{}
-		for _, e := range s.events() {
+		for _, e := range s.sortedEvents() {
 			key := eventKey{e.Namespace, e.Pod, e.Container, e.Type, e.Reason, e.Message, e.First}
 			now[key] = e
 			if old, known := seen[key]; !known || old.Count != e.Count || !old.Last.Equal(e.Last) {
@@ -47,7 +47,7 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		seen = now
-		if time.Since(said) >= relook {
+		if time.Since(said) >= watchInterval {
 			out.send(api.Event{Type: api.EventAlive})
 			said = time.Now()
 		}

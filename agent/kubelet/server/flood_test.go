@@ -20,7 +20,7 @@ import (
 
 // TestHostile checks the server with clients that send too much, too little or no data.
 func TestHostile(t *testing.T) {
-	t.Parallel() // the test waits for timeouts
+	t.Parallel() // the test waits for real timeouts
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
@@ -30,7 +30,7 @@ func TestHostile(t *testing.T) {
 	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
 		t.Errorf("an excessive header: %v", resp.Status)
 	}
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // HTTP/1.1
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // the client uses HTTP/1.1
 	if resp, err := c.Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
 		t.Errorf("an excessive header with HTTP/1.1: %v", resp.Status)
 	}
@@ -70,8 +70,8 @@ func withHeader(u string, size int) *http.Request {
 	return req
 }
 
-// TestFlood checks that only some of thousands of connections are kept, that each costs few goroutines, and that new
-// connections succeed after the others are closed.
+// TestFlood checks that the server keeps only a few of thousands of connections, and that each costs few goroutines. New connections
+// succeed after the old ones are closed.
 func TestFlood(t *testing.T) {
 	n, _ := servertest.Start(t)
 	a := openAPI(t, n.Server)
@@ -86,7 +86,7 @@ func TestFlood(t *testing.T) {
 	}
 	kept, config := 0, a.config()
 	config.ServerName = "127.0.0.1"
-	for _, c := range slices.Backward(conns[1700:]) { // the first ones were closed before the last one was accepted
+	for _, c := range slices.Backward(conns[1700:]) { // the first connections were closed before the last one was accepted
 		if c := tls.Client(c, config); c.SetDeadline(time.Now().Add(time.Minute)) == nil && c.Handshake() == nil {
 			kept++
 		}
@@ -112,7 +112,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestManyAddresses checks that the connections of one address do not block another address.
+// TestManyAddresses checks that many connections from one address do not block another address.
 func TestManyAddresses(t *testing.T) {
 	n, _ := servertest.Start(t)
 	addr := open(t, n.Server.RunHealthz)

@@ -18,15 +18,15 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// A flow is a way for a client of port 10250 to get data.
+// A flow is one way in which a client of port 10250 gets data.
 type flow struct {
 	streamtest.Way
-	give, flood string // paths: give ends by itself, flood does not
-	code        int    // exit code of give
-	want        []byte // data of give
+	give, flood string // paths: the response of give ends by itself, that of flood does not
+	code        int    // exit code of the response of give
+	want        []byte // data in the response of give
 }
 
-// The function flows returns the flows of all protocols.
+// This helper returns the flows of all protocols.
 func flows() (all []flow) {
 	bytes := servertest.Bytes(servertest.OutputBytes)
 	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {
@@ -81,19 +81,19 @@ func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// The function logged returns the log of the container nginx.
+// This helper returns the log of the container nginx.
 func logged() []byte {
 	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
 	return []byte(strings.Repeat(line, servertest.OutputBytes/len(line)))
 }
 
-// flowNode returns a node whose containers nginx and flood write data and have logs.
+// flowNode returns a node with the containers nginx and flood. Both write data and have logs.
 func flowNode(t *testing.T) *servertest.Node {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx", "flood")
 	lines := strings.Split(strings.TrimSuffix(string(logged()), "\n"), "\n")
 	n.Log(t, "web-nginx", lines...)
-	for range 64 { // more than the buffers of the kernel hold
+	for range 64 { // more data than the kernel's buffers hold
 		n.Log(t, "web-flood", lines...)
 	}
 	n.Runtime.Exit("web-nginx")
@@ -107,7 +107,7 @@ type port10250 struct {
 	served sync.WaitGroup
 }
 
-// The time after which the server closes a connection whose client does not respond.
+// silence is the time after which the server closes the connection of an unresponsive client.
 const silence = 2 * time.Second
 
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
@@ -129,16 +129,15 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	return p
 }
 
-// client returns a client that is connected through a proxy. The parameter read decides how the proxy reads.
+// client returns a client that is connected through a proxy. The parameter read is the proxy's way of reading.
 func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
 	config := p.rest(t)
 	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
 	return &streamtest.Client{Config: config, TLS: p.config()}
 }
 
-// TestFlows checks all flows, with every version of each protocol. A client that reads slowly or pauses gets every
-// byte and the exit code. A client that closes the connection or becomes unreachable gets no success, and the server
-// ends its request.
+// TestFlows checks all flows with every version of each protocol. A client that reads slowly or pauses gets every byte and the exit code.
+// If a client closes the connection or becomes unreachable, it sees no success, and the server ends its request.
 func TestFlows(t *testing.T) {
 	n := flowNode(t)
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
@@ -171,7 +170,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// leave checks that the server ends the request of a flow without end after the client has left.
+// leave checks that the server ends the request of an endless flow after the client has disconnected.
 func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func()) {
 	got := make(chan error, 1)
 	go func() {

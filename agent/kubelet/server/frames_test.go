@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestStreamBombs checks that a frame of exec or port-forward that is too long, compressed or not, ends the session
-// before it is decompressed.
+// TestStreamBombs checks that an exec or port-forward session ends when a frame is too long, either compressed or not. The server ends the
+// session before it decompresses the frame.
 func TestStreamBombs(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

@@ -30,7 +30,7 @@ func (s *Server) routeHealthz(m mux) {
 			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 			defer cancel()
 			if err := s.runCheck(ctx, c); err != nil {
-				fail(w, fmt.Errorf("internal server error: %w", err))
+				writeError(w, fmt.Errorf("internal server error: %w", err))
 				return
 			}
 			fmt.Fprint(w, "ok")
@@ -74,6 +74,6 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 // runCheck runs a check and counts its result.
 func (s *Server) runCheck(ctx context.Context, c Check) error {
 	err := c.Check(ctx)
-	s.slis.note(c.Name, err)
+	s.slis.recordResult(c.Name, err)
 	return err
 }

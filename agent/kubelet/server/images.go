@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	stallTimeout  = 2 * time.Minute        // timeout of a read from an archive
-	progressEvery = 200 * time.Millisecond // minimum interval of progress per image reference
+	stallTimeout     = 2 * time.Minute        // timeout of a read from an archive
+	progressInterval = 200 * time.Millisecond // minimum interval of progress per image reference
 )
 
 // listImages returns the images sorted by name.
@@ -42,22 +42,22 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	archives, ok := s.Images.(cri.Archives)
 	if !ok {
-		fail(w, refuse(http.StatusNotImplemented, "this container runtime cannot import archives: use its own tool"))
+		writeError(w, refusalError(http.StatusNotImplemented, "this container runtime cannot import archives: use its own tool"))
 		return
 	}
-	out := s.progress(w, r)
+	out := s.newProgress(w, r)
 	out.c.EnableFullDuplex()
 	out.Flush()
 	name := cmp.Or(r.URL.Query().Get("name"), "archive")
 	defer out.keepAlive()()
 	refs, err := archives.ImportArchive(r.Context(), stallReader{r.Body, out.c}, name, out.sendProgress)
-	out.end(refs, err)
+	out.sendImages(refs, err)
 }
 
 // pullImage pulls the image ?ref= from its registry, and sends the progress.
 func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	ref := r.URL.Query().Get("ref")
-	out := s.progress(w, r)
+	out := s.newProgress(w, r)
 	out.Flush()
 	defer out.keepAlive()()
 	req := &crapi.PullImageRequest{Image: &crapi.ImageSpec{Image: ref}}
@@ -67,7 +67,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	} else {
 		_, err = s.Images.PullImage(r.Context(), req)
 	}
-	out.end([]string{ref}, err)
+	out.sendImages([]string{ref}, err)
 }
 
 // stallReader reads the body of a request. The client may pause at most for stallTimeout.
@@ -89,27 +89,27 @@ func (s stallReader) Read(b []byte) (int, error) {
 type progress struct {
 	*lines
 	mu    sync.Mutex
-	last  map[string]said
+	last  map[string]sentStatus
 	ended bool
 }
 
-type said struct {
+type sentStatus struct {
 	status string
 	at     time.Time
 }
 
-func (s *Server) progress(w http.ResponseWriter, r *http.Request) *progress {
-	return &progress{lines: s.lines(w, r), last: map[string]said{}}
+func (s *Server) newProgress(w http.ResponseWriter, r *http.Request) *progress {
+	return &progress{lines: s.lines(w, r), last: map[string]sentStatus{}}
 }
 
 func (p *progress) sendProgress(i cri.ImportProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.last[i.Ref]
-	if last.status == i.Status && time.Since(last.at) < progressEvery {
+	if last.status == i.Status && time.Since(last.at) < progressInterval {
 		return
 	}
-	p.last[i.Ref] = said{i.Status, time.Now()}
+	p.last[i.Ref] = sentStatus{i.Status, time.Now()}
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
@@ -119,7 +119,7 @@ func (p *progress) keepAlive() (done func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(relook)
+		tick := time.NewTicker(watchInterval)
 		defer tick.Stop()
 		for {
 			select {
@@ -140,14 +140,16 @@ func (p *progress) keepAlive() (done func()) {
 	}
 }
 
-// tellOnce sends a line at once, without the rate limit.
-func (p *progress) tellOnce(line api.Progress) {
+// sendLine sends a line at once, without the rate limit.
+func (p *progress) sendLine(line api.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send(line)
 }
 
-func (p *progress) end(images []string, err error) { p.sendResult(api.Progress{Images: images}, err) }
+func (p *progress) sendImages(images []string, err error) {
+	p.sendResult(api.Progress{Images: images}, err)
+}
 
 // sendResult sends the last line, which reports the result or the error.
 func (p *progress) sendResult(last api.Progress, err error) {

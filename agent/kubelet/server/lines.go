@@ -13,11 +13,11 @@ import (
 
 // A stream is a response of unlimited length. Only each single write has a timeout, StreamIdleTimeout.
 type stream struct {
-	w     http.ResponseWriter
-	c     *http.ResponseController
-	idle  time.Duration
-	begun bool // the status is sent or buffered, so it can no longer be changed
-	open  bool // the last line is unfinished
+	w          http.ResponseWriter
+	c          *http.ResponseController
+	idle       time.Duration
+	statusSent bool // the status is sent or buffered, so it can no longer be changed
+	lineOpen   bool // the last line is unfinished
 }
 
 // stream starts a response of unlimited length.
@@ -35,14 +35,14 @@ func (s *Server) newStream(w http.ResponseWriter) *stream {
 
 // Write writes b within the timeout.
 func (t *stream) Write(b []byte) (int, error) {
-	t.begun, t.open = true, !bytes.HasSuffix(b, []byte{'\n'})
+	t.statusSent, t.lineOpen = true, !bytes.HasSuffix(b, []byte{'\n'})
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.w.Write(b)
 }
 
 // Flush sends buffered data.
 func (t *stream) Flush() error {
-	t.begun = true
+	t.statusSent = true
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.c.Flush()
 }
@@ -73,7 +73,7 @@ func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 		return
 	}
 	begin := ""
-	if t.open {
+	if t.lineOpen {
 		begin = "\n"
 	}
 	if stamps {

@@ -22,10 +22,9 @@ const (
 	maxSessions = 2048
 )
 
-// Listen opens a TCP port. The parameter what describes the purpose of the port in messages, such as "the
-// kubelet API". The parameter field is the name of the setting for the port. The host need not have the
-// address yet, because the agent may start before the network. Some connections are reserved for the
-// addresses in friends.
+// Listen opens a TCP port. Error messages use two of its parameters: what, the purpose of the port such as "the
+// kubelet API", and field, the name of the setting for the port. The host need not have the address yet, because the
+// agent may start before the network. Some connections are reserved for the addresses in friends.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
 	friends ...netip.Addr) (*door.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))

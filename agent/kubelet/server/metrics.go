@@ -19,9 +19,9 @@ import (
 // routeMetrics adds the paths for Prometheus and metrics-server.
 func (s *Server) routeMetrics(m mux) {
 	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		counted, err := s.counted()
+		counted, err := s.gatherMetrics()
 		if err != nil {
-			fail(w, err)
+			writeError(w, err)
 			return
 		}
 		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
@@ -64,7 +64,7 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 			Labels: []string{"node", s.NodeName}},
 	}
 	desired, active, debugged := map[bool]int{}, map[bool]int{}, 0
-	s.phases(func(p *v1.Pod, phase v1.PodPhase) {
+	s.eachPhase(func(p *v1.Pod, phase v1.PodPhase) {
 		debugged += len(p.Spec.EphemeralContainers)
 		static := p.Annotations[keys.ConfigSource] != keys.SourceAPI
 		desired[static]++
@@ -102,9 +102,8 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
-// phases calls the function f with each pod and its current phase. It does not copy the pods if Pods has the
-// method ForEach.
-func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
+// eachPhase calls f with each pod and its current phase. It does not copy the pods if Pods has the method ForEach.
+func (s *Server) eachPhase(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
 		ForEach(func(*v1.Pod, *v1.PodStatus))
 	}); ok {
@@ -189,18 +188,18 @@ func (q *requests) collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.total, q.going, q.seconds, q.sockets}
 }
 
-// count returns a handler that counts the requests and then calls the handler h.
-func (s *Server) count(server string, h http.Handler) http.Handler {
+// countRequests returns a handler that counts each request before it calls the handler h.
+func (s *Server) countRequests(server string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := pathBucket(r.URL.Path)
 		long := path == "exec" || path == "attach" || path == "portForward" || path == "debug"
 		labels := []string{strconv.FormatBool(long), methodBucket(r.Method), path, server}
 		begin := time.Now()
-		s.asked.total.WithLabelValues(labels...).Inc()
-		s.asked.going.WithLabelValues(labels...).Inc()
+		s.requestCounts.total.WithLabelValues(labels...).Inc()
+		s.requestCounts.going.WithLabelValues(labels...).Inc()
 		defer func() { // deferred, because the handler may abort the response with a panic
-			s.asked.going.WithLabelValues(labels...).Dec()
-			s.asked.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
+			s.requestCounts.going.WithLabelValues(labels...).Dec()
+			s.requestCounts.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
 		}()
 		h.ServeHTTP(w, r)
 	})

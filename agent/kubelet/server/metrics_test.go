@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// TestMetrics checks that Prometheus can parse the metrics pages, and that they have the expected metrics.
+// TestMetrics checks that Prometheus can parse the metrics pages. Each page has the expected metrics.
 func TestMetrics(t *testing.T) {
 	begin := time.Now()
 	n, _ := servertest.Start(t)
@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return families
 	}
-	for range 2 { // the second scrape reads the figures of the first
+	for range 2 { // the second scrape shows the figures of the first one
 		scrape("/metrics")
 	}
 	for path, families := range map[string]map[string]dto.MetricType{
@@ -48,7 +48,7 @@ func TestMetrics(t *testing.T) {
 			"took_seconds": dto.MetricType_HISTOGRAM, "go_goroutines": dto.MetricType_GAUGE, "process_cpu_seconds_total": dto.MetricType_COUNTER,
 			"process_open_fds": dto.MetricType_GAUGE, "process_start_time_seconds": dto.MetricType_GAUGE,
 		},
-		"/metrics/resource": { // read by metrics-server
+		"/metrics/resource": { // metrics-server reads this page
 			"container_cpu_usage_seconds_total": dto.MetricType_COUNTER, "container_memory_working_set_bytes": dto.MetricType_GAUGE,
 			"container_start_time_seconds": dto.MetricType_GAUGE, "pod_cpu_usage_seconds_total": dto.MetricType_COUNTER,
 			"pod_memory_working_set_bytes": dto.MetricType_GAUGE, "scrape_error": dto.MetricType_GAUGE,
@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/metrics", "/metrics/probes"} { // the start of the server's counters, not of the process
+	for _, path := range []string{"/metrics", "/metrics/probes"} { // the server's start, not the process's
 		from, to := float64(begin.UnixMilli())/1000, float64(time.Now().UnixMilli())/1000
 		if v := scrape(path)["process_start_time_seconds"].GetMetric()[0].GetGauge().GetValue(); v < from || v > to {
 			t.Errorf("%s: counted since %f, want from %f to %f", path, v, from, to)
@@ -75,8 +75,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestPodCounts checks that ephemeral containers and mirror pods are counted. A node without a control plane has no
-// mirror pods.
+// TestPodCounts checks that the metrics count ephemeral containers and mirror pods. A node without a control plane has no mirror pods.
 func TestPodCounts(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -117,7 +116,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// The function scraped returns the metrics on a page of a server.
+// This helper returns the metrics on a page of a server.
 func scraped(t *testing.T, s *server.Server, path string) map[string]*dto.MetricFamily {
 	t.Helper()
 	a := openAPI(t, s)

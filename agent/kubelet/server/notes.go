@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// warnings returns warnings for the user who applies a pod.
-func (s *Server) warnings(pod *v1.Pod) (out []string) {
+// podWarnings returns a sentence about each field of the pod that has no effect on this node.
+func (s *Server) podWarnings(pod *v1.Pod) (out []string) {
 	if s.IgnoredFields != nil {
 		_, out = s.IgnoredFields(pod)
 	}
@@ -38,7 +38,7 @@ func (s *Server) podsWithIgnored(pods []*v1.Pod) (list []api.Ignored) {
 	sort.Slice(list, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
-	return list[:min(len(list), mostTrouble)]
+	return list[:min(len(list), maxTroubles)]
 }
 
 // evictablePods returns the pods that the control plane deletes when the node has been unreachable for some

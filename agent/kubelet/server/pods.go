@@ -17,9 +17,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// pods serves /pods. Like a kubelet's, the response is a PodList.
-func (s *Server) pods(*http.Request) (*v1.PodList, error) {
-	return podList(s.sorted()), nil
+// listPods serves /pods. Like a kubelet's, the response is a PodList.
+func (s *Server) listPods(*http.Request) (*v1.PodList, error) {
+	return podList(s.sortedPods()), nil
 }
 
 func podList(pods []*v1.Pod) *v1.PodList {
@@ -30,7 +30,7 @@ func podList(pods []*v1.Pod) *v1.PodList {
 	return l
 }
 
-func (s *Server) sorted() []*v1.Pod {
+func (s *Server) sortedPods() []*v1.Pod {
 	return slices.SortedFunc(slices.Values(s.Pods.List()), func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
@@ -60,9 +60,9 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is
-// being replaced, two pods have the same name. In this case find returns the pod that has containers.
-func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
+// findPod returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is being
+// replaced, two pods have the same name. In this case the result is the pod that has containers.
+func (s *Server) findPod(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, p := range s.Pods.List() {
 		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid) &&
@@ -71,22 +71,22 @@ func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 		}
 	}
 	if found == nil {
-		return nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
+		return nil, refusalError(http.StatusNotFound, "pod %q does not exist", name)
 	}
 	return found, nil
 }
 
-// details returns information about a pod that the Pod object does not contain.
-func (s *Server) details(r *http.Request) (d api.Details, err error) {
+// getDetails returns information about a pod that the Pod object does not contain.
+func (s *Server) getDetails(r *http.Request) (d api.Details, err error) {
 	if s.Details != nil {
 		d = s.Details(types.UID(r.PathValue("uid")))
 	}
 	return d, nil
 }
 
-// relook is the interval at which a watch looks for changes even without a notification. It is also the
+// watchInterval is the interval at which a watch looks for changes even without a notification. It is also the
 // maximum time until the watch detects that the client has disconnected.
-const relook = 10 * time.Second
+const watchInterval = 10 * time.Second
 
 // watchPods sends all pods, and then each change of a pod until the client disconnects.
 func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 	for first := true; ; first = false {
 		changed := s.Pods.Changed()
 		now := make(map[types.UID]*v1.Pod, len(seen))
-		for _, p := range s.sorted() {
+		for _, p := range s.sortedPods() {
 			now[p.UID] = p
 			switch old := seen[p.UID]; {
 			case old == nil:
@@ -118,7 +118,7 @@ func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(relook):
+		case <-time.After(watchInterval):
 			out.send(api.PodEvent{Type: api.EventAlive})
 		case <-r.Context().Done():
 			out.abort()

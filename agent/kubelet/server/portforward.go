@@ -24,30 +24,30 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
 	if err != nil && !tunnel.IsTunnel(r) { // in a tunnel the ports are in the headers of the streams
-		fail(w, refuse(http.StatusBadRequest, "%v", err))
+		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
 		return
 	}
-	id, err := s.sandbox(r)
+	id, err := s.findSandbox(r)
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	if tunnel.IsTunnel(r) {
-		s.asked.sockets.WithLabelValues("portforward").Inc()
+		s.requestCounts.sockets.WithLabelValues("portforward").Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
 		if o == nil {
 			o = &portforward.V4Options{}
 		}
-		s.proxy(w, r, func() (string, error) {
+		s.proxyStream(w, r, func() (string, error) {
 			resp, err := s.Runtime.PortForward(r.Context(), &api.PortForwardRequest{PodSandboxId: id, Port: o.Ports})
 			return resp.GetUrl(), err
 		})
 		return
 	}
 	spdy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxedConn, _ string) { m.forward(streamer, id) })
+		s.upgradeSPDY(w, r, portforward.SupportedProtocols, func(m *muxedConn, _ string) { m.forwardPorts(streamer, id) })
 	})
 	if tunnel.IsTunnel(r) {
 		tunnel.Serve(w, r, spdy)
@@ -57,7 +57,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		spdy(w, r)
 		return
 	}
-	w, r, cancel := takeover(w, r, 0, nil)
+	w, r, cancel := prepareHijack(w, r, 0, nil)
 	defer cancel(nil)
 	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout,
 		openTimeout, portforward.SupportedProtocols)
@@ -66,9 +66,9 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 // maxForwarded is the maximum number of concurrent connections in one session.
 const maxForwarded = 256
 
-// forward connects streams to ports of the pod until the client disconnects. Each connection has a pair of streams, one for
+// forwardPorts connects streams to ports of the pod until the client disconnects. Each connection has a pair of streams, one for
 // data and one for errors.
-func (m *muxedConn) forward(to cri.Streamer, sandbox string) {
+func (m *muxedConn) forwardPorts(to cri.Streamer, sandbox string) {
 	var active sync.WaitGroup
 	defer active.Wait()
 	half := map[string]httpstream.Stream{} // the first stream of an incomplete pair, by request ID
@@ -121,9 +121,9 @@ func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed htt
 	m.conn.RemoveStreams(data, failed)
 }
 
-// sandbox returns the ID of the ready sandbox of the pod in the request's path.
-func (s *Server) sandbox(r *http.Request) (string, error) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+// findSandbox returns the ID of the pod's sandbox, which must be ready. The path of the request names the pod.
+func (s *Server) findSandbox(r *http.Request) (string, error) {
+	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ func (s *Server) sandbox(r *http.Request) (string, error) {
 		return "", fmt.Errorf("list sandboxes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if len(list.Items) == 0 {
-		return "", refuse(http.StatusBadRequest, "pod %s/%s is not running", pod.Namespace, pod.Name)
+		return "", refusalError(http.StatusBadRequest, "pod %s/%s is not running", pod.Namespace, pod.Name)
 	}
 	return list.Items[0].Id, nil
 }

@@ -54,7 +54,7 @@ func open(t testing.TB, run func(context.Context, net.Listener) error) string {
 	return ln.Addr().String()
 }
 
-// A securedPort is port 10250 with a client certificate that permits all requests.
+// A securedPort is port 10250 together with a client certificate that permits all requests.
 type securedPort struct {
 	addr string
 	ca   *accesstest.Authority
@@ -68,7 +68,7 @@ func openAPI(t testing.TB, s *server.Server) *securedPort {
 	})
 }
 
-// openAPIBy is like openAPI, but the parameter run serves the port.
+// openAPIBy does the same as openAPI, but the parameter run serves the port.
 func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *securedPort {
 	t.Helper()
 	a := &securedPort{ca: accesstest.New(t)}
@@ -123,7 +123,7 @@ func fetch(t testing.TB, c *http.Client, method, u string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// variant returns a server with n's configuration after change has modified it.
+// variant returns a server with the configuration of n, modified by the function change.
 func variant(t testing.TB, n *servertest.Node, change func(*server.Config)) *server.Server {
 	t.Helper()
 	c := n.Server.Config
@@ -165,7 +165,7 @@ func TestPorts(t *testing.T) {
 	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []server.Check{broken} }).RunHealthz)
 	const off = "Debug endpoints are disabled."
 	for _, c := range []struct {
-		where        any // *secured, or the URL of a port without TLS
+		where        any // *securedPort, or the URL of a port without TLS
 		method, path string
 		code         int
 		want         string
@@ -248,8 +248,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestAllowedMethods checks that a path that only reads answers any other method with 405 and the list of the allowed
-// methods.
+// TestAllowedMethods checks that a read-only path rejects any other method with 405. The response lists the allowed methods.
 func TestAllowedMethods(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -281,7 +280,7 @@ func TestAllowedMethods(t *testing.T) {
 	}
 }
 
-// TestExecOverTLS checks exec with the clients of Kubernetes and a client certificate.
+// TestExecOverTLS checks exec with the Kubernetes clients and a client certificate.
 func TestExecOverTLS(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -355,7 +354,7 @@ func TestListen(t *testing.T) {
 	early.Close()
 }
 
-// The type reviews is a fake control plane that authenticates two tokens and permits one of them to read the node.
+// This type is a fake control plane. It authenticates two tokens, and permits one of them to read the node.
 type reviews struct {
 	asked chan authz.SubjectAccessReviewSpec
 }

@@ -21,7 +21,7 @@ type process struct {
 	cri.Streamer
 	id      string   // ID of the container
 	command []string // nil for attach
-	wants   remotecommand.Options
+	options remotecommand.Options
 }
 
 // errStopping is the cause of a request's context when the agent stops. It is sent to the client. Without an error, some
@@ -38,7 +38,7 @@ func idleError(timeout time.Duration) error {
 // the idle timeout, and when the agent stops. In the last two cases run returns the cause. For attach, run
 // ignores the exit code of the container's own process.
 func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
-	o.Command, o.TTY = p.command, p.wants.TTY
+	o.Command, o.TTY = p.command, p.options.TTY
 	err := p.Stream(ctx, p.id, o)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -85,8 +85,8 @@ type sizes chan cri.TerminalSize
 
 func newSizes() sizes { return make(sizes, 1) }
 
-// read decodes one size and sends it to the channel. It must not be called concurrently.
-func (s sizes) read(dec *json.Decoder) error {
+// sendSize decodes one size and sends it to the channel. It must not be called concurrently.
+func (s sizes) sendSize(dec *json.Decoder) error {
 	var size cri.TerminalSize
 	if err := dec.Decode(&size); err != nil {
 		return err
@@ -102,9 +102,9 @@ func (s sizes) read(dec *json.Decoder) error {
 // maxSizes is the maximum length of all messages with terminal sizes in one session.
 const maxSizes = 1 << 20
 
-// readAll calls read until the stream ends, and closes the channel.
+// readAll sends each size in the stream to the channel. It closes the channel when the stream ends.
 func (s sizes) readAll(r io.Reader) {
 	defer close(s)
-	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.read(dec) == nil; {
+	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.sendSize(dec) == nil; {
 	}
 }

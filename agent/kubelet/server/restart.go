@@ -13,7 +13,7 @@ import (
 // hooks and grace period, and the plan then starts them again. A container in a crash back-off is started at once. The
 // response is sent before the containers have restarted.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("name"), "")
+	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
 	if err == nil {
 		grace, err = restartGrace(r, pod)
@@ -22,12 +22,12 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 		err = checkRestartable(pod)
 	}
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
-	out := s.progress(w, r)
+	out := s.newProgress(w, r)
 	out.Flush()
-	out.end(s.restartContainers(pod, grace))
+	out.sendImages(s.restartContainers(pod, grace))
 }
 
 // restartGrace returns the grace period of the request in seconds. If the request has none, it returns the pod's.
@@ -41,7 +41,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	}
 	n, err := strconv.ParseInt(q, 10, 32)
 	if err != nil || n < 0 {
-		return 0, refuse(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
+		return 0, refusalError(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
 	}
 	return n, nil
 }
@@ -50,7 +50,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 func checkRestartable(pod *v1.Pod) error {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
-		return refuse(http.StatusConflict, "pod %s is being deleted", name)
+		return refusalError(http.StatusConflict, "pod %s is being deleted", name)
 	}
 	for _, c := range pod.Spec.Containers {
 		policy := pod.Spec.RestartPolicy
@@ -58,7 +58,7 @@ func checkRestartable(pod *v1.Pod) error {
 			policy = v1.RestartPolicy(*c.RestartPolicy)
 		}
 		if policy != v1.RestartPolicyAlways && policy != "" {
-			return refuse(http.StatusConflict,
+			return refusalError(http.StatusConflict,
 				"pod %s: container %s has the restartPolicy %s, so it would not start again: delete the pod and apply it again",
 				name, c.Name, policy)
 		}

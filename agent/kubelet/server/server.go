@@ -34,8 +34,7 @@ type Pods interface {
 // Local is the source of pods for islet apply and delete.
 type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
-	// Delete ends a pod. The parameter grace is the grace period in seconds. If it is nil, the
-	// pod's own grace period is used.
+	// Delete ends a pod with a grace period in seconds. If grace is nil, the pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
@@ -73,16 +72,15 @@ type Objects interface {
 
 // Shutdown ends all pods in the order of a shutdown of the machine.
 type Shutdown interface {
-	// Begin ends the pods and returns when all have ended. The result configured is false if no grace period
-	// is configured.
+	// Begin ends the pods and returns when all have ended. It returns false if no grace period is configured.
 	Begin(ctx context.Context) (configured bool, err error)
 	// Cancel starts the pods again.
 	Cancel(ctx context.Context) error
 }
 
-// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set. The
-// paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and pointers
-// may be nil. The API then lacks what they provide.
+// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set.
+// The paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and
+// pointers may be nil. The API then lacks the corresponding data or paths.
 type Config struct {
 	Version     string // of islet
 	KubeVersion string // version of the corresponding kubelet, such as v1.37.2
@@ -98,7 +96,7 @@ type Config struct {
 	Runtime cri.Runtime // if it does not implement cri.Streamer, the server is a proxy for exec, attach and port-forward
 	Images  cri.Images  // imports of archives and the progress of pulls require cri.Archives
 
-	// Flash returns the data for /stats/flash, which are the bytes written to the disk by cause.
+	// Flash returns the data for /stats/flash: for each cause of writes, the bytes that were written to the disk.
 	Flash func(context.Context) *api.Flash
 	// Garbage finds unused images.
 	Garbage Garbage
@@ -166,12 +164,12 @@ type Kubelet struct {
 // A Server serves the HTTP API. Several listeners may share its handlers.
 type Server struct {
 	Config
-	started time.Time
-	kubelet mux // a kubelet's paths
-	local   mux // a kubelet's paths and islet's own
-	asked   *requests
-	slis    slis
-	counted func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
+	started       time.Time
+	kubelet       mux // a kubelet's paths
+	local         mux // a kubelet's paths and islet's own
+	requestCounts *requests
+	slis          slis
+	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
 
 // Limits of a request. A stream has its own timeouts.
@@ -198,9 +196,9 @@ func New(c Config) (*Server, error) {
 	if c.StreamIdleTimeout == 0 {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
-	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
-	s.counted = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(s.started, append(s.asked.collectors(), c.Collectors...)...)
+	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests()}
+	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
+		return exposition.NewProcess(s.started, append(s.requestCounts.collectors(), c.Collectors...)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {
@@ -230,10 +228,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250 over TLS. The function guard wraps the handler in order to reject
-// unauthorized requests.
+// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function guard, which adds the
+// rejection of unauthorized requests.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
+	return s.serve(ctx, ln, guard(s.countRequests("readwrite", s.kubelet)), c)
 }
 
 // RunReadOnly serves a kubelet's port 10255. It provides metrics and pods without authentication.
@@ -241,7 +239,7 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeOpen(m)
 	s.routeDisabled(m)
-	return s.serve(ctx, ln, s.count("readonly", m), nil)
+	return s.serve(ctx, ln, s.countRequests("readonly", m), nil)
 }
 
 // RunHealthz serves a kubelet's port 10248. It has only the health checks.

@@ -163,7 +163,7 @@ func TestSocket(t *testing.T) {
 	if _, err := os.Stat(n.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	// The socket's file is left behind by a killed agent.
+	// A killed agent has left the socket's file behind.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: n.Socket})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestSocket(t *testing.T) {
 	ln.Close()
 }
 
-// TestTooMany checks that connections beyond the limit are closed, and that new ones succeed after others are closed.
+// TestTooMany checks that connections beyond the limit are closed. New connections succeed after others are closed.
 func TestTooMany(t *testing.T) {
 	n, _ := servertest.Start(t)
 	var held []net.Conn

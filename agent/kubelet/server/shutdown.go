@@ -6,16 +6,16 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// shutdown ends all pods in order. The response ends when all pods have ended.
-func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
-	out := s.progress(w, r)
+// serveShutdown ends all pods in order. The response ends when all pods have ended.
+func (s *Server) serveShutdown(w http.ResponseWriter, r *http.Request) {
+	out := s.newProgress(w, r)
 	out.Flush()
 	defer out.keepAlive()()
 	configured, err := s.Shutdown.Begin(r.Context())
 	if err == nil && !configured {
-		out.tellOnce(api.Progress{Status: "unconfigured"})
+		out.sendLine(api.Progress{Status: "unconfigured"})
 	}
-	out.end(nil, err)
+	out.sendImages(nil, err)
 }
 
 // cancelShutdown starts the pods again that shutdown ended.

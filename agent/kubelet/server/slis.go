@@ -15,7 +15,7 @@ type slis struct {
 	total map[[2]string]int // by check and status
 }
 
-func (c *slis) note(check string, err error) {
+func (c *slis) recordResult(check string, err error) {
 	status := "success"
 	if err != nil {
 		status = "error"

@@ -15,8 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// The type wires is a listener with connections in memory. The time of a synctest bubble does not stop while they
-// wait.
+// This type is a listener for connections in memory. A synctest bubble's time continues while they wait.
 type wires struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -41,8 +40,7 @@ func (w *wires) Accept() (net.Conn, error) {
 func (w *wires) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
 func (w *wires) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
-// TestSlowClients checks that the server stops, and that no goroutine remains, while many streams hang in different
-// ways.
+// TestSlowClients checks that the server stops although many streams hang in different ways. No goroutine remains.
 func TestSlowClients(t *testing.T) {
 	upgrade := "Connection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n" +
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
@@ -94,5 +92,5 @@ func slowClients(t *testing.T, n *servertest.Node, request string) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("the server needed %s to stop", took)
 	}
-	time.Sleep(time.Minute) // all time limits have passed
+	time.Sleep(time.Minute) // all timeouts have passed
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestEndInKernel checks that output that the client has not read when the command exits is not lost if the client
-// continues to send. The server must not read parts of that data and end the session.
+// TestEndInKernel checks that no output is lost if the client continues to send after the command has exited. When the command exits, the
+// client has not read all output. If the server read only a part of the client's data and closed the connection, the kernel would discard
+// the output.
 func TestEndInKernel(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -54,9 +55,9 @@ func TestEndInKernel(t *testing.T) {
 	all.Wait()
 }
 
-// TestEndBehindProxy checks that a client behind an API server, which closes both connections when one of them ends,
-// gets every byte and the exit code. The client reads slowly and continues to send. The server lets the client close
-// first. SPDY and each subprotocol of WebSockets are tested.
+// TestEndBehindProxy checks a client behind an API server that closes both connections when one of them ends. The client gets every byte
+// and the exit code although it reads slowly and continues to send, because the server lets the client close first. The test covers SPDY
+// and each WebSocket subprotocol.
 func TestEndBehindProxy(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -93,7 +94,7 @@ func TestEndBehindProxy(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			go func() { // endless standard input
+			go func() { // the standard input never ends
 				kind, m := websocket.BinaryMessage, append([]byte{0}, make([]byte, 4<<10)...)
 				if strings.Contains(protocol, "base64") {
 					kind, m = websocket.TextMessage, append([]byte("0"), strings.Repeat("A", 4<<10)...)
@@ -118,8 +119,8 @@ func TestEndBehindProxy(t *testing.T) {
 	all.Wait()
 }
 
-// The function hasty starts a proxy that forwards connections as an API server does: it closes both connections when
-// the first direction ends. It returns the proxy's address.
+// This helper starts a proxy and returns its address. The proxy forwards connections as an API server does: it closes both connections when
+// the first direction ends.
 func hasty(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ import (
 // Timeouts of a client.
 const (
 	openTimeout = 30 * time.Second // to open its streams
-	goodbye     = time.Second      // to read the message that the agent is stopping
+	goodbyeTime = time.Second      // to read the message that the agent is stopping
 )
 
 // A muxedConn is a SPDY connection. It has a channel for the streams that the client opens.
@@ -34,17 +34,17 @@ type muxedConn struct {
 // maxWaiting is the maximum number of streams that a client can open before they are received from the channel.
 const maxWaiting = 64
 
-// upgrade upgrades a request to SPDY, calls the function use with the connection, and then closes the
-// connection. The function must return soon after the context of the connection has ended. The handlers of
-// the library are not used, because they do not detect the end of a connection and leak goroutines.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
+// upgradeSPDY upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
+// function must return soon after the context of the connection has ended. The handlers of the library are not used,
+// because they do not detect the end of a connection and leak goroutines.
+func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
 		return // Handshake has sent the response
 	}
 	idle := time.NewTimer(s.StreamIdleTimeout)
 	defer idle.Stop()
-	w, r, cancel := takeover(w, r, goodbye, func() { idle.Reset(s.StreamIdleTimeout) })
+	w, r, cancel := prepareHijack(w, r, goodbyeTime, func() { idle.Reset(s.StreamIdleTimeout) })
 	defer cancel(nil)
 	m := &muxedConn{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w), r, m.sendStream)
@@ -68,8 +68,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	<-closed
 }
 
-// sendStream sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
-// confirmed is closed, which happens after sendStream has returned.
+// sendStream sends a new stream to the channel. It starts a goroutine for this: the stream can be used only after
+// confirmed is closed, and confirmed is closed only after sendStream has returned.
 func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
@@ -92,8 +92,8 @@ func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct
 
 // serveSPDY connects a process to SPDY streams.
 func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
-	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxedConn, protocol string) {
-		streams, err := m.await(p.streamTypes(protocol))
+	s.upgradeSPDY(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxedConn, protocol string) {
+		streams, err := m.receiveStreams(p.streamTypes(protocol))
 		if err != nil {
 			s.Log.Debug("a client did not open its streams", "container", p.id, "error", err)
 			return
@@ -127,8 +127,8 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.
 //
 // The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
-// something, such as a ping. client-go would treat this as a success.
+// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
+// sends something, such as a ping. client-go would treat this as a success.
 func (m *muxedConn) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {
@@ -152,16 +152,16 @@ func (p *process) streamTypes(protocol string) []string {
 		}
 	}
 	resizes := []string{remotecommand.StreamProtocolV4Name, remotecommand.StreamProtocolV3Name}
-	add(p.wants.Stdin, remotecommand.StreamTypeStdin)
-	add(p.wants.Stdout, remotecommand.StreamTypeStdout)
-	add(p.wants.Stderr, remotecommand.StreamTypeStderr)
-	add(p.wants.TTY && slices.Contains(resizes, protocol), remotecommand.StreamTypeResize)
+	add(p.options.Stdin, remotecommand.StreamTypeStdin)
+	add(p.options.Stdout, remotecommand.StreamTypeStdout)
+	add(p.options.Stderr, remotecommand.StreamTypeStderr)
+	add(p.options.TTY && slices.Contains(resizes, protocol), remotecommand.StreamTypeResize)
 	return types
 }
 
-// await receives one stream of each type. It returns an error if the client opens another stream, or does not open all of
+// receiveStreams receives one stream of each type. It returns an error if the client opens another stream, or does not open all of
 // them within openTimeout.
-func (m *muxedConn) await(types []string) (map[string]httpstream.Stream, error) {
+func (m *muxedConn) receiveStreams(types []string) (map[string]httpstream.Stream, error) {
 	late := time.NewTimer(openTimeout)
 	defer late.Stop()
 	got := map[string]httpstream.Stream{}

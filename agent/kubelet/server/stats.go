@@ -10,27 +10,27 @@ import (
 // maxForm is the maximum size of a form in the body of a request.
 const maxForm = 64 << 10
 
-// flash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
-func (s *Server) flash(r *http.Request) (*api.Flash, error) {
+// getFlash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
+func (s *Server) getFlash(r *http.Request) (*api.Flash, error) {
 	if s.Flash == nil {
-		return nil, refuse(http.StatusNotFound, "disk writes are not measured on this node")
+		return nil, refusalError(http.StatusNotFound, "disk writes are not measured on this node")
 	}
 	return s.Flash(r.Context()), nil
 }
 
-// summary serves /stats/summary, the resource use of the host and of the running pods. As with a kubelet, the parameter
+// serveSummary serves /stats/summary, the resource use of the host and of the running pods. As with a kubelet, the parameter
 // only_cpu_and_memory may be in the query or in a form in the body.
-func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 	}
 	if err := r.ParseForm(); err != nil {
-		fail(w, refuse(http.StatusBadRequest, "parse request: %v", err))
+		writeError(w, refusalError(http.StatusBadRequest, "parse request: %v", err))
 		return
 	}
 	look, err := s.Usage.StreamSummary(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	exposition.ServeSummary(w, look)

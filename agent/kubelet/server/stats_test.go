@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// TestSummaryPosted checks that POST returns the same summary as GET. It contains only CPU and memory if the query or
-// the form requests that. An excessive form is rejected.
+// TestSummaryPosted checks that POST returns the same summary as GET. If the query or the form requests it, the summary contains only CPU
+// and memory. A form that is too large is rejected.
 func TestSummaryPosted(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -23,7 +23,7 @@ func TestSummaryPosted(t *testing.T) {
 	}{
 		{"GET", path, "", 200, true},
 		{"GET", path + "?" + only, "", 200, false},
-		{"GET", path, only, 200, true}, // the body of a GET request is ignored
+		{"GET", path, only, 200, true}, // the server ignores the body of a GET request
 		{"POST", path, "", 200, true},
 		{"POST", path + "?" + only, "", 200, false},
 		{"POST", path, only, 200, false},

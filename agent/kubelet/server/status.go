@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// status returns the node's status.
-func (s *Server) status(r *http.Request) (*api.Status, error) {
+// getStatus returns the node's status.
+func (s *Server) getStatus(r *http.Request) (*api.Status, error) {
 	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
-		Pods: countPods(pods), Disks: disks(s.Disks)}
+		Pods: countPods(pods), Disks: fileSystems(s.Disks)}
 	st.Pods.Stuck, st.Troubles = findTroubles(pods, st.Now)
 	s.addRuntime(r, st)
 	if s.Describe != nil {
@@ -30,10 +30,10 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	return st, nil
 }
 
-// settings returns the agent's settings, for islet doctor.
-func (s *Server) settings(*http.Request) (any, error) {
+// getSettings returns the agent's settings, for islet doctor.
+func (s *Server) getSettings(*http.Request) (any, error) {
 	if s.Settings == nil {
-		return nil, refuse(http.StatusNotFound, "this agent does not report its settings")
+		return nil, refusalError(http.StatusNotFound, "this agent does not report its settings")
 	}
 	return s.Settings(), nil
 }
@@ -89,8 +89,8 @@ func countPods(pods []*v1.Pod) api.PodCounts {
 	return n
 }
 
-// disks returns the file systems of the directories. A file system with several of the directories is returned once.
-func disks(dirs []string) []api.Disk {
+// fileSystems returns the file systems of the directories. A file system with several of the directories is returned once.
+func fileSystems(dirs []string) []api.Disk {
 	var out []api.Disk
 	seen := map[uint64]bool{}
 	for _, dir := range dirs {

@@ -18,42 +18,42 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// exec serves /exec/NAMESPACE/POD[/UID]/CONTAINER.
-func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+// serveExec serves /exec/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		fail(w, refuse(http.StatusBadRequest, "exec needs a command"))
+		writeError(w, refusalError(http.StatusBadRequest, "exec needs a command"))
 		return
 	}
-	s.remote(w, r, command, func(id string, o *remotecommand.Options) (string, error) {
+	s.connectProcess(w, r, command, func(id string, o *remotecommand.Options) (string, error) {
 		resp, err := s.Runtime.Exec(r.Context(), &api.ExecRequest{ContainerId: id, Cmd: command,
 			Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
 		return resp.GetUrl(), err
 	})
 }
 
-// attach serves /attach/NAMESPACE/POD[/UID]/CONTAINER.
-func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	s.remote(w, r, nil, func(id string, o *remotecommand.Options) (string, error) {
+// serveAttach serves /attach/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
+	s.connectProcess(w, r, nil, func(id string, o *remotecommand.Options) (string, error) {
 		resp, err := s.Runtime.Attach(r.Context(), &api.AttachRequest{ContainerId: id,
 			Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
 		return resp.GetUrl(), err
 	})
 }
 
-// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly.
-// Otherwise it forwards the request to a URL of the runtime, which the function ask returns.
-func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
+// connectProcess connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise
+// it calls ask, which requests a URL from the runtime, and forwards the client's request to this URL.
+func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
 	id, err := s.findRunning(r)
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	o, err := remotecommand.NewOptions(r)
 	if err != nil {
-		fail(w, refuse(http.StatusBadRequest, "%v", err))
+		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
 		return
 	}
 	// A kubelet counts only this protocol. It forwards the others to the runtime.
@@ -62,38 +62,38 @@ func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string
 		if command == nil {
 			what = "attach"
 		}
-		s.asked.sockets.WithLabelValues(what).Inc()
+		s.requestCounts.sockets.WithLabelValues(what).Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
-		s.proxy(w, r, func() (string, error) { return ask(id, o) })
+		s.proxyStream(w, r, func() (string, error) { return ask(id, o) })
 		return
 	}
-	p := &process{Streamer: streamer, id: id, command: command, wants: *o}
+	p := &process{Streamer: streamer, id: id, command: command, options: *o}
 	switch {
 	case websocket.IsWebSocketUpgrade(r):
 		s.serveChannels(w, r, p)
 	case httpstream.IsUpgradeRequest(r):
 		s.serveSPDY(w, r, p)
 	default:
-		fail(w, refuse(http.StatusBadRequest, "Upgrade request required: exec and attach are for SPDY/3.1 or websocket"))
+		writeError(w, refusalError(http.StatusBadRequest, "Upgrade request required: exec and attach are for SPDY/3.1 or websocket"))
 	}
 }
 
 // findRunning returns the ID of the container in the request's path. It returns an error if the
 // container is not running.
 func (s *Server) findRunning(r *http.Request) (string, error) {
-	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
 	}
 	name := r.PathValue("container")
 	st, err := statusOf(pod, name)
 	if err != nil {
-		return "", refuse(http.StatusNotFound, "container not found (%q)", name)
+		return "", refusalError(http.StatusNotFound, "container not found (%q)", name)
 	}
 	if st.State.Running == nil || st.ContainerID == "" {
-		return "", refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
+		return "", refusalError(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
 	}
 	return bareID(st.ContainerID), nil
 }
@@ -108,36 +108,36 @@ func stateText(st v1.ContainerState) string {
 	return "waiting"
 }
 
-// run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
+// serveRun serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
-func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 	id, err := s.findRunning(r)
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	resp, err := s.Runtime.ExecSync(r.Context(), &api.ExecSyncRequest{ContainerId: id,
 		Cmd: strings.Fields(r.URL.Query().Get("cmd")), Timeout: int64(requestTimeout/time.Second) / 2})
 	switch {
 	case err != nil:
-		fail(w, err)
+		writeError(w, err)
 	case resp.ExitCode != 0:
-		fail(w, fmt.Errorf("%w: %s%s", cri.ExitError{Code: resp.ExitCode}, resp.Stdout, resp.Stderr))
+		writeError(w, fmt.Errorf("%w: %s%s", cri.ExitError{Code: resp.ExitCode}, resp.Stdout, resp.Stderr))
 	default:
 		w.Write(append(resp.Stdout, resp.Stderr...))
 	}
 }
 
-// checkpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
+// serveCheckpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
 // support checkpoints.
-func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	pod, err := s.find(namespace, name, "")
+	pod, err := s.findPod(namespace, name, "")
 	if err == nil {
 		_, err = statusOf(pod, container)
 	}
 	if err == nil {
 		err = fmt.Errorf("checkpointing of %s/%s/%s failed (this container runtime has no checkpoints)", namespace, name, container)
 	}
-	fail(w, err)
+	writeError(w, err)
 }

@@ -28,8 +28,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// executor returns a client of Kubernetes for either protocol. The client accepts no dialer, so it connects to a TCP
-// bridge.
+// executor returns a Kubernetes client for either protocol. The client accepts no dialer, so it connects to a TCP bridge.
 func executor(t *testing.T, n *servertest.Node, protocol, path string) remotecommand.Executor {
 	t.Helper()
 	host := "http://" + bridge(t, n)
@@ -73,7 +72,7 @@ func bridge(t *testing.T, n *servertest.Node) string {
 				defer to.Close()
 				go io.Copy(to, c)
 				io.Copy(c, to)
-				linger.Close(context.Background(), c) // the client may still send data
+				linger.Close(context.Background(), c) // the client may still be sending data
 			}()
 		}
 	}()
@@ -156,7 +155,7 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
-// TestExecClientGone checks that the process in the container ends when its client disconnects.
+// TestExecClientGone checks that a process in the container ends when its client disconnects.
 func TestExecClientGone(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -176,13 +175,13 @@ func TestExecClientGone(t *testing.T) {
 	}
 }
 
-// A frame is a message of a WebSocket: a channel and its data.
+// A frame is a WebSocket message. It consists of a channel and data.
 type frame struct {
 	channel byte
 	text    string
 }
 
-// The function frames reads a session to its end and returns its messages.
+// This helper reads a session to its end and returns the messages.
 func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(time.Minute))
@@ -209,7 +208,7 @@ func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
 	}
 }
 
-// dialOld connects as an old client does: with its subprotocols or none, and with the origin of another server.
+// dialOld connects as an old client does. It offers the given subprotocols or none, and sends the origin of another server.
 func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: protocols}
@@ -224,7 +223,7 @@ func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string)
 	return c
 }
 
-// webSockets returns the number of counted sessions over a WebSocket.
+// webSockets returns the number of WebSocket sessions that the metrics have counted.
 func webSockets(t *testing.T, n *servertest.Node, subresource string) (count float64) {
 	t.Helper()
 	for _, m := range scraped(t, n.Server, "/metrics")["kubelet_websocket_streaming_requests_total"].GetMetric() {
@@ -235,8 +234,8 @@ func webSockets(t *testing.T, n *servertest.Node, subresource string) (count flo
 	return count
 }
 
-// TestWebSocketProtocols checks that clients of each subprotocol get the command's output, and its exit code in the
-// format of that version.
+// TestWebSocketProtocols checks that clients of each subprotocol get the command's output. They get the exit code in the format of their
+// protocol version.
 func TestWebSocketProtocols(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -261,7 +260,7 @@ func TestWebSocketProtocols(t *testing.T) {
 			t.Errorf("%q: exit 3: %q, want %q", protocols, got, want)
 		}
 	}
-	for subresource, want := range map[string]float64{"exec": 2, "attach": 0, "portforward": 0} { // only with v5, as in a kubelet
+	for subresource, want := range map[string]float64{"exec": 2, "attach": 0, "portforward": 0} { // only v5 is counted, as in a kubelet
 		if got := webSockets(t, n, subresource); got != want {
 			t.Errorf("%v sessions of %s over a WebSocket were counted", got, subresource)
 		}
@@ -274,7 +273,7 @@ func TestWebSocketProtocols(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestTextWebSocket checks a session with a terminal over the base64 subprotocols, which browsers use.
+// TestTextWebSocket checks a terminal session over the base64 subprotocols. Browsers use these subprotocols.
 func TestTextWebSocket(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -292,8 +291,8 @@ func TestTextWebSocket(t *testing.T) {
 	}
 }
 
-// TestWebSocketPortForward checks port forwarding over a WebSocket, which has two channels for each port. The first
-// message of a channel is the port's number.
+// TestWebSocketPortForward checks port forwarding over a WebSocket. Each port has two channels, and the first message of a channel contains
+// the port's number.
 func TestWebSocketPortForward(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

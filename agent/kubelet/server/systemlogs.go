@@ -11,7 +11,7 @@ import (
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.Kubelet.SystemLogs)
 	if err != nil {
-		fail(w, fmt.Errorf("open the host's logs: %w", err))
+		writeError(w, fmt.Errorf("open the host's logs: %w", err))
 		return
 	}
 	defer root.Close()

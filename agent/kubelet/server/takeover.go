@@ -16,30 +16,30 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy forwards the request to a URL of a runtime in another process. The function ask
-// requests this URL from the runtime.
-func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
+// proxyStream calls ask, which requests a URL from a runtime in another process, and forwards the client's request to this
+// URL.
+func (s *Server) proxyStream(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
-		fail(w, err)
+		writeError(w, err)
 		return
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
-		fail(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
+		writeError(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
 		return
 	}
-	w, r, cancel := takeover(w, r, 0, nil)
+	w, r, cancel := prepareHijack(w, r, 0, nil)
 	defer cancel(nil)
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
-// takeover prepares a request for a library that will hijack its connection, and adds two functions that the
-// library lacks. First, the context of the returned request ends when the client disconnects. Second, the
-// connection is closed after the context has ended and the time later has passed, even if the client does not
-// read. When the library closes the connection, all written data is first delivered, however slow the client
-// is. The function moved is called each time data is read or written. It may be nil.
-func takeover(
+// prepareHijack prepares a request for a library that will hijack its connection, and adds two functions that the library
+// lacks. First, the context of the returned request ends when the client disconnects. Second, some time after the
+// context has ended, the connection is closed even if the client does not read. The parameter later is this time.
+// When the library closes the connection, all written data is first delivered, however slow the client is. Each time
+// data is read or written, moved is called, unless it is nil.
+func prepareHijack(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -48,10 +48,10 @@ func takeover(
 
 type hijacker struct {
 	http.ResponseWriter
-	ctx   context.Context
-	gone  context.CancelFunc
-	later time.Duration
-	moved func()
+	ctx        context.Context
+	cancel     context.CancelFunc
+	closeDelay time.Duration
+	onTransfer func()
 }
 
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -59,8 +59,9 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
-	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, moved: h.moved, closing: make(chan struct{}), closed: make(chan struct{})}
+	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.closeDelay, func() { c.Close() }) })
+	w := &watchedConn{Conn: c, ctx: h.ctx, cancel: h.cancel, onTransfer: h.onTransfer, closing: make(chan struct{}),
+		closed: make(chan struct{})}
 	// rw contains data that the client has already sent. It is read first, and then the rest through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
@@ -73,9 +74,9 @@ func (h *hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // A watchedConn cancels a context when its peer disconnects.
 type watchedConn struct {
 	net.Conn
-	ctx   context.Context
-	gone  context.CancelFunc
-	moved func() // may be nil
+	ctx        context.Context
+	cancel     context.CancelFunc
+	onTransfer func() // may be nil
 
 	once            sync.Once
 	closing, closed chan struct{} // closed when Close starts and returns
@@ -103,9 +104,9 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	if err != nil {
-		c.gone()
-	} else if c.moved != nil {
-		c.moved()
+		c.cancel()
+	} else if c.onTransfer != nil {
+		c.onTransfer()
 	}
 	return n, err
 }
@@ -113,8 +114,8 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (c *watchedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	if n > 0 && c.moved != nil {
-		c.moved()
+	if n > 0 && c.onTransfer != nil {
+		c.onTransfer()
 	}
 	return n, err
 }

@@ -20,11 +20,11 @@ const (
 	stuckEnding  = time.Minute // in addition to its grace period
 )
 
-// mostTrouble is the maximum number of troubled pods in a status.
-const mostTrouble = 50
+// maxTroubles is the maximum number of troubled pods in a status.
+const maxTroubles = 50
 
-// findTroubles returns the pods that need attention. These are failed pods, and stuck pods that cannot start
-// or do not end. The result stuck is the number of stuck pods.
+// findTroubles returns the number of stuck pods, and a list of the pods that need attention. These are failed pods,
+// and stuck pods that cannot start or do not end.
 func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)
@@ -40,7 +40,7 @@ func findTroubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble)
 	sort.Slice(list, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
-	return stuck, list[:min(len(list), mostTrouble)]
+	return stuck, list[:min(len(list), maxTroubles)]
 }
 
 func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {

@@ -40,11 +40,11 @@ func TestTroubles(t *testing.T) {
 			t.Errorf("%s: %d stuck, %+v", c.name, stuck, list)
 		}
 	}
-	many := make([]*v1.Pod, 3*mostTrouble)
+	many := make([]*v1.Pod, 3*maxTroubles)
 	for i := range many {
 		many[i] = &v1.Pod{Status: waiting("CrashLoopBackOff")}
 	}
-	if stuck, list := findTroubles(many, now); stuck != len(many) || len(list) != mostTrouble {
+	if stuck, list := findTroubles(many, now); stuck != len(many) || len(list) != maxTroubles {
 		t.Errorf("%d of %d stuck, %d named", stuck, len(many), len(list))
 	}
 }

@@ -28,17 +28,17 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 		return nil, fmt.Errorf("find image %s: %w", name, err)
 	}
 	if st.Image == nil {
-		return nil, refuse(http.StatusNotFound, "image %q not found", name)
+		return nil, refusalError(http.StatusNotFound, "image %q not found", name)
 	}
 	names, can := s.Images.(untagger)
 	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, podspec.FullImage(name))
 	if !r.URL.Query().Has("force") {
-		pod, err := s.neededBy(ctx, st.Image.Id, podspec.FullImage(name), untag)
+		pod, err := s.imageUser(ctx, st.Image.Id, podspec.FullImage(name), untag)
 		if err != nil {
 			return nil, err
 		}
 		if pod != "" {
-			return nil, refuse(http.StatusConflict,
+			return nil, refusalError(http.StatusConflict,
 				"image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
 		}
 	}
@@ -84,9 +84,9 @@ func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool)
 	return "", nil
 }
 
-// neededBy describes a user of an image, such as a pod. If onlyName is true, it considers only pods that use
+// imageUser describes a user of an image, such as a pod. If onlyName is true, it considers only pods that use
 // the image by the given name. It returns an empty text if there is no user.
-func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
+func (s *Server) imageUser(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	pod, err := s.podNeeding(ctx, id, name, onlyName)
 	if err != nil || pod != "" || onlyName {
 		return pod, err

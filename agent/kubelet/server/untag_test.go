@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The type tagged is an image store that has one image with several names.
+// This type is an image store with one image that has several names.
 type tagged struct {
 	cri.Images
 	names []string
@@ -42,8 +42,8 @@ func (s *tagged) RemoveImage(context.Context, *crapi.RemoveImageRequest) (*crapi
 	return &crapi.RemoveImageResponse{}, nil
 }
 
-// TestRemoveImage checks that the removal of one name keeps the other names of the image. The image is deleted with
-// its last name, or if it is removed by ID. If a pod needs it, the removal fails unless it is forced.
+// TestRemoveImage checks that the other names of an image stay when one name is removed. The image is deleted with its last name, or when
+// it is removed by ID. If a pod needs the image, the removal fails unless it is forced.
 func TestRemoveImage(t *testing.T) {
 	const a, b = "docker.io/library/a:1", "docker.io/library/b:1"
 	for name, c := range map[string]struct {

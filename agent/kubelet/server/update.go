@@ -12,9 +12,8 @@ import (
 
 // An Updater installs other versions of islet. *update.Updater implements it.
 type Updater interface {
-	// Update fetches and verifies the archive at an absolute path or a URL, and starts its trial according to
-	// the options. It calls the function tell with the progress in bytes. The argument total is 0 if it is
-	// unknown.
+	// Update fetches and verifies the archive at an absolute path or a URL, and starts its trial according to the
+	// options. It calls tell with the progress in bytes. A total of 0 means that the total is unknown.
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 
@@ -27,7 +26,7 @@ func (s *Server) routeUpdate(m mux) {
 
 func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := s.progress(w, r)
+	out := s.newProgress(w, r)
 	out.Flush()
 	defer out.keepAlive()()
 	name := archiveName(q.Get("from"))

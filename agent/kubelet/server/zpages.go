@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// zpageHead is the beginning of a page for humans. The format is that of k8s.io/apiserver. It may change and is not meant for
-// programs (KEP-4827, KEP-4828).
+// zpageHead is the beginning of a page for administrators, in the format of k8s.io/apiserver. The format may change,
+// so programs should not parse it (KEP-4827, KEP-4828).
 const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting " +
 	"compatibility guarantees and is for debugging purposes only.\n"
 

@@ -39,7 +39,7 @@ func TestZPages(t *testing.T) {
 	if len(levels) != 1 || levels[0] != 4 {
 		t.Errorf("levels %v were set", levels)
 	}
-	// Except for times and versions, the pages are equal to those of k8s.io/apiserver 0.36.
+	// The pages are equal to those of k8s.io/apiserver 0.36, except for times and versions.
 	const warning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
 	changes := regexp.MustCompile(`(?m)^(Started|Up|Go version): .+$`)
 	for path, want := range map[string]string{

@@ -14,10 +14,10 @@ const (
 	delayReset = time.Minute // time after the last registration until the delay is reset
 )
 
-// A flap is a path at which a plugin has registered recently.
-type flap struct {
-	last  time.Time
-	again retry.Backoff
+// A recentRegistration is a path at which a plugin has registered recently.
+type recentRegistration struct {
+	last    time.Time
+	backoff retry.Backoff
 }
 
 // registrationDelay returns the delay before a new socket at a path is registered. It returns 0 unless a plugin has registered
@@ -26,19 +26,20 @@ func (r *Registry) registrationDelay(path string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for p, f := range r.flaps {
+	for p, f := range r.recentRegistrations {
 		if now.Sub(f.last) > delayReset {
-			delete(r.flaps, p)
+			delete(r.recentRegistrations, p)
 		}
 	}
-	f := r.flaps[path]
+	f := r.recentRegistrations[path]
 	switch {
 	case f != nil:
-		wait := f.again.Next(0)
+		wait := f.backoff.Next(0)
 		f.last = now.Add(wait)
 		return wait
-	case len(r.flaps) < maxSockets:
-		r.flaps[path] = &flap{last: now, again: retry.Backoff{FirstWindow: firstCalm, SecondWindow: lastCalm, MaxWindow: lastCalm}}
+	case len(r.recentRegistrations) < maxSockets:
+		r.recentRegistrations[path] = &recentRegistration{last: now, backoff: retry.Backoff{FirstWindow: firstCalm,
+			SecondWindow: lastCalm, MaxWindow: lastCalm}}
 	}
 	return 0
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// TestHeavyAnswer checks that a response with a huge number of empty devices is rejected before it is decoded. A
-// response with some thousand devices is accepted.
+// TestHeavyAnswer checks that a response with a huge number of empty devices is rejected before it is decoded. A response with 5000 devices
+// is accepted.
 func TestHeavyAnswer(t *testing.T) {
 	c := codec.New(maxMemory)
 	many := &pluginapi.ListAndWatchResponse{}

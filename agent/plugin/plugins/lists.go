@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// listEvery is the minimum interval between two lists of a plugin.
-const listEvery = 100 * time.Millisecond
+// listInterval is the minimum interval between two lists of a plugin.
+const listInterval = 100 * time.Millisecond
 
-// EachList passes each list that a plugin sends to the function take, at most once in each interval
-// listEvery. It returns an error when the stream ends, ctx ends or the function fails.
+// EachList passes each list of a plugin to the function take. If the plugin sends lists faster than one per
+// listInterval, EachList reads them with a delay. It returns an error when the stream ends, ctx ends or take fails.
 func EachList[T any](ctx context.Context, stream interface{ Recv() (*T, error) }, take func(*T) error) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -23,7 +23,7 @@ func EachList[T any](ctx context.Context, stream interface{ Recv() (*T, error) }
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		pause.Reset(listEvery)
+		pause.Reset(listInterval)
 		if err := take(list); err != nil {
 			return err
 		}

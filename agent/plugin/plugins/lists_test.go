@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The type lists is a stream that sends several lists without a pause.
+// This type is a stream that sends several lists without a pause.
 type lists struct{ left int }
 
 func (l *lists) Recv() (*int, error) {
@@ -20,13 +20,13 @@ func (l *lists) Recv() (*int, error) {
 	return &l.left, nil
 }
 
-// TestEachList checks that the first list is received immediately, and then at most ten lists per second. It ends
-// with the stream, the context, or an error of the callback.
+// TestEachList checks that EachList receives the first list immediately, and at most ten lists per second afterwards. It returns when the
+// stream or the context ends, or when the callback returns an error.
 func TestEachList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, taken := time.Now(), 0
 		err := EachList(t.Context(), &lists{5}, func(*int) error { taken++; return nil })
-		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listEvery {
+		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listInterval {
 			t.Errorf("%d lists were received in %v: %v", taken, took, err)
 		}
 		full := errors.New("full")

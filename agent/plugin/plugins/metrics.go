@@ -22,10 +22,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.r.mu.Lock()
 	for path, s := range c.r.sockets {
-		if s.there {
+		if s.exists {
 			add(path, "desired_state_of_world")
 		}
-		if s.has != nil {
+		if s.registered != nil {
 			add(path, "actual_state_of_world")
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestMetrics checks that sockets and registered plugins are counted. A plugin whose socket was removed is counted
-// until it is deregistered.
+// TestMetrics checks that the metric counts sockets and registered plugins. A plugin whose socket was removed is counted until it is
+// deregistered.
 func TestMetrics(t *testing.T) {
 	r := &Registry{sockets: map[string]*socket{
-		"/a.sock": {there: true, has: &registeredSocket{}}, "/b.sock": {there: true}, "/c.sock": {has: &registeredSocket{}}, "/d.sock": {},
+		"/a.sock": {exists: true, registered: &registeredSocket{}}, "/b.sock": {exists: true}, "/c.sock": {registered: &registeredSocket{}}, "/d.sock": {},
 	}}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(r.Collectors()...)

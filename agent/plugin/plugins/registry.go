@@ -76,15 +76,15 @@ type Registry struct {
 	all  sync.WaitGroup
 
 	// Only Run's goroutine uses the following fields.
-	dirs    map[string]bool
-	full    bool // the limits were exceeded, and this was logged
-	retry   *time.Timer
-	backoff retry.Backoff
-	logged  string // the last error in opening the directory that was logged
+	dirs       map[string]bool
+	overLimits bool // the limits were exceeded, and this was logged
+	retry      *time.Timer
+	backoff    retry.Backoff
+	logged     string // the last error in opening the directory that was logged
 
-	mu      sync.Mutex
-	sockets map[string]*socket // by path; an entry stays until the socket is removed and its plugin is deregistered
-	flaps   map[string]*flap   // recent registrations, by path
+	mu                  sync.Mutex
+	sockets             map[string]*socket             // by path; an entry stays until the socket is removed and its plugin is deregistered
+	recentRegistrations map[string]*recentRegistration // recent registrations, by path
 }
 
 // New returns a Registry. It creates the directory.
@@ -93,7 +93,7 @@ func New(c Config) (*Registry, error) {
 		return nil, errors.New("plugins: Root or Log is missing")
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
-		sockets: map[string]*socket{}, flaps: map[string]*flap{}}
+		sockets: map[string]*socket{}, recentRegistrations: map[string]*recentRegistration{}}
 	r.backoff = retry.Backoff{FirstWindow: time.Second, MaxWindow: lastRetry}
 	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries this, and logs the error
 	return r, nil
@@ -178,7 +178,7 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 			return err
 		}
 	}
-	return r.enter(ctx, w, r.dir)
+	return r.watchDirectory(ctx, w, r.dir)
 }
 
 // scan compares the directory with the known sockets.
@@ -191,8 +191,8 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.openDirectory(ctx, w)
 }
 
-// checkFile handles the file at a path. The parameter anew is true if the file was just created. A known
-// socket at this path has then been replaced.
+// checkFile handles the file at a path. If anew is true, the file was just created, so it has replaced any known
+// socket at this path.
 func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return
@@ -201,19 +201,19 @@ func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path stri
 	switch {
 	case err != nil: // removed meanwhile
 	case fi.IsDir():
-		if err := r.enter(ctx, w, path); err != nil {
+		if err := r.watchDirectory(ctx, w, path); err != nil {
 			r.c.Log.Error("cannot watch a directory of plugins: plugins in it may not be registered", "directory", path, "error", err)
 		}
 	case fi.Mode().Type() == fs.ModeSocket:
-		r.addSocket(ctx, path, identify(fi), anew)
+		r.addSocket(ctx, path, identityOf(fi), anew)
 	}
 }
 
-// enter watches a directory, and then handles the files that are already in it.
-func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) error {
+// watchDirectory watches a directory, and then handles the files that are already in it.
+func (r *Registry) watchDirectory(ctx context.Context, w *fsnotify.Watcher, dir string) error {
 	below, err := filepath.Rel(r.dir, dir)
 	if err != nil || strings.Count(below, string(filepath.Separator)) >= maxDepth || len(r.dirs) >= maxDirs && !r.dirs[dir] {
-		r.tooMuch()
+		r.reportLimits()
 		return nil
 	}
 	r.dirs[dir] = true
@@ -231,7 +231,7 @@ func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) e
 		return err
 	}
 	if len(names) == maxSockets+maxDirs {
-		r.tooMuch()
+		r.reportLimits()
 	}
 	for _, name := range names {
 		r.checkFile(ctx, w, filepath.Join(dir, name), false)
@@ -239,12 +239,12 @@ func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) e
 	return unwatched
 }
 
-func (r *Registry) tooMuch() {
-	if !r.full {
+func (r *Registry) reportLimits() {
+	if !r.overLimits {
 		r.c.Log.Error("the directory in which plugins register has too many files: some plugins are not registered",
 			"directory", r.dir, "sockets", maxSockets, "directories", maxDirs)
 	}
-	r.full = true
+	r.overLimits = true
 }
 
 // knownSockets returns the paths of all known sockets.
@@ -260,16 +260,16 @@ func (r *Registry) addSocket(ctx context.Context, path string, id identity, anew
 	defer r.mu.Unlock()
 	s := r.sockets[path]
 	switch {
-	case s != nil && s.there && !anew && s.id == id:
+	case s != nil && s.exists && !anew && s.id == id:
 		return
 	case s == nil && len(r.sockets) >= maxSockets:
-		r.tooMuch()
+		r.reportLimits()
 		return
 	case s == nil:
 		s = &socket{path: path}
 		r.sockets[path] = s
 	}
-	s.id, s.there = id, true
+	s.id, s.exists = id, true
 	s.made++
 	r.startPending(ctx, s)
 }
@@ -287,8 +287,8 @@ func (r *Registry) removePlugins(ctx context.Context, w *fsnotify.Watcher, path 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p, s := range r.sockets {
-		if isWithin(p, path) && s.there {
-			s.there = false
+		if isWithin(p, path) && s.exists {
+			s.exists = false
 			r.startPending(ctx, s)
 		}
 	}
@@ -299,11 +299,11 @@ func isWithin(path, of string) bool { return path == of || strings.HasPrefix(pat
 
 // An identity distinguishes different files at the same path.
 type identity struct {
-	dev, ino uint64
-	changed  syscall.Timespec
+	dev, ino   uint64
+	changeTime syscall.Timespec
 }
 
-func identify(fi os.FileInfo) identity {
+func identityOf(fi os.FileInfo) identity {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
 		return identity{}

@@ -26,12 +26,12 @@ type world struct {
 	events chan string
 
 	mu     sync.Mutex
-	refuse error // error that Register returns
+	refuse error // Register returns this error
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	root, err := os.MkdirTemp("", "plugins") // short, because the length of a socket's path is limited
+	root, err := os.MkdirTemp("", "plugins") // short, because the path of a socket has a limited length
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
 	w := &world{T: t, root: root, events: make(chan string, 100)}
@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// The method anew creates the registry again, as a restarted agent does.
+// This helper creates the registry again, as a restarted agent does.
 func (w *world) anew() {
 	w.Helper()
 	var err error
@@ -94,7 +94,7 @@ type plugin struct {
 	registration.UnimplementedRegistrationServer
 	info   *registration.PluginInfo
 	hang   bool
-	deaf   bool // it returns an error from NotifyRegistrationStatus
+	deaf   bool // the plugin returns an error from NotifyRegistrationStatus
 	told   chan *registration.RegistrationStatus
 	server *grpc.Server
 }
@@ -120,7 +120,7 @@ func csi(name string) *registration.PluginInfo {
 	return &registration.PluginInfo{Type: CSI, Name: name, SupportedVersions: []string{"1.0.0"}}
 }
 
-// serve starts a plugin at a path below the directory.
+// serve starts a plugin whose socket is at the given path below the plugin directory.
 func (w *world) serve(name string, p *plugin) *plugin {
 	w.Helper()
 	path := filepath.Join(w.dir, name)
@@ -141,8 +141,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestLife checks that plugins are registered if they start before or after the agent, in subdirectories, or again
-// with the same path. They are deregistered when they end, and registered again after a restart of the agent.
+// TestLife checks that plugins in all directories are registered, regardless of whether they start before or after the agent. Plugins are
+// deregistered when they end. They are registered again after a restart of the plugin or of the agent.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	first := w.serve("first.sock", &plugin{info: csi("first")})
@@ -155,7 +155,7 @@ func TestLife(t *testing.T) {
 	}
 	w.serve("a/b/second.sock", &plugin{info: csi("second")})
 	w.wait("+second 1.0.0")
-	first.server.Stop() // Stop removes the socket
+	first.server.Stop() // this call removes the socket
 	w.wait("-first")
 	again := w.serve("first.sock", &plugin{info: csi("again")})
 	w.wait("+again 1.0.0")
@@ -181,8 +181,7 @@ func TestLife(t *testing.T) {
 	w.wait("+new 1.0.0")
 }
 
-// TestRefused checks that a plugin that cannot be registered is notified of the error, and does not delay other
-// plugins.
+// TestRefused checks that a plugin is notified of the error if it cannot be registered. It does not delay other plugins.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	pods := filepath.Join(w.root, "pods", "uid")
@@ -232,8 +231,7 @@ func TestRefused(t *testing.T) {
 	w.wait("+good 1.0.0")
 }
 
-// TestHostile checks that sockets that hang, send invalid data or close at once delay neither other plugins nor the
-// agent's end.
+// TestHostile checks that a socket that hangs, sends invalid data or closes connections does not delay other plugins or the agent's end.
 func TestHostile(t *testing.T) {
 	w := newWorld(t)
 	for name, talk := range map[string]func(net.Conn){
@@ -269,8 +267,7 @@ func TestHostile(t *testing.T) {
 	w.wait("+back 1.0.0")
 }
 
-// TestAgain checks that a failed registration is retried. A plugin that was registered but could not be notified is
-// deregistered.
+// TestAgain checks that a failed registration is retried. A registered plugin is deregistered if it cannot be notified of its registration.
 func TestAgain(t *testing.T) {
 	w := newWorld(t)
 	w.refuse = errors.New("not now")
@@ -324,8 +321,8 @@ func TestDirectoryRemoved(t *testing.T) {
 	}
 }
 
-// TestDirectoryCannotBeMade checks that the directory is created later if it could not be created at the agent's
-// start, or after the root directory was moved away. Plugins then register in it.
+// TestDirectoryCannotBeMade checks that the plugin directory is created later if the agent could not create it at its start. The same
+// applies after the root directory was moved away. Plugins can then register in the new directory.
 func TestDirectoryCannotBeMade(t *testing.T) {
 	w := newWorld(t)
 	made, err := fsnotify.NewWatcher()
@@ -340,7 +337,7 @@ func TestDirectoryCannotBeMade(t *testing.T) {
 	must(t, os.Remove(disk))
 	for late := time.After(time.Minute); ; {
 		if fi, err := os.Lstat(disk); err == nil && fi.IsDir() {
-			break // the registry creates the directory and its parents
+			break // the registry creates the directory with its parents
 		}
 		select {
 		case <-made.Events:
@@ -370,8 +367,8 @@ func TestTooMuch(t *testing.T) {
 	for len(w.knownSockets()) < maxSockets { // the scan has found the maximum number of sockets
 	}
 	end()
-	if n := len(w.knownSockets()); n != maxSockets || !w.full {
-		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.full)
+	if n := len(w.knownSockets()); n != maxSockets || !w.overLimits {
+		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.overLimits)
 	}
 	if len(w.dirs) > maxDepth+1 {
 		t.Errorf("watched: %v", w.dirs)

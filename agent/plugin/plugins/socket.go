@@ -16,12 +16,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow
-// machines, so infoWithin is longer than in a kubelet. The others are the same as in a kubelet.
+// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow machines, so
+// infoTimeout is longer than in a kubelet. The others are the same as in a kubelet.
 const (
-	connectWithin = 10 * time.Second
-	infoWithin    = 5 * time.Second
-	notifyWithin  = 5 * time.Second
+	connectTimeout = 10 * time.Second
+	infoTimeout    = 5 * time.Second
+	notifyTimeout  = 5 * time.Second
 )
 
 const (
@@ -39,14 +39,14 @@ const (
 
 // A socket is one file at which a plugin registers. The registry's lock guards it.
 type socket struct {
-	path  string
-	id    identity
-	there bool
-	made  int // number of times that the socket was created
+	path   string
+	id     identity
+	exists bool
+	made   int // number of times that the socket was created
 
-	busy bool               // a goroutine is handling the socket
-	stop context.CancelFunc // cancels the current step
-	has  *registeredSocket  // the registered plugin, or nil
+	busy       bool               // a goroutine is handling the socket
+	stop       context.CancelFunc // cancels the current step
+	registered *registeredSocket  // the registered plugin, or nil
 }
 
 type registeredSocket struct {
@@ -70,16 +70,16 @@ func (r *Registry) startPending(ctx context.Context, s *socket) {
 func (r *Registry) startStep(ctx context.Context, s *socket) {
 	var do func(context.Context)
 	made := s.made
-	switch has := s.has; {
+	switch has := s.registered; {
 	case ctx.Err() != nil:
-	case has != nil && (!s.there || has.made != made):
+	case has != nil && (!s.exists || has.made != made):
 		do = func(context.Context) { r.deregister(s, has) }
-	case s.there && has == nil:
+	case s.exists && has == nil:
 		do = func(step context.Context) { r.register(ctx, step, s, made) }
 	}
 	if do == nil {
 		s.busy = false
-		if !s.there && s.has == nil {
+		if !s.exists && s.registered == nil {
 			delete(r.sockets, s.path)
 		}
 		return
@@ -100,11 +100,11 @@ func (r *Registry) deregister(s *socket, has *registeredSocket) {
 	r.c.Log.Info("a plugin was deregistered", "plugin", has.Name, "socket", s.path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.has = nil
+	s.registered = nil
 }
 
-// register registers a plugin. It retries until it succeeds or one of the contexts ends. The context step
-// belongs to this step of the socket, and ctx to the agent.
+// register registers a plugin. It retries until it succeeds, until step ends because this step of the socket was
+// cancelled, or until ctx ends because the agent stops.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""
@@ -130,7 +130,7 @@ func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 				"socket", s.path)
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			s.has = has
+			s.registered = has
 			return
 		}
 		// The first failures are not logged, because the socket may be a leftover from before a reboot.
@@ -152,13 +152,13 @@ func (r *Registry) registerOnce(ctx context.Context, path string) (*registeredSo
 		return nil, err
 	}
 	defer conn.Close()
-	soon, stop := context.WithTimeout(ctx, connectWithin)
+	soon, stop := context.WithTimeout(ctx, connectTimeout)
 	defer stop()
 	if err := WaitReady(soon, conn); err != nil {
 		return nil, fmt.Errorf("the plugin does not answer at its socket: %w", err)
 	}
 	client := registration.NewRegistrationClient(conn)
-	short, stop := context.WithTimeout(ctx, infoWithin)
+	short, stop := context.WithTimeout(ctx, infoTimeout)
 	defer stop()
 	info, err := client.GetInfo(short, &registration.InfoRequest{})
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Registry) registerOnce(ctx context.Context, path string) (*registeredSo
 	if err != nil {
 		problem = "RegisterPlugin error -- " + err.Error()
 	}
-	short, stop = context.WithTimeout(ctx, notifyWithin)
+	short, stop = context.WithTimeout(ctx, notifyTimeout)
 	defer stop()
 	_, notified := client.NotifyRegistrationStatus(short,
 		&registration.RegistrationStatus{PluginRegistered: err == nil, Error: problem})
@@ -189,7 +189,7 @@ func (r *Registry) addPlugin(ctx context.Context, path string, info *registratio
 	if p.Endpoint == "" {
 		p.Endpoint = path
 	}
-	err := r.check(p)
+	err := r.checkPlugin(p)
 	if err == nil {
 		err = handler.Validate(p)
 	}
@@ -202,8 +202,8 @@ func (r *Registry) addPlugin(ctx context.Context, path string, info *registratio
 	return &registeredSocket{Plugin: p, handler: handler}, nil
 }
 
-// check validates the information that is common to all types.
-func (r *Registry) check(p Plugin) error {
+// checkPlugin validates the information that is common to all types.
+func (r *Registry) checkPlugin(p Plugin) error {
 	if p.Name == "" || len(p.Name) > maxName || !utf8.ValidString(p.Name) ||
 		strings.ContainsFunc(p.Name, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 		return fmt.Errorf("its name %.64q is invalid", p.Name)

@@ -24,7 +24,7 @@ const (
 	maxConnections = 32
 	perConnection  = 8 // concurrent calls
 	perSecond      = 100
-	burst          = 10 // perSecond and burst are the limits of a kubelet's pod resources API
+	callBurst      = 10 // perSecond and burst are the limits of a kubelet's pod resources API
 	greetTime      = 10 * time.Second
 	idleTime       = 5 * time.Minute
 	flowWindow     = 64 << 10 // flow control window; gRPC's minimum
@@ -54,8 +54,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves gRPC services until ctx ends. The function register adds these services to the
-// server.
+// Run serves gRPC services until ctx ends. It calls register to add the services to the gRPC server.
 func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()
@@ -65,7 +64,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 		}
 		return fmt.Errorf("listen at %s: %w", s.path, err)
 	}
-	limit := rate.NewLimiter(perSecond, burst)
+	limit := rate.NewLimiter(perSecond, callBurst)
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
@@ -111,13 +110,13 @@ func errTooMany() error {
 type listener struct {
 	net.Listener
 	first  chan net.Conn // capacity 1
-	places chan struct{}
+	slots  chan struct{}
 	closed chan struct{}
 	close  sync.Once
 }
 
 func newListener(l net.Listener, first net.Conn) *listener {
-	out := &listener{Listener: l, first: make(chan net.Conn, 1), places: make(chan struct{}, maxConnections),
+	out := &listener{Listener: l, first: make(chan net.Conn, 1), slots: make(chan struct{}, maxConnections),
 		closed: make(chan struct{})}
 	out.first <- first
 	return out
@@ -127,11 +126,11 @@ func newListener(l net.Listener, first net.Conn) *listener {
 // first call returns the connection that has already been accepted.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
-	free := sync.OnceFunc(func() { <-l.places })
+	free := sync.OnceFunc(func() { <-l.slots })
 	select {
 	case c := <-l.first:
 		return &placedConn{c, free}, nil
@@ -153,10 +152,10 @@ func (l *listener) Close() error {
 // A placedConn occupies one of the places of the listener until it is closed.
 type placedConn struct {
 	net.Conn
-	free func()
+	release func()
 }
 
 func (c *placedConn) Close() error {
-	defer c.free()
+	defer c.release()
 	return c.Conn.Close()
 }

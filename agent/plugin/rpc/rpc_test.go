@@ -24,8 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// TestServer checks that the server answers calls after a maximum of idle connections was closed, rejects calls
-// beyond the rate limit, and that only root can access the socket.
+// TestServer checks that the server responds to calls after it closed a maximum of idle connections. It rejects calls beyond the rate
+// limit. Only root can access the socket.
 func TestServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s.sock")
 	for range 2 {
@@ -77,7 +77,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestRate checks that calls and streams share one limit.
+// TestRate checks that calls and streams share one rate limit.
 func TestRate(t *testing.T) {
 	limit := rate.NewLimiter(0, 2)
 	call, stream := limitCalls(limit), limitStreams(limit)
@@ -94,7 +94,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestEnd checks that no client is served after Run has returned, whether its context or Close ended it.
+// TestEnd checks that no client is served after Run has returned. Run returns when its context or Close ends it.
 func TestEnd(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "s.sock")
@@ -141,7 +141,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestUnused checks that a server without connections ends.
+// TestUnused checks that Run returns if the server has no connections.
 func TestUnused(t *testing.T) {
 	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"), socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
@@ -157,7 +157,7 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestBombs checks that a request with too long a message or too many headers is rejected before it is stored.
+// TestBombs checks that a request is rejected before it is stored if its message is too long or it has too many headers.
 func TestBombs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))

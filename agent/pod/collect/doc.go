@@ -1,8 +1,8 @@
-// Package collect removes files that pods leave outside their own directory. The planner removes dead containers,
-// except one for each container name, and unwanted sandboxes.
+// Package collect removes files that pods leave outside their own directory. The planner removes unwanted sandboxes and
+// dead containers. It keeps one dead container for each container name.
 //
 //	worker (pod is gone) --Release(uid)--> Logs: the pod's log directory
-//	agent (all sources have spoken) --Sweep--> Logs: those of unknown pods
+//	agent (all sources have listed their pods) --Sweep--> Logs: the log directories of unknown pods
 //
 // Package agent/resource/garbage removes unused images, and dead containers when little disk space is free.
 package collect

@@ -50,7 +50,7 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	defer l.mu.Unlock()
 	// The name is recorded before the link is created. Names without a link are skipped when the links are
 	// removed.
-	if uid := l.owner(log); l.byPod != nil && !slices.Contains(l.byPod[uid], name) {
+	if uid := l.podOf(log); l.byPod != nil && !slices.Contains(l.byPod[uid], name) {
 		l.byPod[uid] = append(l.byPod[uid], name)
 	}
 	path := filepath.Join(l.Dir, name)
@@ -68,16 +68,16 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 
 // Unlink removes the link to the log of a removed container.
 func (l *Links) Unlink(log string) error {
-	return l.removeFor(l.owner(log), func(to string) bool { return to == log })
+	return l.removeFor(l.podOf(log), func(to string) bool { return to == log })
 }
 
 // Release removes the links of a pod.
 func (l *Links) Release(_ context.Context, uid types.UID) error {
-	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
+	return l.removeFor(uid, func(to string) bool { return l.podOf(to) == uid })
 }
 
-// Sweep removes links whose log no longer exists, and links of pods for which the function keep
-// returns false.
+// Sweep removes links whose log no longer exists. It also removes the links of pods that need not be kept, as decided
+// by the given function.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,14 +88,14 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	for uid := range l.byPod {
 		errs = append(errs, l.remove(uid, func(to string) bool {
 			_, err := os.Stat(to)
-			return errors.Is(err, fs.ErrNotExist) || !keep(l.owner(to))
+			return errors.Is(err, fs.ErrNotExist) || !keep(l.podOf(to))
 		}))
 	}
 	return errors.Join(errs...)
 }
 
-// owner returns the UID of the pod to which a link's target belongs. It returns "" if the target is not a pod's log.
-func (l *Links) owner(to string) types.UID {
+// podOf returns the UID of the pod to which a link's target belongs. It returns "" if the target is not a pod's log.
+func (l *Links) podOf(to string) types.UID {
 	rest, below := strings.CutPrefix(to, l.Logs+"/")
 	dir, _, _ := strings.Cut(rest, "/")
 	part := strings.Split(dir, "_")
@@ -114,7 +114,7 @@ func (l *Links) read() error {
 	l.byPod = map[types.UID][]string{}
 	for _, name := range names {
 		to, err := os.Readlink(filepath.Join(l.Dir, name))
-		if uid := l.owner(to); err == nil && uid != "" { // otherwise it is not a link, was removed meanwhile, or belongs to another program
+		if uid := l.podOf(to); err == nil && uid != "" { // otherwise it is not a link, was removed meanwhile, or belongs to another program
 			l.byPod[uid] = append(l.byPod[uid], name)
 		}
 	}
@@ -144,15 +144,14 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes the pod's links for whose target the function unwanted returns true. The caller
-// holds mu.
+// remove removes the links of a pod whose targets are unwanted, as decided by the given function. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error
 	for _, name := range l.byPod[uid] {
 		path := filepath.Join(l.Dir, name)
 		to, err := os.Readlink(path)
-		if err != nil || l.owner(to) != uid {
+		if err != nil || l.podOf(to) != uid {
 			continue // removed, or replaced by another program
 		}
 		if unwanted(to) {

@@ -27,7 +27,7 @@ func (l Logs) Release(_ context.Context, uid types.UID) error {
 	return l.remove(func(u types.UID) bool { return u == uid })
 }
 
-// Sweep removes the log directories of the pods for which the function keep returns false.
+// Sweep removes the log directories of the pods that need not be kept, as decided by the given function.
 func (l Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	return l.remove(func(u types.UID) bool { return !keep(u) })
 }

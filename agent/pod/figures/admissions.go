@@ -11,9 +11,9 @@ import (
 
 // Admissions counts admitted, rejected and preempted pods.
 type Admissions struct {
-	rejected  *prometheus.CounterVec
-	leveled   *prometheus.CounterVec // admitted pods
-	preempted *prometheus.CounterVec // pods
+	rejected   *prometheus.CounterVec
+	admissions *prometheus.CounterVec // admitted pods
+	preempted  *prometheus.CounterVec // pods
 }
 
 func newAdmissions() *Admissions {
@@ -22,7 +22,7 @@ func newAdmissions() *Admissions {
 	}
 	return &Admissions{
 		rejected: counter("kubelet_admission_rejections_total", "number of pods that the node refused, by reason", "reason"),
-		leveled: counter("kubelet_pod_level_resources_admission_total",
+		admissions: counter("kubelet_pod_level_resources_admission_total",
 			"number of admitted pods, by where their resources are specified and by QoS class", "config_mode", "qos_class"),
 		preempted: counter("kubelet_preemptions",
 			"number of pods that were preempted for a critical pod, by the resource that the critical pod lacked", "preemption_signal"),
@@ -30,17 +30,17 @@ func newAdmissions() *Admissions {
 }
 
 func (a *Admissions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{a.rejected, a.leveled, a.preempted}
+	return []prometheus.Collector{a.rejected, a.admissions, a.preempted}
 }
 
 // Admitted counts an admitted pod.
 func (a *Admissions) Admitted(pod *v1.Pod) {
-	a.leveled.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
+	a.admissions.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
 }
 
 // CountRejection counts a pod that was not admitted, by the reason.
 func (a *Admissions) CountRejection(reason string) {
-	a.rejected.WithLabelValues(rejection(reason)).Inc()
+	a.rejected.WithLabelValues(rejectionLabel(reason)).Inc()
 }
 
 // CountPreemption counts a pod that was preempted by a critical pod.
@@ -69,9 +69,9 @@ func levelOf(spec *v1.PodSpec) string {
 	return ""
 }
 
-// rejection returns the value of the metric's label for a reason, as in a kubelet. All extended resources
-// share one value, and so do all unknown reasons. Otherwise pods could create an unlimited number of metrics.
-func rejection(reason string) string {
+// rejectionLabel returns the value of the metric's label for a reason, as in a kubelet. All extended resources share one
+// value. All unknown reasons share another value. Otherwise pods could create an unlimited number of metrics.
+func rejectionLabel(reason string) string {
 	switch reason {
 	case "AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu",
 		"OutOfephemeral-storage", "OutOfmemory", "OutOfpods", "PodFeatureUnsupported", "PodLevelResourcesNotSupported",

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The function values returns the values of the collectors' series. A key consists of the name and the labels.
+// This helper returns the values of the collectors' series. A key consists of the name and the label values.
 func values(t *testing.T, c ...prometheus.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -47,7 +47,7 @@ func equal(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// TestAdmissions checks that decisions about pods are counted, with a limited number of labels.
+// TestAdmissions checks that decisions about pods are counted. The number of label values is limited.
 func TestAdmissions(t *testing.T) {
 	a := newAdmissions()
 	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/x", "SysctlForbidden", "anything", "else", ""} {
@@ -94,7 +94,7 @@ func TestTerminated(t *testing.T) {
 	}
 	statuses := []v1.PodStatus{
 		{},
-		{InitContainerStatuses: list(ended(0, "Completed"))}, // exited before the first status
+		{InitContainerStatuses: list(ended(0, "Completed"))}, // this container exited before the first status
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(runs, runs)},
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(ended(137, "OOMKilled"), runs)},
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(ended(137, "OOMKilled"), runs), EphemeralContainerStatuses: list(runs)},
@@ -110,25 +110,25 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestProtected checks that the metrics of protected memory have no series on a node without protected memory.
+// TestProtected checks that the metrics of protected memory have no series while the node has no protected memory.
 func TestProtected(t *testing.T) {
 	w := newWatches()
-	equal(t, values(t, w.least, w.low), map[string]float64{})
+	equal(t, values(t, w.memoryMin, w.memoryLow), map[string]float64{})
 	w.Protected(3, 5)
 	w.Protected(0, 7)
-	equal(t, values(t, w.least, w.low), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
+	equal(t, values(t, w.memoryMin, w.memoryLow), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
 }
 
-// TestRotated checks that the metric of replaced serving certificates has no series before the first replacement.
+// TestRotated checks that the metric about replaced serving certificates has no series before the first replacement.
 func TestRotated(t *testing.T) {
 	w := newWatches()
-	equal(t, values(t, w.rotated), map[string]float64{})
+	equal(t, values(t, w.rotationAge), map[string]float64{})
 	w.Rotated(1)
 	w.Rotated(2)
-	equal(t, values(t, w.rotated), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
+	equal(t, values(t, w.rotationAge), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
 }
 
-// TestDeferredResizes checks that resizes that are no longer deferred are counted by their result.
+// TestDeferredResizes checks that a deferred resize is counted with its result when it is no longer deferred.
 func TestDeferredResizes(t *testing.T) {
 	r := newResizes()
 	r.ObserveResolved("accepted", "high", 7)

@@ -28,8 +28,8 @@ func (c containers) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.started, c.failed, c.ended}
 }
 
-// compare counts the containers that have ended between two statuses of a pod.
-func (c containers) compare(before, now *v1.PodStatus) {
+// countEnds counts the containers that have ended between two statuses of a pod.
+func (c containers) countEnds(before, now *v1.PodStatus) {
 	count := func(kind string, before, now []v1.ContainerStatus) {
 		for i := range now {
 			end := now[i].State.Terminated

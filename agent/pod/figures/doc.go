@@ -1,5 +1,5 @@
-// Package figures counts what the node does, in metrics with a kubelet's names: actions of the workers, starts of
-// pods, and traffic to the control plane.
+// Package figures provides metrics of the workers' actions, of the starts of pods, and of the traffic to the control
+// plane. Their names are the same as in a kubelet.
 //
 //	workers --Do--> Actor --> executor
 //	pods --RecordStatus--> Figures                 link --> Link

@@ -14,17 +14,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Figures counts what the node does with pods, in metrics with a kubelet's names.
+// Figures contains the metrics of pods. Their names are the same as in a kubelet.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type Figures struct {
-	operations         Operations
-	worked             *prometheus.HistogramVec
-	pods, podsFailed   prometheus.Counter
-	mapped, unmapped   prometheus.Counter // pods with a user namespace: all, and those that failed
-	containers         containers
-	seen, created, sli prometheus.Histogram // durations of pod starts
-	since              time.Time            // pods that started earlier are not counted
-	Startup            *Startup
+	operations                              Operations
+	actionDuration                          *prometheus.HistogramVec
+	pods, podsFailed                        prometheus.Counter
+	userNamespaces, userNamespaceErrors     prometheus.Counter // starts of sandboxes with a user namespace: all, and the failed ones
+	containers                              containers
+	startSinceSeen, startSinceCreation, sli prometheus.Histogram // durations of pod starts
+	countedSince                            time.Time            // pods that started earlier are not counted
+	Startup                                 *Startup
 	*Admissions
 	*Resizes
 	*Watches
@@ -40,7 +40,8 @@ type Operations interface {
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New returns Figures that start at zero. The parameter unified is true on cgroup v2. began is when the agent started.
+// New returns Figures that start at zero, for an agent that started at the time began. On a machine with cgroup v2,
+// unified is true.
 func New(o Operations, unified bool, began time.Time) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
@@ -49,20 +50,20 @@ func New(o Operations, unified bool, began time.Time) *Figures {
 				3600}})
 	}
 	f := &Figures{
-		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
+		operations: o, countedSince: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
 		ImageVolumes: newImageVolumes(), Admissions: newAdmissions(), containers: newContainers(), Startup: newStartup(began),
-		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
+		actionDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "duration in seconds of an action of a pod's worker", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods: prometheus.NewCounter(counter("kubelet_started_pods_total", "number of pod sandboxes that were started")),
 		podsFailed: prometheus.NewCounter(counter("kubelet_started_pods_errors_total",
 			"number of pod sandboxes that could not be started")),
-		mapped: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total",
+		userNamespaces: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total",
 			"number of started sandboxes of pods with a user namespace")),
-		unmapped: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total",
+		userNamespaceErrors: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total",
 			"number of failed starts of sandboxes of pods with a user namespace")),
-		seen: start("kubelet_pod_start_duration_seconds",
+		startSinceSeen: start("kubelet_pod_start_duration_seconds",
 			"duration in seconds from when the node first saw a pod until all its containers ran"),
-		created: start("kubelet_pod_start_total_duration_seconds",
+		startSinceCreation: start("kubelet_pod_start_total_duration_seconds",
 			"duration in seconds from the creation of a pod until all its containers ran"),
 		sli: start("kubelet_pod_start_sli_duration_seconds",
 			"duration in seconds from the creation of a pod until all its containers ran, without image pulls and init containers"),
@@ -87,7 +88,8 @@ type Desired interface {
 
 // Collectors returns all metrics.
 func (f *Figures) Collectors(pods Pods, wanted Desired) []prometheus.Collector {
-	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.seen, f.created, f.sli)
+	all := append(f.operations.Collectors(), f.actionDuration, f.pods, f.podsFailed, f.userNamespaces, f.userNamespaceErrors,
+		f.startSinceSeen, f.startSinceCreation, f.sli)
 	all = append(append(all, f.containers.collectors()...), f.Admissions.collectors()...)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(append(all, f.ImageVolumes.collectors()...), f.Startup.collectors()...)
@@ -108,31 +110,31 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	took := time.Since(begin).Seconds()
 	switch a.Op {
 	case plan.RunSandbox:
-		m.Figures.worked.WithLabelValues("create").Observe(took)
-		m.Figures.sandbox(in.Want, err)
+		m.Figures.actionDuration.WithLabelValues("create").Observe(took)
+		m.Figures.countSandbox(in.Want, err)
 		m.Figures.inPod.Observe(float64(len(in.Want.Spec.Containers)))
 	case plan.StartContainer:
-		m.Figures.worked.WithLabelValues("sync").Observe(took)
+		m.Figures.actionDuration.WithLabelValues("sync").Observe(took)
 		kind := containerType(in.Want, a.Container)
 		m.Figures.containers.started.WithLabelValues(kind).Inc()
 		if err != nil {
-			m.Figures.containers.failed.WithLabelValues(kind, reason(err)).Inc()
+			m.Figures.containers.failed.WithLabelValues(kind, problemReason(err)).Inc()
 		}
-		m.Figures.image(in.Want, a.Container, err)
+		m.Figures.countVolumes(in.Want, a.Container, err)
 	case plan.PostStart:
 		if err != nil {
-			m.Figures.containers.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
+			m.Figures.containers.failed.WithLabelValues(containerType(in.Want, a.Container), problemReason(err)).Inc()
 		}
 	case plan.Resize:
-		m.Figures.resized(time.Since(begin), err)
+		m.Figures.observeResize(time.Since(begin), err)
 	case plan.StopSandbox, plan.StopContainer:
-		m.Figures.worked.WithLabelValues("kill").Observe(took)
+		m.Figures.actionDuration.WithLabelValues("kill").Observe(took)
 	}
 	return err
 }
 
-// sandbox counts an attempt to start a sandbox.
-func (f *Figures) sandbox(pod *v1.Pod, err error) {
+// countSandbox counts an attempt to start a sandbox.
+func (f *Figures) countSandbox(pod *v1.Pod, err error) {
 	count := func(all, failed prometheus.Counter) {
 		all.Inc()
 		if err != nil {
@@ -141,7 +143,7 @@ func (f *Figures) sandbox(pod *v1.Pod, err error) {
 	}
 	count(f.pods, f.podsFailed)
 	if podspec.HasUserNamespace(&pod.Spec) {
-		count(f.mapped, f.unmapped)
+		count(f.userNamespaces, f.userNamespaceErrors)
 	}
 }
 
@@ -158,8 +160,8 @@ func containerType(pod *v1.Pod, name string) string {
 	return "init_container"
 }
 
-// reason returns a kubelet's reason for a container that could not be started.
-func reason(err error) string {
+// problemReason returns a kubelet's reason for a container that could not be started.
+func problemReason(err error) string {
 	var p *worker.Problem
 	if errors.As(err, &p) {
 		return p.Reason
@@ -170,20 +172,20 @@ func reason(err error) string {
 // RecordStatus is called with each new status of a pod. It counts the containers that have ended. When all
 // containers of the pod run for the first time, it records how long the start has taken.
 func (f *Figures) RecordStatus(in plan.Input, before, now *v1.PodStatus) {
-	f.containers.compare(before, now)
-	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }
+	f.containers.countEnds(before, now)
+	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.countedSince) }
 	if allRun(before) || !allRun(now) || slices.ContainsFunc(now.ContainerStatuses, old) {
 		return
 	}
 	at := time.Now()
 	if !in.Started.IsZero() {
-		f.seen.Observe(at.Sub(in.Started).Seconds())
+		f.startSinceSeen.Observe(at.Sub(in.Started).Seconds())
 	}
 	created := in.Want.CreationTimestamp.Time
 	if created.IsZero() { // a static pod: its creation time is not known
 		return
 	}
-	f.created.Observe(at.Sub(created).Seconds())
+	f.startSinceCreation.Observe(at.Sub(created).Seconds())
 	f.sli.Observe((at.Sub(created) - f.operations.Pulling(in.Want, created) - initTime(now)).Seconds())
 }
 

@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// slowImage is a fake image service whose pulls take the given time.
+// slowImage is a fake image service with pulls of the given duration.
 type slowImage struct {
 	cri.Images
 	took time.Duration
 }
 
 func (s slowImage) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
-	time.Sleep(s.took) // in the time of the bubble
+	time.Sleep(s.took) // in the bubble's time
 	return &api.PullImageResponse{}, nil
 }
 
@@ -33,7 +33,7 @@ func (slowImage) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Ima
 	return &api.ImageStatusResponse{}, nil
 }
 
-// TestEvictionsFromTheStart checks that kubelet_evictions exists before the first eviction.
+// TestEvictionsFromTheStart checks that the metric kubelet_evictions exists before the first eviction.
 func TestEvictionsFromTheStart(t *testing.T) {
 	r := prometheus.NewRegistry()
 	r.MustRegister(newEvictions().collectors()...)
@@ -72,7 +72,7 @@ func TestPodStart(t *testing.T) {
 		initialized := []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: began, FinishedAt: metav1.Now()}}}}
 		time.Sleep(32 * time.Second)
 		runs := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}
-		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // started before the agent
+		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // this container started before the agent
 		states := []*v1.PodStatus{
 			{Phase: v1.PodPending},
 			{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{runs, ran}},
@@ -88,7 +88,7 @@ func TestPodStart(t *testing.T) {
 		for what, x := range map[string]struct {
 			prometheus.Histogram
 			want float64
-		}{"since seen": {f.seen, 62}, "since created": {f.created, 63}, "of its own": {f.sli, 33}} {
+		}{"since seen": {f.startSinceSeen, 62}, "since created": {f.startSinceCreation, 63}, "of its own": {f.sli, 33}} {
 			var m model.Metric
 			if err := x.Write(&m); err != nil {
 				t.Fatal(err)
@@ -100,17 +100,16 @@ func TestPodStart(t *testing.T) {
 	})
 }
 
-// TestSandboxes checks that sandboxes with a user namespace are included in the metric of all sandboxes, and have
-// their own metric.
+// TestSandboxes checks that sandboxes with a user namespace are counted twice: in the metric of all sandboxes and in their own metric.
 func TestSandboxes(t *testing.T) {
 	f := New(operations.New(), false, time.Now())
-	f.sandbox(&v1.Pod{}, nil)
-	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
-	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
+	f.countSandbox(&v1.Pod{}, nil)
+	f.countSandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
+	f.countSandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
 	for name, x := range map[string]struct {
 		prometheus.Counter
 		want float64
-	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.mapped, 2}, "mapped that failed": {f.unmapped, 1}} {
+	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.userNamespaces, 2}, "mapped that failed": {f.userNamespaceErrors, 1}} {
 		var m model.Metric
 		if err := x.Write(&m); err != nil || m.GetCounter().GetValue() != x.want {
 			t.Errorf("%s: %v, not %v: %v", name, m.GetCounter().GetValue(), x.want, err)
@@ -118,14 +117,14 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// noPods are the Pods and the Desired of a node without pods.
+// noPods implements Pods and Desired for a node without pods.
 type noPods struct{}
 
 func (noPods) Resizing() (map[[2]string]int, int) { return nil, 0 }
 func (noPods) Working() map[[3]string]int         { return nil }
 func (noPods) Restarted() (int, int)              { return 0, 0 }
 
-// TestWatches checks that each measurement is in the metric with its name.
+// TestWatches checks that each measurement appears in the metric with its name.
 func TestWatches(t *testing.T) {
 	f := New(operations.New(), true, time.Now())
 	f.ObserveRelist(time.Second, time.Time{})

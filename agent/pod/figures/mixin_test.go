@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// absentOfMixin are the metrics of the dashboards of kubernetes-mixin that islet does not serve, and why.
+// absentOfMixin contains the metrics that the dashboards of kubernetes-mixin use and islet does not serve. The value is the reason.
 var absentOfMixin = map[string]string{
 	"storage_operation_errors_total": "a kubelet no longer has it; storage_operation_duration_seconds has the label status",
 }
 
-// TestMixin: the rules and dashboards of kubernetes-mixin for kubelets and cAdvisor find their metrics and labels. The
-// names are those of the guide, which TestUpstream compares with the served ones.
+// TestMixin checks that islet serves the metrics and labels that the kubernetes-mixin rules and dashboards for kubelets and cAdvisor use.
+// The served names are read from docs/metrics.md, which TestUpstream compares with the program.
 func TestMixin(t *testing.T) {
 	text, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := map[string][]string{} // the labels by page and name
+	served := map[string][]string{} // the labels; the key consists of page and name
 	for line := range strings.Lines(string(text)) {
 		if c := strings.Split(line, " | "); len(c) >= 4 && strings.HasPrefix(c[0], "| /metrics") {
 			served[strings.TrimPrefix(c[0], "| ")+" "+strings.Trim(c[1], "`")] = strings.Split(c[3], ", ")

@@ -9,13 +9,13 @@ import (
 // Watches measures the duration of listing the runtime's state, of changes to the cgroups of pods, and of
 // requests to the API server.
 type Watches struct {
-	relists, intervals prometheus.Histogram
-	seen               prometheus.Gauge
-	cgroups, requests  *prometheus.HistogramVec
-	version            prometheus.Gauge
-	inPod              prometheus.Histogram
-	least, low         *prometheus.GaugeVec     // no series until the memory of pods is protected
-	rotated            *prometheus.HistogramVec // no series until a certificate was replaced
+	relists, intervals   prometheus.Histogram
+	lastRelist           prometheus.Gauge
+	cgroups, requests    *prometheus.HistogramVec
+	version              prometheus.Gauge
+	inPod                prometheus.Histogram
+	memoryMin, memoryLow *prometheus.GaugeVec     // no series until the memory of pods is protected
+	rotationAge          *prometheus.HistogramVec // no series until a certificate was replaced
 }
 
 func newWatches() *Watches {
@@ -27,7 +27,7 @@ func newWatches() *Watches {
 			"duration in seconds of a list of all pods in the runtime", prometheus.DefBuckets)),
 		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds",
 			"interval in seconds between two lists of all pods in the runtime", prometheus.DefBuckets)),
-		seen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
+		lastRelist: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
 			Help: "time of the last list of all pods in the runtime, in seconds since 1970"}),
 		cgroups: prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds",
 			"duration in seconds of a change of a pod's cgroup", prometheus.DefBuckets), []string{"operation_type"}),
@@ -37,29 +37,30 @@ func newWatches() *Watches {
 		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of the cgroups, 1 or 2"}),
 		inPod: prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count",
 			"number of containers in the pods that were started", []float64{1, 2, 4, 8, 16})),
-		rotated: prometheus.NewHistogramVec(histogram("kubelet_certificate_manager_server_rotation_seconds",
+		rotationAge: prometheus.NewHistogramVec(histogram("kubelet_certificate_manager_server_rotation_seconds",
 			"age in seconds of serving certificates that were replaced",
 			[]float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000}), nil),
-		least: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_min_bytes",
+		memoryMin: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_min_bytes",
 			Help: "memory in bytes that the kernel never reclaims from guaranteed pods (memory.min)"}, nil),
-		low: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_low_bytes",
+		memoryLow: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_low_bytes",
 			Help: "memory in bytes that the kernel reclaims from burstable pods last (memory.low)"}, nil),
 	}
 }
 
 func (w *Watches) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod, w.least, w.low, w.rotated}
+	return []prometheus.Collector{w.relists, w.intervals, w.lastRelist, w.cgroups, w.requests, w.version, w.inPod, w.memoryMin,
+		w.memoryLow, w.rotationAge}
 }
 
-// ObserveRelist records that the runtime's state was listed. The parameter before is the time
-// of the previous list.
+// ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list, which
+// ended at the time before.
 func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
 	if !before.IsZero() {
 		w.intervals.Observe(now.Sub(before).Seconds())
 	}
-	w.seen.Set(float64(now.Unix()))
+	w.lastRelist.Set(float64(now.Unix()))
 }
 
 // Cgroup records the duration of a change to a pod's cgroup.
@@ -69,12 +70,12 @@ func (w *Watches) Cgroup(operation string, took time.Duration) {
 
 // Protected records the memory in bytes that is protected for guaranteed and for burstable pods.
 func (w *Watches) Protected(guaranteed, burstable int64) {
-	w.least.WithLabelValues().Set(float64(guaranteed))
-	w.low.WithLabelValues().Set(float64(burstable))
+	w.memoryMin.WithLabelValues().Set(float64(guaranteed))
+	w.memoryLow.WithLabelValues().Set(float64(burstable))
 }
 
-// Rotated records that a serving certificate was replaced, and the age of the former one.
-func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
+// Rotated records that a serving certificate was replaced, and the age of the replaced certificate.
+func (w *Watches) Rotated(age time.Duration) { w.rotationAge.WithLabelValues().Observe(age.Seconds()) }
 
 // RequestObserver returns a function that records a request to the API server. The function host returns the
 // server's name.

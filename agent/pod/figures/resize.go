@@ -11,7 +11,7 @@ import (
 // Resizes counts resizes of running pods and their results (KEP-1287).
 type Resizes struct {
 	requested, infeasible, accepted *prometheus.CounterVec
-	took, deferred                  *prometheus.HistogramVec
+	resizeDuration, deferred        *prometheus.HistogramVec
 }
 
 // Resizing returns the number of pods with a pending resize, by reason and priority bucket, and the number of
@@ -28,7 +28,7 @@ func newResizes() *Resizes {
 		infeasible: counter("kubelet_pod_infeasible_resizes_total", "number of resizes that the node cannot carry out", "reason_detail"),
 		accepted: counter("kubelet_pod_deferred_accepted_resizes_total",
 			"number of resizes that were accepted after they had been deferred", "retry_trigger"),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
+		resizeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
 			Help:    "duration in milliseconds of the resize of a pod",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}},
 			[]string{"success"}),
@@ -50,18 +50,18 @@ func (r *Resizes) CountInfeasible(detail string) { r.infeasible.WithLabelValues(
 // CountAccepted counts a deferred resize that was then accepted.
 func (r *Resizes) CountAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
-// ObserveResolved records for how long a resize was deferred. The parameter resolution is the outcome:
-// accepted, reverted or terminated.
+// ObserveResolved records for how long a resize was deferred. The outcome, called the resolution, is accepted, reverted
+// or terminated.
 func (r *Resizes) ObserveResolved(resolution, priority string, after time.Duration) {
 	r.deferred.WithLabelValues(resolution, priority).Observe(after.Seconds())
 }
 
-func (r *Resizes) resized(d time.Duration, err error) {
-	r.took.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
+func (r *Resizes) observeResize(d time.Duration, err error) {
+	r.resizeDuration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
 }
 
 func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
-	return []prometheus.Collector{r.requested, r.infeasible, r.accepted, r.took, r.deferred, now}
+	return []prometheus.Collector{r.requested, r.infeasible, r.accepted, r.resizeDuration, r.deferred, now}
 }
 
 var (

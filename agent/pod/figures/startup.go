@@ -14,8 +14,8 @@ import (
 type Startup struct {
 	beforeAgent, beforeRegistration, registration, afterRegistration, total *prometheus.GaugeVec
 
-	uptime func() (time.Duration, bool)
-	began  time.Duration // uptime when the agent started
+	uptime     func() (time.Duration, bool)
+	agentStart time.Duration // uptime when the agent started
 
 	mu    sync.Mutex
 	state startupState
@@ -28,7 +28,7 @@ const (
 	starting startupState = iota
 	registering
 	registered
-	over // nothing more is recorded
+	startupDone // nothing more is recorded
 )
 
 func newStartup(began time.Time) *Startup {
@@ -47,7 +47,7 @@ func newStartup(began time.Time) *Startup {
 			"time in seconds from the registration of the node until it was ready"),
 		total: gauge("kubelet_node_startup_duration_seconds",
 			"time in seconds from the boot of the machine until the new node was ready"),
-		uptime: clock.Uptime, began: up - time.Since(began),
+		uptime: clock.Uptime, agentStart: up - time.Since(began),
 	}
 }
 
@@ -55,33 +55,34 @@ func (s *Startup) collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.beforeAgent, s.beforeRegistration, s.registration, s.afterRegistration, s.total}
 }
 
-func set(g *prometheus.GaugeVec, d time.Duration) { g.WithLabelValues().Set(d.Seconds()) }
+func setSeconds(g *prometheus.GaugeVec, d time.Duration) { g.WithLabelValues().Set(d.Seconds()) }
 
 // Registering is called before each attempt to register the node.
-func (s *Startup) Registering() { s.change(starting, registering, func(time.Duration) {}) }
+func (s *Startup) Registering() { s.changeState(starting, registering, func(time.Duration) {}) }
 
 // Found is called when the Node exists and this node did not create it.
-func (s *Startup) Found() { s.change(registering, over, func(time.Duration) {}) }
+func (s *Startup) Found() { s.changeState(registering, startupDone, func(time.Duration) {}) }
 
 // Created is called when this node has created its Node.
 func (s *Startup) Created() {
-	s.change(registering, registered, func(now time.Duration) {
-		set(s.beforeAgent, s.began)
-		set(s.beforeRegistration, s.last-s.began)
-		set(s.registration, now-s.last)
+	s.changeState(registering, registered, func(now time.Duration) {
+		setSeconds(s.beforeAgent, s.agentStart)
+		setSeconds(s.beforeRegistration, s.last-s.agentStart)
+		setSeconds(s.registration, now-s.last)
 	})
 }
 
 // Ready is called when the API server has the Node as ready.
 func (s *Startup) Ready() {
-	s.change(registered, over, func(now time.Duration) {
-		set(s.afterRegistration, now-s.last)
-		set(s.total, now)
+	s.changeState(registered, startupDone, func(now time.Duration) {
+		setSeconds(s.afterRegistration, now-s.last)
+		setSeconds(s.total, now)
 	})
 }
 
-// change calls record and changes the state if the present state is from.
-func (s *Startup) change(from, to startupState, record func(now time.Duration)) {
+// changeState changes the state and calls record with the current uptime. It does nothing if the current state is not the
+// expected one.
+func (s *Startup) changeState(from, to startupState, record func(now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != from {

@@ -7,14 +7,14 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// TestStartup: the start of a new node is measured once, each part from the end of the one before.
+// TestStartup checks that the start of a new node is measured once. Each part is measured from the end of the previous part.
 func TestStartup(t *testing.T) {
 	const name = "node_startup_"
 	var now time.Duration
 	start := func() *Startup {
 		s := newStartup(time.Now())
 		now = 20 * time.Second
-		s.uptime, s.began = func() (time.Duration, bool) { return now, true }, now
+		s.uptime, s.agentStart = func() (time.Duration, bool) { return now, true }, now
 		return s
 	}
 	after := func(d time.Duration, f func()) { now += d * time.Second; f() }
@@ -22,8 +22,8 @@ func TestStartup(t *testing.T) {
 	s := start()
 	after(0, s.Ready)
 	after(3, s.Registering)
-	after(4, s.Ready)       // not registered yet
-	after(1, s.Registering) // again
+	after(4, s.Ready)       // the node is not registered yet
+	after(1, s.Registering) // a repeated attempt
 	equal(t, values(t, s.collectors()...), map[string]float64{})
 	after(2, s.Created)
 	want := map[string]float64{name + "pre_kubelet_duration_seconds": 20, name + "pre_registration_duration_seconds": 3,
@@ -39,7 +39,7 @@ func TestStartup(t *testing.T) {
 	}
 	equal(t, values(t, s.collectors()...), want)
 
-	s = start() // of an agent whose Node exists, and is deleted later
+	s = start() // the Node exists when this agent starts, and is deleted later
 	after(3, s.Registering)
 	after(4, s.Found)
 	after(5, s.Ready)
@@ -49,22 +49,22 @@ func TestStartup(t *testing.T) {
 	equal(t, values(t, s.collectors()...), map[string]float64{})
 }
 
-// TestStartupClock: the agent starts after the boot, and before now.
+// TestStartupClock checks that the agent's start is after the boot and before the present.
 func TestStartupClock(t *testing.T) {
 	s := newStartup(time.Now().Add(-time.Second))
-	if now, _ := clock.Uptime(); s.began <= 0 || now-s.began < time.Second || now-s.began > time.Minute {
-		t.Errorf("the agent started %v after the boot, now is %v", s.began, now)
+	if now, _ := clock.Uptime(); s.agentStart <= 0 || now-s.agentStart < time.Second || now-s.agentStart > time.Minute {
+		t.Errorf("the agent started %v after the boot, now is %v", s.agentStart, now)
 	}
 }
 
-// TestWorking: the series of a kubelet exist, also those that count nothing.
+// TestWorking checks that all series of a kubelet exist, even if they count nothing.
 func TestWorking(t *testing.T) {
 	got := values(t, Working(func() map[[3]string]int { return map[[3]string]int{{"terminating", "orphan", "true"}: 2} }),
 		Restarted(func() (static, fromAPI int) { return 3, 1 }))
 	if n := len(got); n != 17 {
 		t.Errorf("%d series: %v", n, got)
 	}
-	// values sorts labels by name: config, lifecycle, static
+	// The function values sorts the labels by name: config, lifecycle, static.
 	for series, want := range map[string]float64{
 		"working_pods orphan terminating true": 2, "working_pods desired sync ": 0, "working_pods runtime_only terminated unknown": 0,
 		"restarted_pods_total true": 3, "restarted_pods_total ": 1,

@@ -24,8 +24,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md")
 
 const docs = "../../../docs/metrics.md"
 
-// The list absent contains the names of a kubelet's metrics that islet does not have, with the reason. Each
-// expression matches a whole name.
+// This list contains the metrics of a kubelet that islet does not have, and the reasons. Each expression matches a whole name.
 var absent = []struct{ names, why string }{
 	{`container_cpu_load_average_10s|container_cpu_load_d_average_10s|container_tasks_state`, "a kubelet serves zeros, because it does not enable the collectors of these metrics"},
 	{`container_health_state`, "health checks of Docker; a kubelet serves -1 for each container"},
@@ -51,7 +50,7 @@ var absent = []struct{ names, why string }{
 	{`workqueue_.*|informer_.*|leader_election_.*|running_managed_controllers|.*registered_metrics_total|hidden_metrics_total|disabled_metrics_total|cardinality_enforcement_.*`, "they belong to libraries of Kubernetes' components, which islet does not use"},
 }
 
-// ownNames contains the names of metrics that differ from upstream's, with the difference.
+// ownNames contains the metrics that differ from upstream's. The value describes the difference.
 var ownNames = map[string]string{
 	"container_memory_events_*, container_memory_pg*, container_memory_workingset_refault_*, container_memory_file_*": "only with cgroup v2. With v1 a kubelet serves zeros",
 	"container_network_*":          "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
@@ -66,7 +65,7 @@ var ownNames = map[string]string{
 	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
 }
 
-// The list beyond contains the names of metrics that a kubelet does not have, or no longer has, with their meaning.
+// This list contains the metrics that a kubelet does not have, or no longer has, and describes them.
 var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_build_info", "gauge", "version", "the version"},
 	{"islet_events_dropped_total", "counter", "", "number of events that were dropped before they were sent to the API server"},
@@ -85,7 +84,7 @@ var beyond = []struct{ name, kind, labels, what string }{
 
 type upstreamMetric struct{ page, name, kind, stability, labels string }
 
-// typeOf returns the metric's type on the page. A metric that upstream lists as custom has its own collector.
+// typeOf returns the type of the metric on the page. A metric that upstream lists as custom has a separate collector.
 func (u upstreamMetric) typeOf() string {
 	switch {
 	case u.kind != "custom":
@@ -110,7 +109,7 @@ func upstream(t *testing.T) (out []upstreamMetric) {
 	return out
 }
 
-// The function described returns the metrics whose types and labels are known to this test, by page and name.
+// This helper returns the metrics whose types and labels this test knows. The key consists of page and name.
 func described(t *testing.T) map[string]upstreamMetric {
 	t.Helper()
 	out := map[string]upstreamMetric{}
@@ -127,7 +126,7 @@ func described(t *testing.T) map[string]upstreamMetric {
 		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, Working, counts.Claims:
 			kind = "gauge"
 		}
-		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge also has the methods of a Counter
+		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has the methods of a Counter too
 			_, kind = g, "gauge"
 		}
 		all := make(chan *prometheus.Desc, 10)
@@ -151,8 +150,8 @@ func described(t *testing.T) map[string]upstreamMetric {
 	return out
 }
 
-// TestUpstream checks that each metric of a kubelet is served with its type and labels or listed as absent, that no
-// absent metric is served, and that docs/metrics.md is current.
+// TestUpstream checks each metric of a kubelet. Either islet serves the metric with the same type and labels, or the list absent contains
+// it. docs/metrics.md must be current.
 func TestUpstream(t *testing.T) {
 	known, used, missing := described(t), map[int]bool{}, map[string][]string{}
 	var served []upstreamMetric
@@ -171,7 +170,7 @@ func TestUpstream(t *testing.T) {
 			if have.kind != u.typeOf() || have.labels != u.labels {
 				t.Errorf("%s is a %s of %q, upstream a %s of %q", u.name, have.kind, have.labels, u.kind, u.labels)
 			}
-		case strings.Contains(source, `"`+u.name+`"`): // counted in another package
+		case strings.Contains(source, `"`+u.name+`"`): // another package counts this metric
 		case why >= 0:
 			used[why] = true
 			missing[absent[why].why] = append(missing[absent[why].why], u.name)
@@ -198,7 +197,7 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// source returns the string literals of the program that may be metric names, without its tests.
+// source returns the program's string literals that may be metric names. Tests are excluded.
 func source(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("grep", "-rhE", `"[a-z]+_[a-z_]+"`, "--include=*.go", "--exclude=*_test.go", "../..", "../../../metrics",

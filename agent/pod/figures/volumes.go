@@ -33,7 +33,7 @@ func (i *ImageVolumes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{i.requested, i.mounted, i.failed, i.features}
 }
 
-// Feature sets whether a feature is enabled. The parameter stage is ALPHA, BETA or empty.
+// Feature sets whether a feature is enabled. The stage of the feature is ALPHA, BETA or empty.
 func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	v := 0.0
 	if on {
@@ -42,9 +42,9 @@ func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	i.features.WithLabelValues(name, stage).Set(v)
 }
 
-// image counts the image volumes of a container after an attempt to start the container. The parameter err is
-// the result of the attempt.
-func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
+// countVolumes counts the image volumes of a container after an attempt to start the container. The result of the attempt is
+// err.
+func (i *ImageVolumes) countVolumes(pod *v1.Pod, name string, err error) {
 	if pod == nil {
 		return
 	}
@@ -63,9 +63,9 @@ func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
 	}
 	i.requested.Add(n)
 	switch {
-	case err == nil || reason(err) == plan.RunContainerError:
+	case err == nil || problemReason(err) == plan.RunContainerError:
 		i.mounted.Add(n)
-	case reason(err) == plan.CreateContainerError || reason(err) == plan.CreateContainerConfigError:
+	case problemReason(err) == plan.CreateContainerError || problemReason(err) == plan.CreateContainerConfigError:
 		i.failed.Add(n)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestImageVolumes checks that each image that a container mounts is counted, together with the result of the
-// container's creation.
+// TestImageVolumes checks that each mount of an image volume is counted, together with the result of the container's creation.
 func TestImageVolumes(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}}, {Name: "scratch"}},
@@ -23,9 +22,9 @@ func TestImageVolumes(t *testing.T) {
 	i := newImageVolumes()
 	for _, err := range []error{nil, &worker.Problem{Reason: plan.CreateContainerError}, &worker.Problem{Reason: plan.ErrImagePull}, &worker.Problem{Reason: plan.RunContainerError}, errors.New("other")} {
 		for _, container := range []string{"a", "b", "gone"} {
-			i.image(pod, container, err)
+			i.countVolumes(pod, container, err)
 		}
-		i.image(nil, "a", err)
+		i.countVolumes(nil, "a", err)
 	}
 	for what, x := range map[string]struct {
 		prometheus.Counter

@@ -2,8 +2,7 @@ package figures
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Working returns the number of pods by what the node does with them. The key contains the values of the labels
-// lifecycle, config and static.
+// Working returns the number of pods by the values of the labels lifecycle, config and static.
 type Working func() map[[3]string]int
 
 // Restarted returns how many pods have ended and started again under their UID since the agent started.

@@ -76,15 +76,15 @@ func (c Chain) Update(ctx context.Context, pod *v1.Pod) error {
 // Grow calls every Sizer until one fails. The error does not contain the hook's name, because it is shown as the
 // error of the pod.
 func (c Chain) Grow(ctx context.Context, pod *v1.Pod) error {
-	return c.size(func(s Sizer) error { return s.Grow(ctx, pod) })
+	return c.eachSizer(func(s Sizer) error { return s.Grow(ctx, pod) })
 }
 
 // Shrink calls Shrink of every Sizer until one fails. The error does not contain the hook's name.
 func (c Chain) Shrink(ctx context.Context, pod *v1.Pod) error {
-	return c.size(func(s Sizer) error { return s.Shrink(ctx, pod) })
+	return c.eachSizer(func(s Sizer) error { return s.Shrink(ctx, pod) })
 }
 
-func (c Chain) size(step func(Sizer) error) error {
+func (c Chain) eachSizer(step func(Sizer) error) error {
 	for _, h := range c {
 		if s, ok := h.(Sizer); ok {
 			if err := step(s); err != nil {

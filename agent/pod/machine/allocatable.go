@@ -20,10 +20,10 @@ type hardware struct {
 	swap int64 // bytes
 }
 
-// inspect returns the machine's resources, and the number of pods that the configuration allows. The amount of
+// inspectMachine returns the machine's resources, and the number of pods that the configuration allows. The amount of
 // ephemeral storage is the size of the file system that contains the pods' directories.
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
-func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
+func inspectMachine(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 	machine := host.New(host.Config{})
 	id, err := machine.Identity(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ func TestAllocatable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		has, err := inspect(context.Background(), cfg)
+		has, err := inspectMachine(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,14 +24,14 @@ func TestAllocatable(t *testing.T) {
 		if room.Pods().Value() != want || room.Cpu().Value() < 1 || room.Memory().Value() < 1<<20 || room.StorageEphemeral().Value() < 1<<20 {
 			t.Errorf("%s: got %v", args, room)
 		}
-		if f := room.StorageEphemeral().Format; f != resource.DecimalSI { // the same format as the allocatable
+		if f := room.StorageEphemeral().Format; f != resource.DecimalSI { // the format is that of the allocatable
 			t.Errorf("ephemeral storage is in %s", f)
 		}
 	}
 }
 
-// TestOthersResources checks that resources that other components advertise on the Node are used for admission. They
-// do not replace the native resources of this machine.
+// TestOthersResources checks that admission uses the resources that other components advertise on the Node. These resources do not replace
+// the machine's native resources.
 func TestOthersResources(t *testing.T) {
 	cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2"})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestDeclared checks that the Node declares each feature of Kubernetes' registry that islet supports, and that each
-// other feature is in the list of missing ones.
+// TestDeclared checks that the Node declares each feature in Kubernetes' registry that islet supports. All other features must be in the
+// list of missing features.
 func TestDeclared(t *testing.T) {
 	missing := []string{
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "UserNamespacesHostNetworkSupport", "DRANodeAllocatableResources",
@@ -38,8 +38,8 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestBindOptions checks that mount options have an effect if the gate is on, unless the runtime reports that it does
-// not support them.
+// TestBindOptions checks that mount options are supported if the gate is on. They are not supported if the runtime reports that it cannot
+// set them.
 func TestBindOptions(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		cfg := &config.Config{}

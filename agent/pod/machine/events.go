@@ -61,8 +61,8 @@ func (a *Reporter) reportConditions(f *edgenode.Facts) {
 		if c.now {
 			reason = c.yes
 		}
-		if !a.reported[reason] {
-			a.reported[c.yes], a.reported[c.no] = c.now, !c.now
+		if !a.reportedConditions[reason] {
+			a.reportedConditions[c.yes], a.reportedConditions[c.no] = c.now, !c.now
 			a.recordEvent(reason)
 		}
 	}

@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
 
-// TestNodeEvents checks that each change of the node has one event, and that the state at the agent's start is not a
-// change.
+// TestNodeEvents checks that each change of the node causes one event. The state at the agent's start is not a change.
 func TestNodeEvents(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)

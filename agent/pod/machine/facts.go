@@ -50,10 +50,10 @@ type Images interface {
 
 // A Reporter provides the facts for the Node object, and records the events of the Node.
 type Reporter struct {
-	c        ReporterConfig
-	identity func() (host.Identity, error)
-	reported map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
-	last     engine          // the last response of the container runtime; only the caller of Facts uses it
+	c                  ReporterConfig
+	identity           func() (host.Identity, error)
+	reportedConditions map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
+	last               engine          // the last response of the container runtime; only the caller of Facts uses it
 
 	mu          sync.Mutex
 	schedulable *bool // whether the Node is schedulable; nil if that is unknown
@@ -61,7 +61,7 @@ type Reporter struct {
 
 // NewReporter returns a Reporter. It reads no files.
 func NewReporter(c ReporterConfig) *Reporter {
-	return &Reporter{c: c, reported: map[string]bool{},
+	return &Reporter{c: c, reportedConditions: map[string]bool{},
 		identity: sync.OnceValues(func() (host.Identity, error) { return host.New(host.Config{}).Identity(context.Background()) })}
 }
 
@@ -73,13 +73,14 @@ func (a *Reporter) inUse() []v1.UniqueVolumeName {
 }
 
 // Facts returns the current facts for the Node object. It must not be called concurrently. It is called every few
-// seconds, so facts that do not change are read only once. https://kubernetes.io/docs/reference/node/node-status/
+// seconds, so facts that do not change are read only once.
+// https://kubernetes.io/docs/reference/node/node-status/
 func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	id, err := a.identity()
 	if err != nil {
 		return edgenode.Facts{}, err
 	}
-	rt := a.runtime(ctx)
+	rt := a.readRuntime(ctx)
 	now := a.c.Machine.Now()
 	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get its addresses long after it booted
 	f := edgenode.Facts{
@@ -93,7 +94,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 		Declared: declaredFeatures(rt.bindOptions && a.c.Machine.cfg.GateEnabled(config.GateBindOptions)),
 	}
 	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
-	f.Capacity, f.Allocatable = a.c.Machine.resources()
+	f.Capacity, f.Allocatable = a.c.Machine.nodeResources()
 	if swap := a.c.Machine.swap; swap > 0 {
 		f.Info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
 	}
@@ -109,8 +110,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
-// declaredFeatures returns the features that the Node declares, sorted. A pod that requires one of them is
-// scheduled to this node, or resized, only if the Node lists it (KEP-5328).
+// declaredFeatures returns the features that the Node declares, sorted. A pod that requires such a feature is scheduled
+// to this node, or resized, only if the Node lists the feature (KEP-5328).
 func declaredFeatures(bindOptions bool) []string {
 	all := []string{
 		webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
@@ -137,9 +138,9 @@ type engine struct {
 	bindOptions bool // the runtime supports mount options
 }
 
-// runtime returns the data that the container runtime reports. If the runtime does not respond, runtime returns the
-// last known data. NotReady then reports the failure.
-func (a *Reporter) runtime(ctx context.Context) engine {
+// readRuntime returns the data that the container runtime reports. If the container runtime does not respond, the method
+// returns the last known data, and NotReady reports the failure.
+func (a *Reporter) readRuntime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
 		return a.last
@@ -211,8 +212,8 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 }
 
 // throttlePaths lists the files in which the kernel counts the thermal throttling of CPUs. They are hidden from
-// containers, because a program could infer from them what another program does. A kubelet masks those of them that
-// exist when it starts.
+// containers, because a program could infer the activity of other programs from these counts. A kubelet masks the files
+// that exist when it starts.
 func throttlePaths(root string) []string {
 	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is valid
 	for i := range found {

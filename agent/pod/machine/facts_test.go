@@ -24,8 +24,8 @@ func (silentRuntime) Version(context.Context, *cri.VersionRequest) (*cri.Version
 	return nil, errors.New("no answer")
 }
 
-// TestFacts checks that the Node reports the machine's swap only if it has any, and that the current pressures are
-// conditions, with an event each.
+// TestFacts checks that the Node reports swap only if the machine has swap. Each current pressure is a condition of the Node and causes an
+// event.
 func TestFacts(t *testing.T) {
 	cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2"})
 	if err != nil {
@@ -35,7 +35,7 @@ func TestFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has, err := inspect(t.Context(), cfg)
+	has, err := inspectMachine(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestThrottles(t *testing.T) {
 	}
 }
 
-// TestNodeFeatures checks that the Node reports supplementalGroupsPolicy if the runtime reports features.
+// TestNodeFeatures checks that the Node reports supplementalGroupsPolicy if the runtime reports its features.
 func TestNodeFeatures(t *testing.T) {
 	if f := nodeFeatures(&cri.StatusResponse{}); f != nil {
 		t.Errorf("%+v", f)

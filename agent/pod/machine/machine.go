@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// nodeFresh is the time for which the node's addresses and resolv.conf are cached. They are read on use and
-// not periodically.
+// nodeFresh is the time for which the node's addresses and resolv.conf are cached. The agent reads them when they are
+// needed, and not periodically.
 const nodeFresh = 10 * time.Second
 
 // A Machine provides the facts about the machine that pods need.
@@ -49,8 +49,8 @@ type Machine struct {
 	advertised v1.ResourceList // extended resources of the Node that other components advertise
 	engine     string          // name of the container runtime
 	plainBinds bool            // the runtime does not support mount options; false if unknown
-	read       time.Time
-	found      []netip.Addr // the last addresses that were found
+	readAt     time.Time
+	foundIPs   []netip.Addr // the last addresses that were found
 	last       translate.Node
 }
 
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
-	has, err := inspect(ctx, cfg)
+	has, err := inspectMachine(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("look at what this machine has: %w", err)
 	}
@@ -129,10 +129,10 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 func (n *Machine) Now() translate.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if since := time.Since(n.read); n.read.IsZero() || since > nodeFresh || since < 0 {
-		n.read = time.Now()
-		n.last.IPs = n.addresses()
-		n.last.Resolv, n.last.NoResolv = n.resolv(), *n.cfg.Kubelet.ResolverConfig == ""
+	if since := time.Since(n.readAt); n.readAt.IsZero() || since > nodeFresh || since < 0 {
+		n.readAt = time.Now()
+		n.last.IPs = n.findAddresses()
+		n.last.Resolv, n.last.NoResolv = n.readResolv(), *n.cfg.Kubelet.ResolverConfig == ""
 	}
 	return n.last
 }
@@ -200,9 +200,9 @@ func (n *Machine) IPs() (out []netip.Addr) {
 	return out
 }
 
-// addresses returns the addresses from --node-ip. Without the flag, it returns those of the default route (see
+// findAddresses returns the addresses from --node-ip. Without the flag, it returns the addresses of the default route (see
 // package address). If the kernel does not respond, it returns the last addresses that were found.
-func (n *Machine) addresses() (out []string) {
+func (n *Machine) findAddresses() (out []string) {
 	for _, ip := range n.cfg.Node.IPs {
 		if !ip.IsUnspecified() {
 			out = append(out, ip.String())
@@ -211,11 +211,11 @@ func (n *Machine) addresses() (out []string) {
 	if len(out) > 0 {
 		return out
 	}
-	found, err := address.Find(netns.NS{}, n.found, n.cfg.Edge.BridgeName)
+	found, err := address.Find(netns.NS{}, n.foundIPs, n.cfg.Edge.BridgeName)
 	if err != nil {
-		found = n.found
+		found = n.foundIPs
 	}
-	n.found = found
+	n.foundIPs = found
 	for _, ip := range found {
 		out = append(out, ip.String())
 	}
@@ -272,8 +272,8 @@ func (n *Machine) setPlainBinds(plain bool) {
 	n.plainBinds = plain
 }
 
-// resources returns the capacity and allocatable resources of the Node, including devices.
-func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
+// nodeResources returns the capacity and allocatable resources of the Node, including devices.
+func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
 	own := n.Now().Allocatable
 	if n.devices == nil {
 		return n.share.Capacity, own
@@ -297,13 +297,13 @@ func (n *Machine) resolvProblem() string {
 	if _, err := os.Stat(path); err != nil {
 		return err.Error()
 	}
-	return n.resolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
+	return n.readResolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
 }
 
-// resolv returns the resolv.conf that pods with DNS policy Default inherit. On a host with systemd-resolved it
+// readResolv returns the resolv.conf that pods with DNS policy Default inherit. On a host with systemd-resolved it
 // returns the file that lists the real servers, because pods cannot reach the stub resolver on loopback.
 // https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
-func (n *Machine) resolv() translate.DNS {
+func (n *Machine) readResolv() translate.DNS {
 	path := *n.cfg.Kubelet.ResolverConfig
 	if path == "" {
 		return translate.DNS{}

@@ -33,9 +33,9 @@ const (
 	PullSettle = 2 * time.Second
 )
 
-// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no
-// delay. The delay of the second restart is 10 s, and doubles with each further restart. The parameter most
-// is the maximum delay; 0 means 5 min.
+// CrashDelay returns the delay before the next start of a container that has ended. The first restart has no delay. The
+// delay of the second restart is 10 s, and doubles with each further restart. The maximum delay is most, or 5 min if
+// most is 0.
 func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
@@ -45,14 +45,14 @@ func CrashDelay(streak uint32, most time.Duration) time.Duration {
 
 // RetryDelay returns the delay after the given number of consecutive failures of an operation.
 // Pulls have their own delays.
-func RetryDelay(n int) time.Duration { return doubling(retryMin, retryMax, n) }
+func RetryDelay(n int) time.Duration { return doubledDelay(retryMin, retryMax, n) }
 
 // SandboxRetryDelay returns the delay after the given number of consecutive failures to run a sandbox. The
 // usual cause is that the pod network is missing until another pod of the node has set it up, so the delay is
 // short.
-func SandboxRetryDelay(n int) time.Duration { return doubling(retryMin, sandboxRetryMax, n) }
+func SandboxRetryDelay(n int) time.Duration { return doubledDelay(retryMin, sandboxRetryMax, n) }
 
-func doubling(first, most time.Duration, n int) time.Duration {
+func doubledDelay(first, most time.Duration, n int) time.Duration {
 	return min(first<<min(max(n-1, 0), 6), most)
 }
 
@@ -95,9 +95,9 @@ func nextStreak(c Container) uint32 {
 	return c.Streak + 1
 }
 
-// NextStart returns the time at which a container that has ended may start again, and the delay since its
-// end. The parameter most is Input.CrashMax. A container that ended with its shim is delayed by a second,
-// because it may have caused the shim's end.
+// NextStart returns the time at which a container that has ended may start again, and the delay since its end. The
+// maximum delay is most, as in CrashDelay. A container that ended with its shim is delayed by a second, because it may
+// have caused the shim's end.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
 	if endedWithShim(c) {
 		return c.FinishedAt.Add(sandboxPause), sandboxPause

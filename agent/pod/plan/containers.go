@@ -9,22 +9,22 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// initialize runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
+// runInits runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
 // the main containers may run. Initialization is complete when a main container has been created in this sandbox.
-func (p *planner) initialize(sb Sandbox) bool {
+func (p *planner) runInits(sb Sandbox) bool {
 	over := MainContainerCreated(p.Input, sb)
 	for i := range p.Want.Spec.InitContainers {
 		ctr := &p.Want.Spec.InitContainers[i]
 		c, ok := p.Observed.Newest(ctr.Name)
 		switch {
 		case podspec.IsSidecar(ctr):
-			p.ensure(ctr, sb, true)
+			p.ensureContainer(ctr, sb, true)
 			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) {
 				return false
 			}
 		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
 		default:
-			p.ensure(ctr, sb, false)
+			p.ensureContainer(ctr, sb, false)
 			return false
 		}
 	}
@@ -60,20 +60,20 @@ func (p *planner) runMains(sb Sandbox) {
 		if ok && c.State == Exited && c.Round == p.round && !WillRestart(p.Input, ctr, c) {
 			continue
 		}
-		p.ensure(ctr, sb, true)
+		p.ensureContainer(ctr, sb, true)
 		p.blocked = p.blocked || p.startsWithHook(ctr)
 	}
 	p.blocked = false
 }
 
-// ensure starts a container, restarts it, or stops it if it is unhealthy or outdated.
-func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
+// ensureContainer starts a container, restarts it, or stops it if it is unhealthy or outdated.
+func (p *planner) ensureContainer(ctr *v1.Container, sb Sandbox, replace bool) {
 	if f, busy := p.InFlight[ctr.Name]; busy && f.Op == StartContainer && f.Hash != Hash(ctr) {
 		p.Cancel = append(p.Cancel, ctr.Name)
 	}
 	switch c, exists := p.Observed.Newest(ctr.Name); {
 	case !exists:
-		p.start(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
+		p.startAction(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
 	case c.MayRun():
 		p.keepOrStop(ctr, c, sb, replace)
 	default:
@@ -81,26 +81,26 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	}
 }
 
-// keepOrStop lets a container run or stops it. If the container's definition has changed, it is stopped only
-// if the parameter replace is true, which is false for init containers that run to completion. The first
-// matching case applies. Cases in which the container runs again come first. In these cases its end is not
-// counted as a crash, and its restart policy does not matter.
+// keepOrStop lets a container run or stops it. If replace is false, it does not stop a container because of a changed
+// definition or a resize. This is the case for init containers that run to completion. The first matching case applies.
+// Cases in which the container runs again come first. In these cases its end is not counted as a crash, and its restart
+// policy does not matter.
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
-		p.stop(c, Action{Grace: p.Grace})
+		p.stopContainer(c, Action{Grace: p.Grace})
 	case replace && DefinitionChanged(ctr, c):
-		p.stop(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
+		p.stopContainer(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
 	case replace && ResizeNeedsRestart(p.Input, c):
-		p.stop(c, Action{Grace: p.Grace, RunsAgain: true})
+		p.stopContainer(c, Action{Grace: p.Grace, RunsAgain: true})
 	case p.RestartRequested(c):
-		p.stop(c, Action{Grace: p.Requested[c.Name].Grace})
+		p.stopContainer(c, Action{Grace: p.Requested[c.Name].Grace})
 	case p.Health[c.ID].Unhealthy:
-		p.stop(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
 	case HookFailed(p.Input, c), p.ranPreStop(c):
-		p.stop(c, Action{Grace: p.Grace})
+		p.stopContainer(c, Action{Grace: p.Grace})
 	case PostStartRunning(p.Input, c):
-		p.start(Action{Op: PostStart, Container: c.Name, ID: c.ID})
+		p.startAction(Action{Op: PostStart, Container: c.Name, ID: c.ID})
 	}
 }
 
@@ -113,14 +113,14 @@ func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
 		// An earlier agent created the container, but ended before it started the container. If the start fails, the
 		// container is kept until the next attempt exists, so that its attempt number is not reused.
 		start.Attempt, start.Streak = c.Attempt, c.Streak
-		p.start(start)
+		p.startAction(start)
 	// Crashes of another definition are not counted, nor are crashes before a restart that a user requested.
 	case changed, p.RestartRequested(c):
-		p.start(start)
+		p.startAction(start)
 	case c.State == Exited && here && p.backsOff(c):
 	default:
 		start.Streak = streakIn(sb.ID, c)
-		p.start(start)
+		p.startAction(start)
 	}
 }
 
@@ -140,7 +140,7 @@ func (p *planner) unhealthyGrace(ctr *v1.Container, c Container) time.Duration {
 func (p *planner) backsOff(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)
 	if p.isFuture(at, delay) {
-		p.wake(at)
+		p.wakeAt(at)
 		if !endedWithShim(c) {
 			p.addNotice(c.Name, CrashLoopBackOff, int(c.Attempt))
 		}
@@ -218,15 +218,15 @@ func mainsEnded(in Input) bool {
 	return true
 }
 
-// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. If not, it sets the wake-up
-// time to the deadline.
+// checkDeadline reports whether the pod has exceeded its activeDeadlineSeconds. Before the deadline, it sets the
+// wake-up time to the deadline.
 func (p *planner) checkDeadline() bool {
 	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
 		return false
 	}
-	at := deadline(p.Input)
+	at := deadlineOf(p.Input)
 	if p.Now.Before(at) {
-		p.wake(at)
+		p.wakeAt(at)
 		return false
 	}
 	if p.isRunning() || p.hasActivity() { // otherwise the pod ended earlier, and the notice was already sent
@@ -250,14 +250,14 @@ func (p *planner) hasActivity() bool {
 	return false
 }
 
-func deadline(in Input) time.Time {
+func deadlineOf(in Input) time.Time {
 	return in.Started.Add(time.Duration(*in.Want.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
 // DeadlineExpired reports whether the pod was active for longer than its activeDeadlineSeconds. It returns false for a pod
 // whose main containers ended before the deadline.
 func DeadlineExpired(in Input) bool {
-	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadline(in)) {
+	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadlineOf(in)) {
 		return false
 	}
 	if !mainsEnded(in) {
@@ -268,6 +268,6 @@ func DeadlineExpired(in Input) bool {
 		// The runtime reports wall-clock times, and the clock may have been set in the meantime. If the reported end
 		// of a container is in the future, the container counts as ended before the deadline.
 		ago := in.Now.Round(0).Sub(c.FinishedAt)
-		return ago >= 0 && in.Now.Add(-ago).After(deadline(in))
+		return ago >= 0 && in.Now.Add(-ago).After(deadlineOf(in))
 	})
 }

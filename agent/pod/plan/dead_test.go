@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDead checks that the configured number of exited containers is kept. Recently exited ones are also kept, and
-// those that decide about the next attempt.
+// TestDead checks that the configured number of exited containers is kept. Recently exited containers are kept too. So are containers that
+// decide about the next attempt.
 func TestDead(t *testing.T) {
 	ended := func(n uint32) Container {
 		c := exited("c0", 1, 0, t0.Add(time.Duration(n)*time.Minute))

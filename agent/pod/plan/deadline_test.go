@@ -7,12 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestDeadlineAndTheClock checks that a pod that ended before its deadline does not fail because the clock was set
-// later. A pod that ended after its deadline fails.
+// TestDeadlineAndTheClock checks that a pod that ended before its deadline does not fail if the clock is set later. A pod that ended after
+// its deadline fails.
 func TestDeadlineAndTheClock(t *testing.T) {
 	now, limit := time.Now(), int64(3600)
 	for name, c := range map[string]struct {
-		ran, ago time.Duration // the run's duration, and the time since its end by the clock
+		ran, ago time.Duration // duration of the run, and time since its end according to the clock
 		want     bool
 	}{
 		"in time":                          {30 * time.Minute, time.Hour, false},
@@ -23,7 +23,7 @@ func TestDeadlineAndTheClock(t *testing.T) {
 		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, ActiveDeadlineSeconds: &limit, Containers: []v1.Container{{Name: "c"}}}}
 		in := Input{Want: pod, Now: now, Started: now.Add(-c.ran - max(c.ago, time.Minute))}
 		if c.ago > time.Hour {
-			in.Started = now.Add(-2 * time.Hour) // a monotonic time, which a change of the clock does not move
+			in.Started = now.Add(-2 * time.Hour) // a monotonic time, which does not move when the clock is set
 		}
 		in.Observed.Sandboxes = []Sandbox{{ID: "s"}}
 		in.Observed.Containers = []Container{{ID: "x", Name: "c", SandboxID: "s", State: Exited, StartedAt: now.Add(-c.ran - c.ago), FinishedAt: now.Add(-c.ago).Round(0)}}

@@ -8,8 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHashIsAKubelets checks that the hash is the one that kubelets have used since 1.31, so that their containers
-// continue to run.
+// TestHashIsAKubelets checks that the hash is the one of kubelets since 1.31. Containers of such a kubelet can therefore continue to run.
 func TestHashIsAKubelets(t *testing.T) {
 	ctr := &v1.Container{Name: "test_container", Image: "foo/image:v1", Args: []string{"/bin/sh", "-c", "echo abc"}}
 	if got := Hash(ctr); got != "8e45cbd0" {
@@ -45,7 +44,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// withOldDefinition returns the container with another definition than that of the pod.
+// withOldDefinition returns the container with a definition that differs from the pod's.
 func withOldDefinition(c Container) Container {
 	c.Hash, c.Image = "old", "app:0"
 	return c

@@ -24,8 +24,7 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// simulatePod applies the events of data to a pod, then lets all actions succeed, and checks that one more
-// change takes effect.
+// simulatePod applies the events in data to a pod and then lets all actions succeed. It then checks that one more change takes effect.
 func simulatePod(data []byte, decide func(Input) Decision) {
 	if len(data) == 0 {
 		return
@@ -43,7 +42,7 @@ func simulatePod(data []byte, decide func(Input) Decision) {
 	w.settlePod()
 	w.change(2 + shape%12)
 	w.settlePod()
-	if w.shuttingDown() { // with a boot after the shutdown
+	if w.shuttingDown() { // a boot follows the shutdown
 		w.restart(0)
 		w.in.ShutdownSince = time.Time{}
 		w.settlePod()
@@ -72,15 +71,15 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 			w.relist()
 		}
 		w.in.Now = w.in.Now.Add(time.Duration(arg) * 11 * time.Second)
-	case 8: // the clock is set, by much or little
+	case 8: // the clock is set by a small or large amount
 		w.setClock([]time.Duration{-time.Hour, time.Hour, -5 * time.Second, -100 * 24 * time.Hour}[arg%4])
-	case 9: // the shim is killed, with its containers or only with the sandbox
+	case 9: // the shim is killed with its containers, or the sandbox alone
 		if arg%2 == 0 {
 			w.killAll(137)
 		} else {
 			w.stopSandboxes(func(Sandbox) bool { return true })
 		}
-	case 10: // the agent restarts: its memory is lost, and its actions are interrupted
+	case 10: // the agent restarts: it loses its memory, and its actions are interrupted
 		w.restart(arg)
 	case 11: // power cut: no container runs, and the clock may have any value
 		w.restart(arg)
@@ -93,12 +92,12 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		}
 	case 12: // the desired state changes
 		w.wish(pod, arg)
-	case 13: // a probe fails, or has no result yet
+	case 13: // a probe fails or has no result yet
 		if len(containers) > 0 {
 			w.in.Health = maps.Clone(w.in.Health)
 			w.in.Health[containers[arg%len(containers)].ID] = []Health{{Started: true, Unhealthy: true}, {Started: true, Ready: true}, {}, {Unhealthy: true}}[arg%4]
 		}
-	case 14: // the runtime loses its state, or that of a container
+	case 14: // the runtime loses its whole state or that of one container
 		if w.remote && arg%4 == 3 {
 			w.removeByTool(arg >> 2)
 		} else if arg%4 == 0 {
@@ -113,11 +112,11 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 	}
 }
 
-// The method change changes a field that may change while a pod runs.
+// This helper changes a field of the input that may change while a pod runs.
 func (w *world) change(arg int) {
 	if arg%4 == 0 {
 		w.in.Grace = time.Duration(arg) * time.Second
-		if sb, ok := w.in.Observed.Sandbox(); ok && arg%8 == 4 { // the node has another network
+		if sb, ok := w.in.Observed.Sandbox(); ok && arg%8 == 4 { // the node's network was replaced
 			w.in.Stale = sb.ID
 		}
 		return
@@ -140,7 +139,7 @@ func (w *world) change(arg int) {
 	if len(list) > 0 {
 		list[arg>>2%len(list)].Image = fmt.Sprint("app:", arg)
 	}
-	if arg > 13 { // the containers were created by an agent that did not use hashes
+	if arg > 13 { // an agent without hashes created the containers
 		w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
 		for i := range w.in.Observed.Containers {
 			w.in.Observed.Containers[i].Hash = ""
@@ -153,8 +152,8 @@ func (w *world) change(arg int) {
 	}
 }
 
-// setClock moves the wall clock. The worker's times are monotonic and move along. The times that the runtime has
-// stored do not.
+// setClock sets the wall clock. The worker's times are monotonic and move with the clock. The times that the runtime has stored do not
+// move.
 func (w *world) setClock(by time.Duration) {
 	w.in.Now, w.in.Started = w.in.Now.Add(by), w.in.Started.Add(by)
 	if !w.in.Stopping.IsZero() {
@@ -185,7 +184,7 @@ func (w *world) restart(how int) {
 	clear(w.in.Replaced)
 	w.in.PreStopped = map[string]time.Duration{}
 	w.in.Health, w.graced = maps.Clone(w.in.Health), false
-	for id, h := range w.in.Health { // the status keeps the results of probes
+	for id, h := range w.in.Health { // the status keeps the probe results
 		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
 	}
 	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
@@ -234,7 +233,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 		in.Want, in.Deleting, in.End, in.Stopping, in.Waiting = pod, false, nil, time.Time{}, false
 	case 4:
 		in.Hold, in.Want = true, nil
-	case 5: // its source has listed its pods
+	case 5: // the pod's source has listed its pods
 		if in.Hold {
 			in.Hold, in.Want, in.Deleting, in.End = false, pod, false, nil
 		}
@@ -249,7 +248,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 	}
 }
 
-// settlePod lets all actions succeed and checks that the pod reaches its desired state.
+// settlePod lets all actions succeed. It checks that the pod reaches its desired state.
 func (w *world) settlePod() {
 	w.relist()
 	w.in.Hold, w.in.Waiting = false, false
@@ -274,7 +273,7 @@ func (w *world) settlePod() {
 	w.require(false, 30, "no fixpoint: %+v", w.in)
 }
 
-// passProbes lets startup probes succeed. It reports whether there were any.
+// passProbes lets all pending startup probes succeed. It reports whether there were any.
 func (w *world) passProbes() (any bool) {
 	w.in.Health = maps.Clone(w.in.Health)
 	for id, h := range w.in.Health {

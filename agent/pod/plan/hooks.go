@@ -16,7 +16,8 @@ import (
 //	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
 //
 // If the agent restarts before it has stored that a hook has returned, the hook runs again. So each hook runs at
-// least once. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+// least once.
+// https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
 // PostStartRunning reports whether a container has a postStart hook that has not returned yet.
 func PostStartRunning(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
@@ -54,13 +55,13 @@ func (p *planner) dropHooks() {
 		if f.Op != PostStart && f.Op != PreStop {
 			continue
 		}
-		if c, ok := p.Observed.find(f.ID); !ok || c.State != Running {
+		if c, ok := p.Observed.findContainer(f.ID); !ok || c.State != Running {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}
 }
 
-func (o Observed) find(id string) (Container, bool) {
+func (o Observed) findContainer(id string) (Container, bool) {
 	for _, c := range o.Containers {
 		if c.ID == id {
 			return c, true
@@ -85,10 +86,10 @@ func (p *planner) hasPreStop(c Container) bool {
 	return ctr != nil && ctr.Lifecycle != nil && ctr.Lifecycle.PreStop != nil
 }
 
-// stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the
+// stopContainer stops a container of a pod that keeps running, after the container's preStop hook. The hook and the
 // container share the grace period of the action. If the hook has used all of it, the container gets
 // leastGrace.
-func (p *planner) stop(c Container, a Action) {
+func (p *planner) stopContainer(c Container, a Action) {
 	if f, busy := p.InFlight[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
 	}
@@ -97,7 +98,7 @@ func (p *planner) stop(c Container, a Action) {
 		a.Op = PreStop
 	}
 	a.Grace = max(a.Grace-p.PreStopped[c.ID], min(leastGrace, a.Grace))
-	p.start(a)
+	p.startAction(a)
 }
 
 // preStop starts the preStop hook of a container whose pod is ending. It returns false if there is no hook to run or
@@ -106,7 +107,7 @@ func (p *planner) preStop(c Container, until time.Time) bool {
 	if !p.hasPreStop(c) || !p.Now.Before(until) {
 		return false
 	}
-	p.start(Action{Op: PreStop, Container: c.Name, ID: c.ID, Grace: until.Sub(p.Now)})
+	p.startAction(Action{Op: PreStop, Container: c.Name, ID: c.ID, Grace: until.Sub(p.Now)})
 	return true
 }
 
@@ -122,15 +123,15 @@ func (p *planner) startEphemeral(sb Sandbox) {
 		c, exists := p.Observed.Newest(e.Name)
 		switch {
 		case !exists:
-			p.start(start)
+			p.startAction(start)
 		case c.State == Unknown || c.State == Running && c.SandboxID != sb.ID:
-			p.stop(c, Action{Grace: p.Grace})
+			p.stopContainer(c, Action{Grace: p.Grace})
 		case c.State == Created && c.SandboxID == sb.ID:
 			start.Attempt = c.Attempt
-			p.start(start)
+			p.startAction(start)
 		case c.State == Created:
 			start.Attempt = c.Attempt + 1
-			p.start(start)
+			p.startAction(start)
 		}
 	}
 }

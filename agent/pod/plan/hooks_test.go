@@ -8,21 +8,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The function dressed returns a pod with the features of decorate.
+// This helper returns a pod with the features that extra selects in decorate.
 func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
 	p := newPod(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)
 	return p
 }
 
-// Features of decorate.
+// These constants are the features of decorate.
 const (
 	postStart     = 1
 	preStop       = 2
-	preStopBeside = 4 // preStop hooks of sidecars
+	preStopBeside = 4 // sidecars have preStop hooks
 	debugged      = 8
 	targeted      = 8 | 16
-	restartsAll   = 32 // rules of c0, for exit code 2
+	restartsAll   = 32 // c0 has rules for exit code 2
 )
 
 func hooking(c Container) Container { c.PostStart = true; return c }
@@ -128,7 +128,7 @@ func TestDecideHooks(t *testing.T) {
 	}
 }
 
-// TestDeadlineChanges checks that the deadline of a pod can be set, and shortened, while the pod runs.
+// TestDeadlineChanges checks that the deadline of a pod can be set and shortened while the pod runs.
 func TestDeadlineChanges(t *testing.T) {
 	in := Input{Want: newPod("Always", 0, 0, 1), Admitted: true, Started: t0, Now: t0.Add(time.Minute), Grace: time.Second,
 		Observed: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{running("c0")}}}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// spoil returns a planner that modifies some decisions of Decide.
+// spoil returns a planner that makes a mistake in some decisions of Decide.
 func spoil(wrong func(Input, *Decision)) func(Input) Decision {
 	return func(in Input) Decision {
 		d := Decide(in)
@@ -25,10 +25,10 @@ func forEachAction(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
-// isIdle reports whether no action of a pod is running or about to begin.
+// isIdle reports whether no action of the pod runs or is about to begin.
 func isIdle(in Input, d *Decision) bool { return !in.Hold && len(in.InFlight)+len(d.Start) == 0 }
 
-// TestMutants checks that the invariants of the world reject each planner with a mistake, and accept Decide.
+// TestMutants checks that the world's invariants reject each planner with a mistake. They accept Decide.
 func TestMutants(t *testing.T) {
 	if v := hunt(Decide, 3000); v != "" {
 		t.Errorf("Decide: %s", v)
@@ -45,12 +45,12 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// The seeds in rare produce lives that reveal mistakes which occur in one of ten thousand lives: a pod with an
-// uncertain size, and a pod whose containers all restart. If they no longer reveal them after a change of the world,
-// find other seeds.
+// The seeds in rare produce lives that reveal two mistakes. Random lives reveal each of them only once in ten thousand lives. One mistake
+// needs a pod with an uncertain size, the other a pod whose containers all restart. If a change of the world makes a seed useless, find
+// another one.
 var rare = []uint64{4322, 9327}
 
-// hunt runs random lives until an invariant is violated.
+// hunt runs random lives until an invariant is violated. It returns the violation.
 func hunt(decide func(Input) Decision, lives uint64) (found violation) {
 	for i := range lives + uint64(len(rare)) {
 		seed := i - uint64(len(rare))

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The planners in mutants have one mistake each.
+// Each planner in mutants has one mistake.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
 		if !d.Wake.IsZero() {

@@ -39,7 +39,7 @@ func (p *planner) removeCutOff() {
 	for _, c := range p.Observed.Containers {
 		kind, ctr := podspec.Find(&p.Want.Spec, c.Name)
 		if ctr != nil && kind == podspec.Main && c.ExitCode == 0 && CutOff(p.Input, ctr, c) {
-			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt})
+			p.startAction(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt})
 		}
 	}
 }

@@ -12,45 +12,45 @@ func Decide(in Input) Decision {
 	if in.Want != nil {
 		p.round = CurrentRound(in)
 	}
-	sb, ready := p.sandbox()
+	sb, ready := p.newestSandbox()
 	p.dropHooks()
 	switch {
 	case in.Hold:
 	case in.Want == nil || in.Deleting:
-		p.teardown()
-		p.remove()
+		p.stopPod()
+		p.removePod()
 	// A pod that is not yet admitted is rejected during a shutdown.
 	case in.End == nil && !in.ShutdownSince.IsZero() && in.Admitted:
-		p.cancel(Admit, Ended, Forget)
-		p.teardown()
+		p.cancelActions(Admit, Ended, Forget)
+		p.stopPod()
 		p.removeCutOff()
 		p.removeUnneeded()
 	case in.End != nil || IsFinished(in) || p.checkDeadline():
-		p.teardown()
+		p.stopPod()
 		p.removeUnneeded()
 		p.afterEnd()
 	case in.Waiting:
-		p.cancel(Admit, Allocate, Update, Resize, Ended, Forget)
+		p.cancelActions(Admit, Allocate, Update, Resize, Ended, Forget)
 	case !in.Admitted:
-		p.cancel(Allocate, Update, Resize, Ended, Forget)
-		p.start(Action{Op: Admit})
+		p.cancelActions(Allocate, Update, Resize, Ended, Forget)
+		p.startAction(Action{Op: Admit})
 	case !ready:
-		p.cancel(Update, Resize, Ended, Forget)
-		p.allocate()
+		p.cancelActions(Update, Resize, Ended, Forget)
+		p.startAllocate()
 		p.replaceSandbox(sb)
 	case sb.ID == in.Stale:
-		p.cancel(Ended, Forget)
-		p.allocate()
+		p.cancelActions(Ended, Forget)
+		p.startAllocate()
 		// The containers are stopped in order while the network still works. The sandbox is replaced after that.
-		p.teardown()
+		p.stopPod()
 	default:
-		p.cancel(Ended, Forget)
-		p.allocate()
-		p.update()
-		p.resize(sb)
+		p.cancelActions(Ended, Forget)
+		p.startAllocate()
+		p.startUpdate()
+		p.startResize(sb)
 		p.stopStale(sb)
 		p.startEphemeral(sb)
-		if p.renew() && p.initialize(sb) {
+		if p.stopEarlierRound() && p.runInits(sb) {
 			p.runMains(sb)
 		}
 		p.removeUnneeded()
@@ -68,8 +68,8 @@ type planner struct {
 	blocked bool   // no container starts while the postStart hook of an earlier one is running
 }
 
-// sandbox returns the newest sandbox and whether containers may run in it.
-func (p *planner) sandbox() (Sandbox, bool) {
+// newestSandbox returns the newest sandbox and whether containers may run in it.
+func (p *planner) newestSandbox() (Sandbox, bool) {
 	if len(p.Observed.Sandboxes) == 0 {
 		return Sandbox{}, false
 	}
@@ -100,7 +100,7 @@ func (o Observed) LastExited(name string) (c Container, ok bool) {
 // Sandbox returns the newest sandbox.
 func (o Observed) Sandbox() (Sandbox, bool) {
 	p := planner{Input: Input{Observed: o}}
-	sb, _ := p.sandbox()
+	sb, _ := p.newestSandbox()
 	return sb, len(o.Sandboxes) > 0
 }
 
@@ -108,32 +108,32 @@ func (o Observed) Sandbox() (Sandbox, bool) {
 // cancels starts of containers in the lost sandbox, because their pulls would delay the next sandbox.
 func (p *planner) replaceSandbox(newest Sandbox) {
 	if len(p.Observed.Sandboxes) == 0 {
-		p.start(Action{Op: RunSandbox, Hash: p.Spec})
+		p.startAction(Action{Op: RunSandbox, Hash: p.Spec})
 		return
 	}
-	p.cancel(StartContainer)
+	p.cancelActions(StartContainer)
 	live := false
 	for _, c := range p.Observed.Containers {
 		if c.MayRun() {
 			live = true
-			p.stop(c, Action{Grace: p.Grace})
+			p.stopContainer(c, Action{Grace: p.Grace})
 		}
 	}
 	if live {
 		return
 	}
 	if at := newest.CreatedAt.Add(sandboxPause); p.isFuture(at, sandboxPause) {
-		p.wake(at)
+		p.wakeAt(at)
 		return
 	}
-	p.start(Action{Op: RunSandbox, Attempt: newest.Attempt + 1, Hash: p.Spec})
+	p.startAction(Action{Op: RunSandbox, Attempt: newest.Attempt + 1, Hash: p.Spec})
 }
 
 // stopStale stops ready sandboxes that are older than the newest one.
 func (p *planner) stopStale(newest Sandbox) {
 	for _, sb := range p.Observed.Sandboxes {
 		if sb.ID != newest.ID && sb.Ready {
-			p.start(Action{Op: StopSandbox, ID: sb.ID})
+			p.startAction(Action{Op: StopSandbox, ID: sb.ID})
 		}
 	}
 }
@@ -144,15 +144,15 @@ func (p *planner) removeStale(newest Sandbox) {
 	for _, sb := range p.Observed.Sandboxes {
 		used := slices.ContainsFunc(p.Observed.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
 		if sb.ID != newest.ID && !sb.Ready && !used {
-			p.start(Action{Op: RemoveSandbox, ID: sb.ID})
+			p.startAction(Action{Op: RemoveSandbox, ID: sb.ID})
 		}
 	}
 }
 
-// start adds an action. It does nothing if another action on the same subject is in flight, or if the subject
+// startAction adds an action. It does nothing if another action on the same subject is in flight, or if the subject
 // must wait after a failure. An action on the pod itself starts only while no other action is in flight, with
 // two exceptions. Update and Resize do not wait for hooks, which may never return. Allocate never waits.
-func (p *planner) start(a Action) {
+func (p *planner) startAction(a Action) {
 	if _, busy := p.InFlight[a.Container]; busy {
 		return
 	}
@@ -168,10 +168,10 @@ func (p *planner) start(a Action) {
 		return
 	}
 	if f, ok := p.Failed[Key{a.Container, a.Op}]; ok && p.Now.Before(f.Retry) && f.ID == a.Target {
-		p.wake(f.Retry)
+		p.wakeAt(f.Retry)
 		switch at := f.At.Add(PullSettle); {
 		case f.Reason == ErrImagePull && p.Now.Before(at):
-			p.wake(at)
+			p.wakeAt(at)
 		case f.Reason == ErrImagePull:
 			p.addNotice(a.Container, ImagePullBackOff, f.N)
 		}
@@ -191,11 +191,11 @@ func (p *planner) mustWait(op Op) bool {
 	return false
 }
 
-// update starts Update if the current spec has not been passed to the hooks. Update cannot run at the same
-// time as other actions, so Decide calls update before it adds any other action.
-func (p *planner) update() {
+// startUpdate starts Update if the current spec has not been passed to the hooks. Update cannot run at the same time as
+// actions on containers, so Decide adds it before them.
+func (p *planner) startUpdate() {
 	if p.Applied != "" && p.Applied != p.Spec {
-		p.start(Action{Op: Update, Hash: p.Spec})
+		p.startAction(Action{Op: Update, Hash: p.Spec})
 	}
 	for subject, f := range p.InFlight {
 		if f.Op == Update && f.Hash != p.Spec {
@@ -204,8 +204,8 @@ func (p *planner) update() {
 	}
 }
 
-// cancel cancels the actions of the given kinds that are in flight.
-func (p *planner) cancel(ops ...Op) {
+// cancelActions cancels the actions of the given kinds that are in flight.
+func (p *planner) cancelActions(ops ...Op) {
 	for subject, f := range p.InFlight {
 		if slices.Contains(ops, f.Op) {
 			p.Cancel = append(p.Cancel, subject)
@@ -217,7 +217,7 @@ func (p *planner) addNotice(container, reason string, n int) {
 	p.Notices = append(p.Notices, Notice{container, reason, n})
 }
 
-func (p *planner) wake(at time.Time) {
+func (p *planner) wakeAt(at time.Time) {
 	if p.Wake.IsZero() || at.Before(p.Wake) {
 		p.Wake = at
 	}

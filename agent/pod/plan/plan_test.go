@@ -127,8 +127,8 @@ func becauseOf(reason string, streak uint32) Container {
 	return c
 }
 
-// TestStreakOfTheNode checks that restarts of the machine, or lost shims, do not count as crashes of a container. A
-// crash loop stays one after its shim was lost.
+// TestStreakOfTheNode checks that a reboot or a lost shim does not count as a crash of a container. If a container was in a crash loop
+// before its shim was lost, the loop continues.
 func TestStreakOfTheNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(c *Container)

@@ -25,8 +25,7 @@ type Resources struct {
 	Memory int64 // memory limit in bytes
 }
 
-// FromCRI converts values of the CRI to Resources. The parameters quota and period are in
-// microseconds.
+// FromCRI converts values of the CRI to Resources. The CPU quota and its period are in microseconds.
 func FromCRI(shares, quota, period, memory int64) Resources {
 	out := Resources{Shares: shares, Memory: max(memory, 0)}
 	if quota > 0 && period > 0 {
@@ -63,9 +62,9 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 	return want != "" && c.RestartResources != "" && c.RestartResources != want
 }
 
-// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated
-// resources with the resources that the runtime last accepted, even if the runtime reports other values. If
-// the runtime has not accepted any resources yet, it compares the reported ones. If the runtime reports none,
+// ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources
+// with the resources that the runtime last accepted, even if the runtime reports other values. If the runtime has not
+// accepted any resources yet, it compares the resources that the runtime reports. If the runtime reports none,
 // ResourcesApplied returns false.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
@@ -122,19 +121,19 @@ func NeedResize(in Input) (all []Container) {
 	return all
 }
 
-// allocate starts Allocate if the wanted spec has resources on which the node has not decided yet.
-func (p *planner) allocate() {
+// startAllocate starts Allocate if the wanted spec has resources on which the node has not decided yet.
+func (p *planner) startAllocate() {
 	if p.Undecided {
-		p.start(Action{Op: Allocate})
+		p.startAction(Action{Op: Allocate})
 	} else {
-		p.cancel(Allocate)
+		p.cancelActions(Allocate)
 	}
 }
 
-// resize starts Resize if running containers do not have their allocated resources. It waits until the containers
-// that must restart for the resize have stopped, as with a kubelet, so that their resources are available to other
-// containers.
-func (p *planner) resize(sb Sandbox) {
+// startResize starts Resize if running containers do not have their allocated resources. It first waits until the containers
+// that must restart for the resize have stopped. Their resources are then available to other containers. A kubelet does
+// the same.
+func (p *planner) startResize(sb Sandbox) {
 	for subject, f := range p.InFlight {
 		if f.Op == Resize && f.Hash != p.Spec {
 			p.Cancel = append(p.Cancel, subject)
@@ -146,6 +145,6 @@ func (p *planner) resize(sb Sandbox) {
 		}
 	}
 	if p.Unsure || p.Leveled != nil && !p.Leveled.hasValues(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
-		p.start(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
+		p.startAction(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

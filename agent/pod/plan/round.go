@@ -81,10 +81,10 @@ func AllRestarting(in Input) bool {
 	return true
 }
 
-// renew stops all containers of an earlier round at the same time. It runs no preStop hooks and uses the
+// stopEarlierRound stops all containers of an earlier round at the same time. It runs no preStop hooks and uses the
 // minimum grace period. It returns true when no container of an earlier round is running any more. The
 // containers then start in the usual order, each after its own back-off.
-func (p *planner) renew() bool {
+func (p *planner) stopEarlierRound() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		f, busy := p.InFlight[ctr.Name]
 		if busy && kind != podspec.Ephemeral && f.Op == StartContainer && f.Round < p.round {
@@ -104,7 +104,7 @@ func (p *planner) renew() bool {
 		if busy && (f.Op == PostStart || f.Op == PreStop || f.Op == StopContainer && f.Grace > least) {
 			p.Cancel = append(p.Cancel, c.Name)
 		}
-		p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: least})
+		p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: least})
 	}
 	return false
 }

@@ -9,9 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestInitInNewSandbox checks that the init containers run again in a new sandbox before the main containers,
-// whatever the state of the former sandbox's containers is. Only a main container of the new sandbox shows that the
-// pod is initialized.
+// TestInitInNewSandbox checks that the init containers of a pod run again in a new sandbox, before the main containers. The states of the
+// former sandbox's containers do not matter. A pod counts as initialized only if the new sandbox has a main container.
 func TestInitInNewSandbox(t *testing.T) {
 	in := func(sandbox string, c Container, state State, attempt uint32) Container {
 		c.ID, c.SandboxID, c.State, c.Attempt = fmt.Sprint(c.Name, sandbox, attempt), sandbox, state, attempt

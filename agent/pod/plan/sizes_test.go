@@ -11,19 +11,19 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The type resizes is the state of resources in the world. The allocated resources are the memory limits in the spec.
-// Containers whose name ends with 1 are resized only by a restart.
+// This type is the state of resources in the world. The allocated resources are the memory limits in the spec. A container whose name ends
+// with 1 is resized only by a restart.
 type resizes struct {
-	asks     map[string]int64 // requested but not allocated memory, by container
-	prepared *Resources       // size for which this agent has prepared the pod's cgroup; nil: none
+	asks     map[string]int64 // memory that is requested but not allocated; the key is the container
+	prepared *Resources       // size for which this agent has prepared the pod's cgroup; nil: not prepared
 	level    Resources        // size of the pod's cgroup
-	leveled  *Resources       // the same, as far as the worker knows
+	leveled  *Resources       // size of the pod's cgroup that the worker knows
 	unsure   bool
 	sized    map[string]Resources
-	begun    map[string]startedAction // by subject
+	begun    map[string]startedAction // the key is the action's subject
 }
 
-// startedAction contains the sizes that were desired when an action began.
+// startedAction contains the desired sizes at the beginning of an action.
 type startedAction struct {
 	sizes map[string]Size
 	level Resources
@@ -41,7 +41,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 		if q, ok := ctr.Resources.Limits[v1.ResourceMemory]; ok {
 			s.Memory = q.Value()
 		}
-		if kind == podspec.Main { // so that the size of a container can change without that of the pod
+		if kind == podspec.Main { // the size of a container can change without that of the pod
 			level.Memory += s.Memory
 		}
 		if kind != podspec.Init && strings.HasSuffix(ctr.Name, "1") {
@@ -52,7 +52,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 	return sizes, level
 }
 
-// The method ask requests other resources.
+// This helper requests other resources for one container.
 func (w *world) ask(arg int) {
 	if w.in.Want == nil {
 		return
@@ -67,7 +67,7 @@ func (w *world) ask(arg int) {
 	w.in.Undecided = true
 }
 
-// grant allocates the requested resources, unless the node refuses them.
+// grant allocates the requested resources, unless the node rejects the request.
 func (w *world) grant() {
 	w.in.Undecided = false
 	if w.refuse || w.in.Want == nil {
@@ -82,7 +82,7 @@ func (w *world) grant() {
 	w.in.Want, w.asks = pod, nil
 }
 
-// showSizes copies the worker's knowledge of sizes to the planner's input.
+// showSizes copies the sizes that the worker knows to the planner's input.
 func (w *world) showSizes(sb Sandbox) {
 	w.in.Sizes, w.in.PodLevel = sizesOf(w.in.Want)
 	if sb.Ready && w.leveled == nil {
@@ -127,7 +127,7 @@ func (w *world) prepare(a Action) {
 	w.level = level
 }
 
-// resize sets the resources of the running containers. If whole is false, it fails after the first container.
+// resize sets the resources of the running containers. If whole is false, it stops with an error after the first container.
 func (w *world) resize(a Action, whole bool) {
 	b := w.begun[a.Container]
 	sb, _ := w.in.Observed.Sandbox()
@@ -147,7 +147,7 @@ func (w *world) resize(a Action, whole bool) {
 	}
 }
 
-// The method resized records the result of a Resize action in the worker's memory.
+// This helper records the result of a Resize action in the worker's memory.
 func (w *world) resized(a Action, ok bool) {
 	if a.Op != Resize {
 		return
@@ -185,7 +185,7 @@ func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
 	w.require(needs, 64, "resizes for nothing")
 }
 
-// The method settledSizes checks that all containers, and the pod, have their allocated resources.
+// This helper checks that the pod and all its containers have their allocated resources.
 func (w *world) settledSizes(over bool) {
 	in := w.in
 	sb, _ := in.Observed.Sandbox()

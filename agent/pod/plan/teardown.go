@@ -11,13 +11,13 @@ import (
 // period has passed.
 const leastGrace = 2 * time.Second
 
-// teardown stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
+// stopPod stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
 // (KEP-753), then the sandbox. All of them share the pod's grace period. All preStop hooks run at the beginning,
 // including those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted.
-func (p *planner) teardown() {
-	p.cancel(RunSandbox, StartContainer, PostStart, Update, Resize)
+func (p *planner) stopPod() {
+	p.cancelActions(RunSandbox, StartContainer, PostStart, Update, Resize)
 	if p.Want == nil || p.Deleting || p.End != nil {
-		p.cancel(Allocate)
+		p.cancelActions(Allocate)
 	}
 	grace, until := p.remainingGrace()
 	for subject, f := range p.InFlight { // the grace period may have been shortened; a new action then ends earlier
@@ -38,10 +38,10 @@ func (p *planner) teardown() {
 		at := p.stopOrder(c.Name)
 		switch mine := at == turn || at == anyTime || !p.Now.Before(until); {
 		case p.Stopping.IsZero() && mine: // the container starts again in another sandbox
-			p.stop(c, Action{Grace: p.Grace})
+			p.stopContainer(c, Action{Grace: p.Grace})
 		case p.preStop(c, until):
 		case mine:
-			p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace})
+			p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace})
 		}
 	}
 	if len(live) > 0 {
@@ -49,7 +49,7 @@ func (p *planner) teardown() {
 	}
 	for _, sb := range p.Observed.Sandboxes {
 		if sb.Ready {
-			p.start(Action{Op: StopSandbox, ID: sb.ID})
+			p.startAction(Action{Op: StopSandbox, ID: sb.ID})
 		}
 	}
 }
@@ -85,25 +85,25 @@ func (p *planner) remainingGrace() (time.Duration, time.Time) {
 	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
 }
 
-// remove removes the stopped containers, and after them the sandboxes.
-func (p *planner) remove() {
-	p.cancel(Admit, Ended)
+// removePod removes the stopped containers, and after them the sandboxes.
+func (p *planner) removePod() {
+	p.cancelActions(Admit, Ended)
 	if p.isRunning() {
 		return
 	}
 	for _, c := range p.Observed.Containers {
-		p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+		p.startAction(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 	}
 	if len(p.Observed.Containers) > 0 {
 		return
 	}
 	for _, sb := range p.Observed.Sandboxes {
-		p.start(Action{Op: RemoveSandbox, ID: sb.ID})
+		p.startAction(Action{Op: RemoveSandbox, ID: sb.ID})
 	}
 	switch {
 	case len(p.Observed.Sandboxes) > 0:
 	case !p.Forgotten:
-		p.start(Action{Op: Forget})
+		p.startAction(Action{Op: Forget})
 	default:
 		p.Done = len(p.InFlight) == 0
 	}
@@ -112,21 +112,21 @@ func (p *planner) remove() {
 // afterEnd releases the resources of a pod that has ended and is still wanted. After that, it starts another
 // Admit if the reason of the pod's End may no longer apply.
 func (p *planner) afterEnd() {
-	p.cancel(Forget)
+	p.cancelActions(Forget)
 	if p.isRunning() {
 		return
 	}
 	if !p.Ended {
-		p.start(Action{Op: Ended})
+		p.startAction(Action{Op: Ended})
 		return
 	}
 	if p.removesLogs() {
 		for _, c := range p.Observed.Containers {
-			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+			p.startAction(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
 		}
 	}
 	if p.End != nil && p.Reconsider && !p.Waiting {
-		p.start(Action{Op: Admit})
+		p.startAction(Action{Op: Admit})
 	}
 }
 
@@ -142,9 +142,8 @@ func (p *planner) isRunning() bool {
 	return slices.ContainsFunc(p.Observed.Sandboxes, ready) || slices.ContainsFunc(p.Observed.Containers, Container.MayRun)
 }
 
-// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it
-// keeps the newest container, and as many older containers that have ended as DeadLimit allows, by default
-// one.
+// removeUnneeded removes containers that are needed neither for the status nor for logs. For each name it keeps the
+// newest container. It also keeps as many older containers that have ended as DeadLimit allows. The default is one.
 func (p *planner) removeUnneeded() {
 	for _, c := range p.Observed.Containers {
 		newest, _ := p.Observed.Newest(c.Name)
@@ -155,7 +154,7 @@ func (p *planner) removeUnneeded() {
 		if c.MayRun() {
 			op = StopContainer
 		}
-		p.start(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
+		p.startAction(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
 	}
 }
 
@@ -170,7 +169,7 @@ func (p *planner) keepsContainer(c, newest Container) bool {
 		most = max(most, 1)
 	}
 	if at := c.FinishedAt.Add(p.DeadLimit.MinAge); p.isFuture(at, p.DeadLimit.MinAge) {
-		p.wake(at)
+		p.wakeAt(at)
 		return true
 	}
 	newer := 0

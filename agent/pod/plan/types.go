@@ -62,8 +62,8 @@ type RunningAction struct {
 // A State is the state of a container.
 type State uint8
 
-// The states are those of the CRI. A container in state Unknown may or may not be running. It is stopped before any
-// other action.
+// The states have the same meaning as in the CRI. A container in state Unknown may or may not be running. It is stopped
+// before any other action.
 const (
 	Created State = iota
 	Running
@@ -152,13 +152,13 @@ type Health struct {
 	Unhealthy bool // the startup or liveness probe has failed
 }
 
-// An End is a decision that a pod must not run, or not any longer: the pod was rejected or evicted, or had ended long
-// before. Its containers are stopped, and it never runs again.
+// An End is the decision that a pod must not run, or must stop. The pod was rejected or evicted, or its phase was
+// already final. Its containers are stopped, and it never runs again.
 type End struct {
 	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod becomes Failed when all its containers have stopped
 	Reason, Message string
 	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
-	Disrupted       bool          // the node ends the pod in favour of other pods (condition DisruptionTarget)
+	Disrupted       bool          // the pod gets the condition DisruptionTarget
 }
 
 // Input contains all the data that Decide and status.Compute use.
@@ -172,7 +172,7 @@ type Input struct {
 	Waiting  bool          // an earlier pod with the same name still exists
 	Hold     bool          // nothing is done, because no source wants the pod, but some sources have not reported their pods yet
 	Admitted bool          // the node has decided that the pod may run
-	End      *End          // the node's decision that the pod must not run, or not any longer
+	End      *End          // the node's decision that the pod must not run, or must stop
 	Started  time.Time     // when the node first accepted the pod
 
 	// Reconsider requests another decision on a pod that has an End, because the reason for the End may no longer
@@ -238,8 +238,8 @@ type Input struct {
 
 // DeadLimit limits how many ended containers of a pod are kept. The newest container of each name is always kept.
 type DeadLimit struct {
-	// More is the number of containers of each name that are kept in addition to the last one that ended. If it is
-	// -1, the last one that ended is removed as well when the next one is running.
+	// More is the number of containers of each name that are kept in addition to the last one that ended. If it is -1,
+	// the last container that ended is also removed once the next container is running.
 	More int
 	// MinAge is the minimum time for which each container is kept.
 	MinAge time.Duration

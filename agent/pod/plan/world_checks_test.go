@@ -76,7 +76,7 @@ func (w *world) check(a Action) {
 	}
 }
 
-// checkPreStop checks that a preStop hook runs once, before its container stops.
+// checkPreStop checks that a preStop hook runs only once, and only before its container stops.
 func (w *world) checkPreStop(a Action) {
 	c := find(w.in.Observed, a.ID)
 	_, ran := w.in.PreStopped[a.ID]
@@ -85,7 +85,7 @@ func (w *world) checkPreStop(a Action) {
 	w.require(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
 }
 
-// checkHooked checks that no container stops without its preStop hook, if the grace period permits the hook.
+// checkHooked checks that a container's preStop hook runs before the container stops, if the grace period permits the hook.
 func (w *world) checkHooked(a Action, ending bool) {
 	c := find(w.in.Observed, a.ID)
 	if c == nil || w.in.Want == nil {
@@ -102,8 +102,7 @@ func (w *world) checkHooked(a Action, ending bool) {
 	w.require(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
 }
 
-// checkTurn checks that no main container starts before the postStart hooks of the containers before it have
-// returned.
+// checkTurn checks that a main container starts only after the postStart hooks of the previous main containers have returned.
 func (w *world) checkTurn(a Action, d Decision) {
 	for _, ctr := range w.in.Want.Spec.Containers {
 		if ctr.Name == a.Container || a.Container[0] != 'c' {
@@ -159,7 +158,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	if MainContainerCreated(w.in, sb) {
 		return
 	}
-	for _, ctr := range w.in.Want.Spec.InitContainers { // all init containers before it must have finished
+	for _, ctr := range w.in.Want.Spec.InitContainers { // the previous init containers must have finished
 		if ctr.Name == a.Container {
 			return
 		}
@@ -170,8 +169,8 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	}
 }
 
-// checkGrace checks that the grace period is that of the pod, or that of the probe if a probe failed. In that case
-// the container is restarted even if it exits with code 0.
+// checkGrace checks that a container is stopped with the pod's grace period. If a probe failed, the grace period is the probe's, and the
+// container is restarted even if it exits with code 0.
 func (w *world) checkGrace(a Action, ending bool) {
 	c := find(w.in.Observed, a.ID)
 	sb, _ := w.in.Observed.Sandbox()

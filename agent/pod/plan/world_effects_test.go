@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// finish lets the action on a subject succeed.
+// finish makes the action on a subject succeed.
 func (w *world) finish(subject string) {
 	a := w.in.InFlight[subject].Action
 	w.relist()
@@ -15,7 +15,7 @@ func (w *world) finish(subject string) {
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
 	w.resized(a, true)
-	switch a.Op { // effects that only the worker knows
+	switch a.Op { // only the worker knows these effects
 	case RunSandbox, Update:
 		w.applied = a.Hash
 	case Ended:
@@ -28,7 +28,7 @@ func (w *world) finish(subject string) {
 	}
 }
 
-// fail lets the action on a subject fail. In half of the cases it has had an effect.
+// fail makes the action on a subject fail. Some of the failed actions have an effect.
 func (w *world) fail(subject string, how int) {
 	a := w.in.InFlight[subject].Action
 	w.relist()
@@ -43,20 +43,20 @@ func (w *world) fail(subject string, how int) {
 	w.in.Failed[k] = f
 	w.resized(a, false)
 	switch how % 4 {
-	case 0: // killed between create and start, or the start failed; a resize was applied in part
+	case 0: // the agent was killed between create and start, or the start failed; a resize was partly applied
 		if a.Op == StartContainer || a.Op == Resize {
 			w.happen(a, Created)
 		}
 	case 1: // the action succeeded, but the response was lost
 		w.happen(a, Running)
-	case 2: // another runtime reports a container that did not start as exited
+	case 2: // another runtime reports a container that did not start as an exited one
 		if w.remote && a.Op == StartContainer {
 			w.happen(a, Exited)
 		}
 	}
 }
 
-// The method happen applies the effect of an action.
+// This helper applies the effect of an action.
 func (w *world) happen(a Action, state State) {
 	switch a.Op {
 	case Admit:
@@ -90,7 +90,7 @@ func (w *world) happen(a Action, state State) {
 			w.in.Hooked = maps.Clone(w.in.Hooked)
 			w.in.Hooked[a.ID] = true
 		}
-	case StopContainer: // every second container exits with code 0
+	case StopContainer: // half of the containers exit with code 0
 		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
 		w.vanish(a.ID)
@@ -123,7 +123,7 @@ func (w *world) startContainer(a Action, state State) {
 		c.Resources, c.RestartResources = &size.Resources, size.RestartResources
 	}
 	w.in.Observed.Containers = append(slices.Clone(w.in.Observed.Containers), c)
-	if c.Name == "s0" || c.Name == "c0" { // these two have probes; some sidecars take time to start
+	if c.Name == "s0" || c.Name == "c0" { // s0 and c0 have probes; some sidecars take time to start
 		started := c.Name == "c0" || w.nextID%3 > 0
 		w.in.Health = maps.Clone(w.in.Health)
 		w.in.Health[c.ID] = Health{Started: started, Ready: started}

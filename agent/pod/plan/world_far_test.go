@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// The type farRuntime contains the differences of a runtime behind a CRI socket, such as containerd with its pause
-// containers. It reports exits late, or only when it is listed after an action. The stop of a sandbox stops its
-// containers. Other programs may remove the node's containers.
+// This type simulates the differences of a runtime behind a CRI socket, such as containerd with its pause containers. Such a runtime
+// reports exits late, or only when it is listed after an action. The stop of a sandbox stops the sandbox's containers. Other programs may
+// remove containers.
 type farRuntime struct {
 	remote bool
-	unseen map[string]end // exited containers that are still observed as running, by ID
+	unseen map[string]end // exited containers that are still observed as running; the key is the container's ID
 }
 
-// An end is the exit code and the time of a container's exit.
+// An end consists of the exit code of a container and the time of its exit.
 type end struct {
 	code int32
 	at   time.Time
 }
 
-// endContainer lets a container exit. A remote runtime may report that later.
+// endContainer makes a container exit. A remote runtime may report the exit later.
 func (w *world) endContainer(id string, code int32, arg int) {
 	c := find(w.in.Observed, id)
 	if !w.remote || arg%4 == 0 || c == nil || !c.MayRun() {
@@ -37,18 +37,18 @@ func (w *world) endContainer(id string, code int32, arg int) {
 	w.unseen[id] = end{code, w.in.Now}
 }
 
-// relist updates the observed state, as after each action of the worker.
+// relist updates the observed state. The worker does the same after each action.
 func (w *world) relist() {
 	for id, e := range w.unseen {
 		if c := find(w.in.Observed, id); c != nil && c.MayRun() {
 			w.exit(id, e.code)
-			find(w.in.Observed, id).FinishedAt = e.at // the copy that exit made
+			find(w.in.Observed, id).FinishedAt = e.at // exit has made a copy
 		}
 	}
 	w.unseen = nil
 }
 
-// takesAlong stops or removes the containers of a sandbox that a remote runtime stops or removes.
+// takesAlong stops or removes the containers of a sandbox, as a remote runtime does with the sandbox.
 func (w *world) takesAlong(sandbox string, removes bool) {
 	if !w.remote {
 		return
@@ -64,7 +64,7 @@ func (w *world) takesAlong(sandbox string, removes bool) {
 	}
 }
 
-// The method vanish removes a container. Its attempt may be used again if it was the highest one.
+// This helper removes a container. If its attempt was the highest one, the same attempt may be used again.
 func (w *world) vanish(id string) {
 	c := find(w.in.Observed, id)
 	if c == nil {
@@ -78,8 +78,8 @@ func (w *world) vanish(id string) {
 	}
 }
 
-// removeByTool removes a container, whether it runs or not, or a sandbox with its containers, as a user of the
-// runtime's tool may do.
+// removeByTool removes a container, which may be running, or a sandbox with its containers. A user of the runtime's command line tool can
+// do the same.
 func (w *world) removeByTool(arg int) {
 	if n := len(w.in.Observed.Containers); n > 0 && arg%2 == 0 {
 		w.vanish(w.in.Observed.Containers[arg%n].ID)
@@ -90,11 +90,11 @@ func (w *world) removeByTool(arg int) {
 	}
 }
 
-// removeSandbox removes a sandbox. If another program removed it, its attempt may be used again.
+// removeSandbox removes a sandbox. If another program has removed it, its attempt may be used again.
 func (w *world) removeSandbox(id string) {
 	w.takesAlong(id, true)
 	w.in.Observed.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Observed.Sandboxes), func(s Sandbox) bool { return s.ID == id })
-	if w.remote || len(w.in.Observed.Sandboxes) == 0 { // no longer recorded
+	if w.remote || len(w.in.Observed.Sandboxes) == 0 { // the sandbox is no longer recorded
 		w.sandbox = -1
 	}
 	for _, s := range w.in.Observed.Sandboxes {

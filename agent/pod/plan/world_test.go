@@ -15,9 +15,9 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newPod returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main
-// containers c0, c1. The first sidecar and the first main container have probes, with a longer and a shorter grace
-// period than the pod.
+// newPod returns a pod with the init containers i0, i1 and so on, the sidecars s0 and s1, and the main containers c0 and c1. The first
+// sidecar and the first main container have probes. The grace period of one probe is longer than the pod's, that of the other one is
+// shorter.
 func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -44,8 +44,7 @@ func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod 
 	return p
 }
 
-// decorate adds the features in the bits of extra to a pod: hooks, an ephemeral container e0, and rules that restart
-// all containers.
+// decorate adds features to a pod. Each bit of extra selects one: hooks, an ephemeral container e0, or rules that restart all containers.
 func decorate(pod *v1.Pod, extra int) {
 	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
 	rules := func(code int32) []v1.ContainerRestartRule {
@@ -83,7 +82,7 @@ func definition(pod *v1.Pod, name string) *v1.Container {
 	return ctr
 }
 
-// The function hooks returns the hooks of a pod's container.
+// This helper returns the lifecycle hooks of a pod's container.
 func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	if pod != nil {
 		if ctr := definition(pod, name); ctr != nil && ctr.Lifecycle != nil {
@@ -93,22 +92,22 @@ func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	return h
 }
 
-// A violation is the text of a panic about an invariant that does not hold.
+// A violation is the message of a panic about a violated invariant.
 type violation string
 
-// world is a minimal runtime whose actions may fail. It checks the invariants. The numbers in its messages identify
-// them.
+// world is a minimal runtime whose actions may fail. It checks the invariants. A message about a violation contains the number of the
+// invariant.
 type world struct {
 	in       Input
 	decide   func(Input) Decision
 	nextID   int
 	sandbox  int             // highest sandbox attempt so far
-	attempts map[string]int  // highest attempt so far, by container
+	attempts map[string]int  // highest attempt so far; the key is the container's name
 	graced   bool            // the clock was not set since the pod's end was requested
-	refuse   bool            // rejects the next admission
-	held     map[string]bool // state held by hooks: "pod" since the sandbox was prepared, "running" until Ended
-	applied  string          // hash of the spec that the hooks have applied, as the worker knows
-	spec     *v1.PodSpec     // the spec of hash
+	refuse   bool            // the next admission is rejected
+	held     map[string]bool // state held by hooks: "pod" after the sandbox was prepared, "running" until Ended
+	applied  string          // hash of the spec that the hooks have applied, according to the worker
+	spec     *v1.PodSpec     // spec whose hash is in the field hash
 	hash     string
 	resizes
 	farRuntime
@@ -120,13 +119,12 @@ func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
-// shuttingDown reports whether the machine shuts down, and the pod with it.
+// shuttingDown reports whether the machine is shutting down and the pod must end.
 func (w *world) shuttingDown() bool {
 	return !w.in.ShutdownSince.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
 }
 
-// The method undone reports whether a container exited with code 0 because of the shutdown, so that it must run again
-// after the boot.
+// This helper reports whether a container exited with code 0 because of the shutdown. Such a container must run again after the boot.
 func (w *world) undone(c *Container) bool {
 	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 &&
 		!c.FinishedAt.Before(w.in.ShutdownSince) &&
@@ -144,13 +142,13 @@ func (w *world) require(ok bool, invariant int, format string, args ...any) {
 // plan calls the planner, checks the decision and begins its actions.
 func (w *world) plan() Decision {
 	w.in.InFlight, w.in.Failed, w.in.Replaced = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
-	if w.in.Want != nil { // like the worker
+	if w.in.Want != nil { // as the worker does
 		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
 		})
 	}
 	w.specs()
-	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // like the worker
+	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
 		if over := IsFinished(w.in) || DeadlineExpired(w.in) || w.shuttingDown(); !over {
 			w.in.Stopping = time.Time{}
 		} else if w.in.Stopping.IsZero() {
@@ -206,7 +204,7 @@ func (w *world) plan() Decision {
 			w.in.Replaced[a.Container] = a.ID
 		}
 		w.in.Forgotten = false
-		if a.Op == RunSandbox || a.Op == StartContainer { // the first step of both is Prepare
+		if a.Op == RunSandbox || a.Op == StartContainer { // both actions begin with Prepare
 			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
 		}
 	}
@@ -223,7 +221,7 @@ func (w *world) plan() Decision {
 	return d
 }
 
-// isIdle reports whether no running action blocks an action on the pod itself.
+// isIdle reports whether an action on the pod itself may begin. Some running actions block it.
 func (w *world) isIdle(op Op) bool {
 	for _, f := range w.in.InFlight {
 		hook := f.Op == PostStart || f.Op == PreStop
@@ -234,7 +232,7 @@ func (w *world) isIdle(op Op) bool {
 	return true
 }
 
-// The method preStopped records that a preStop hook has ended, successfully or not.
+// This helper records that a preStop hook has ended. The hook may have failed.
 func (w *world) preStopped(f RunningAction) {
 	if f.Op == PreStop {
 		w.in.PreStopped = maps.Clone(w.in.PreStopped)
@@ -242,7 +240,7 @@ func (w *world) preStopped(f RunningAction) {
 	}
 }
 
-// The method specs sets the hashes of specs in the planner's input, as the worker does.
+// This helper sets the hashes of the specs in the planner's input, as the worker does.
 func (w *world) specs() {
 	w.in.Spec, w.in.Applied = "", ""
 	if w.in.Want == nil {
@@ -256,7 +254,7 @@ func (w *world) specs() {
 	w.showSizes(sb)
 }
 
-// isNext reports whether a container may start: all init containers before it have finished.
+// isNext reports whether a container may start. All init containers before it must have finished.
 func (w *world) isNext(name string) bool {
 	sb, ok := w.in.Observed.Sandbox()
 	if !ok || !sb.Ready || sb.ID == w.in.Stale || IsFinished(w.in) || DeadlineExpired(w.in) || EarlierRoundRuns(w.in) {

@@ -24,7 +24,8 @@ const (
 // maxMessage is the maximum length of an event's message, in bytes.
 const maxMessage = 1 << 10
 
-// maxTries is the maximum number of times that a call is made while it returns an error instead of an answer.
+// maxTries is the maximum number of attempts of a call. A call is repeated only if it returns an error instead of an
+// answer.
 const maxTries = 3
 
 // A question contains the arguments of one call of a probe.
@@ -43,8 +44,8 @@ type answer struct {
 	err     error
 }
 
-// ask makes a call and retries it after an error. A panic is reported as an error of this call.
-func (p *Probes) ask(ctx context.Context, q question) (a answer) {
+// callProbe makes a call and retries it after an error. A panic is reported as an error of this call.
+func (p *Probes) callProbe(ctx context.Context, q question) (a answer) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.cfg.Log.Error("probe panicked", "container", q.target.ID, "panic", r, "stack", string(debug.Stack()))
@@ -62,7 +63,7 @@ func (p *Probes) ask(ctx context.Context, q question) (a answer) {
 func (p *Probes) runProbe(ctx context.Context, q question) answer {
 	switch {
 	case q.spec.Exec != nil:
-		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
+		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expandCommand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
 		if _, exited := errors.AsType[*call.ExitError](err); exited {
 			return answer{verdict: failedVerdict, output: string(out)}
 		}
@@ -108,9 +109,9 @@ func networkAnswer(err error) answer {
 	return answer{verdict: failedVerdict, output: err.Error()}
 }
 
-// expand replaces variables by the values in the container's manifest. The agent does not know the environment of the
+// expandCommand replaces variables by the values in the container's manifest. The agent does not know the environment of the
 // running container.
-func expand(command []string, env []v1.EnvVar) []string {
+func expandCommand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {
 		for _, e := range env {
 			if e.Name == name {
@@ -126,9 +127,9 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event if an answer is an error, a warning or a failure. If the parameter early is true,
-// the container is still starting, and a failure is ignored.
-func (p *Probes) record(c *check, a answer, early bool) {
+// recordEvent records an event if an answer is an error, a warning or a failure. While the container is still starting
+// (early), it ignores a failure.
+func (p *Probes) recordEvent(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{noVerdict: "unknown", passedVerdict: "unknown", failedVerdict: "failure"}[a.verdict]; {
 	case a.err != nil:

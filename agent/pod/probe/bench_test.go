@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// With this variable, the test program is an HTTP server. Its CPU time is not counted for the probes.
+// serveEnv is a variable that makes the test program an HTTP server. The server's CPU time is not counted for the probes.
 const serveEnv = "ISLET_TEST_PROBED"
 
 func TestMain(m *testing.M) {
@@ -38,11 +38,11 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(l.Addr().(*net.TCPAddr).Port)
-	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // until its parent exits
+	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // this process ends with its parent
 	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 }
 
-// The function probed starts a server and returns its port.
+// This helper starts a server and returns its port.
 func probed(b *testing.B) int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
@@ -74,8 +74,7 @@ func measureCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkHTTP measures the cost of 100 pods with an HTTP probe each: the CPU usage in percent of a core, and the
-// memory.
+// BenchmarkHTTP measures the CPU usage and the memory of 100 pods that have an HTTP probe each. The CPU usage is in percent of a core.
 func BenchmarkHTTP(b *testing.B) {
 	for _, period := range []int32{1, 10} {
 		b.Run(fmt.Sprintf("every=%ds", period), func(b *testing.B) {
@@ -111,7 +110,7 @@ func BenchmarkHTTP(b *testing.B) {
 			done := make(chan error, 1)
 			go func() { done <- p.Run(ctx) }()
 			for b.Loop() {
-				time.Sleep(time.Duration(period) * time.Second) // until each container was probed once
+				time.Sleep(time.Duration(period) * time.Second) // each container has now been probed once
 				from, began := measureCPU(b), time.Now()
 				time.Sleep(max(10*time.Second, 3*time.Duration(period)*time.Second))
 				b.ReportMetric(100*float64(measureCPU(b)-from)/float64(time.Since(began)), "%core")

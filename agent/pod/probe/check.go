@@ -25,8 +25,8 @@ var kinds = [...]string{"Liveness", "Readiness", "Startup"}
 
 func (k kind) String() string { return kinds[k] }
 
-// probe returns the container's probe of this kind, or nil if it has none.
-func (k kind) probe(c *v1.Container) *v1.Probe {
+// probeOf returns the container's probe of this kind, or nil if it has none.
+func (k kind) probeOf(c *v1.Container) *v1.Probe {
 	return [...]*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe}[k]
 }
 
@@ -42,7 +42,7 @@ func allProbes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	return func(yield func(kind, *v1.Container) bool) {
 		for when, ctr := range podspec.Containers(&pod.Spec) {
 			for k := liveness; k <= startup && (when == podspec.Main || when == podspec.Sidecar); k++ {
-				if k.probe(ctr) != nil && !yield(k, ctr) {
+				if k.probeOf(ctr) != nil && !yield(k, ctr) {
 					return
 				}
 			}
@@ -60,9 +60,9 @@ type check struct {
 	target     call.Target
 	due        time.Time     // time of the next call
 	index      int           // index in the queue, or -1
-	steady     time.Time     // end of the starting phase, in which the interval between calls is gap and failures do not count
-	gap        time.Duration // interval between calls before steady; it doubles with each call
-	flight     *flight       // the running call, or nil
+	steady     time.Time     // end of the starting phase, in which calls are more frequent and failures do not count
+	gap        time.Duration // interval between calls in the starting phase; it doubles with each call
+	running    *probeCall    // the running call, or nil
 	lastResult verdict       // result of the last call
 	inRow      int32         // number of consecutive calls with that result
 
@@ -73,18 +73,18 @@ type check struct {
 	counts  counts
 }
 
-// A flight is a running call.
-type flight struct {
+// A probeCall is a call of a probe that is in progress.
+type probeCall struct {
 	check  *check
 	began  time.Time
 	cancel context.CancelFunc
 	answer answer
 }
 
-func (c *check) spec() *v1.Probe { return c.kind.probe(c.ctr) }
+func (c *check) probeSpec() *v1.Probe { return c.kind.probeOf(c.ctr) }
 
-func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+func durationOf(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-func (c *check) period() time.Duration { return seconds(max(1, c.spec().PeriodSeconds)) }
+func (c *check) period() time.Duration { return durationOf(max(1, c.probeSpec().PeriodSeconds)) }
 
-func (c *check) timeout() time.Duration { return seconds(max(1, c.spec().TimeoutSeconds)) }
+func (c *check) timeout() time.Duration { return durationOf(max(1, c.probeSpec().TimeoutSeconds)) }

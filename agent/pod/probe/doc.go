@@ -1,6 +1,6 @@
 // Package probe runs the startup, liveness and readiness probes of containers and stores their results.
 //
-//	worker --Poke(uid)--> updateChecks: which probes to run --> queue, by time --> ask: a goroutine per running call
+//	worker --Poke(uid)--> updateChecks: which probes to run --> queue, by time --> callProbe: a goroutine per call
 //	                         ^                                                 |
 //	                         +---- handleAnswer: thresholds, verdicts <--------+
 //	                                        |          |

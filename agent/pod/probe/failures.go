@@ -14,9 +14,9 @@ import (
 // maxFile is the maximum number of bytes that are read from the file.
 const maxFile = 256 << 10
 
-// failureFile stores how often each startup and liveness probe has failed in a row. The file is on tmpfs:
-// like running containers, it survives the end of the agent but not a reboot. So a hanging container is
-// stopped even if the agent restarts often. Only Run's goroutine uses a failureFile.
+// failureFile stores the number of consecutive failures of each startup and liveness probe. The file is on tmpfs: like
+// running containers, it survives the end of the agent but not a reboot. So a hanging container is stopped even if the
+// agent restarts often. Only Run's goroutine uses a failureFile.
 type failureFile struct {
 	path    string // if empty, nothing is stored
 	failing map[string]int32

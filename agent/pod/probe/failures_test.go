@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestFailuresOutliveTheAgent checks that failures of a liveness probe are counted over restarts of the agent, and
-// that a container that has failed stays unhealthy. The count belongs to one container ID.
+// TestFailuresOutliveTheAgent checks that the failures of a liveness probe are counted across restarts of the agent. A container that has
+// failed stays unhealthy. Each container ID has its own count.
 func TestFailuresOutliveTheAgent(t *testing.T) {
 	bubble(t, pod(withLiveness(), withReadiness()), func(w *world) {
 		w.answer(livePort, errRefused)
-		w.advanceTime(25 * time.Second) // two failures
+		w.advanceTime(25 * time.Second) // the probe fails twice
 		w.end()
 		w.start()
 		w.checkHealth("ready")
@@ -30,10 +30,10 @@ func TestFailuresOutliveTheAgent(t *testing.T) {
 			t.Errorf("%d changes", changes)
 		}
 		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c2", 1) })
-		w.advanceTime(15 * time.Second) // one failure
+		w.advanceTime(15 * time.Second) // the probe fails once
 		w.checkHealth("ready")
 		w.answer(livePort, nil)
-		w.advanceTime(10 * time.Second) // no failure
+		w.advanceTime(10 * time.Second) // the probe does not fail
 		w.answer(livePort, errRefused)
 		w.end()
 		w.start()
@@ -46,8 +46,8 @@ func TestFailuresOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// TestForeignMemory checks that a file with invalid or huge content makes no container unhealthy, and is read only in
-// part.
+// TestForeignMemory checks that a file with invalid or huge content does not make any container unhealthy. Only a part of a huge file is
+// read.
 func TestForeignMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probes")
 	for _, text := range []string{"", "\n\n", "c1 Liveness", "c1 Liveness x\n", "c1 Liveness -3\n", "c1\x00 Liveness 3\n", strings.Repeat("c1", maxFile) + " Liveness 3\n", strings.Repeat("x Liveness 3\n", maxFile/10) + "c1 Liveness 3\n"} {
@@ -62,7 +62,7 @@ func TestForeignMemory(t *testing.T) {
 	}
 	m := failureFile{path: filepath.Join(t.TempDir(), "none", "probes"), log: slog.New(slog.DiscardHandler)}
 	m.load()
-	m.set("c1", liveness, 2) // cannot be written
+	m.set("c1", liveness, 2) // the file cannot be written
 	if m.get("c1", liveness) != 2 {
 		t.Error("the count is lost")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// FuzzProbes applies the events of data to a container: results of probes, restarts of the container or the agent,
-// and hanging calls. A verdict must follow from the container's results, and the number of calls is limited.
+// FuzzProbes applies the events in data to a container. The events are results of probes, hanging calls, and restarts of the container or
+// the agent. A verdict must follow from the container's results, and the number of calls is limited.
 func FuzzProbes(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, 32, 64, 3, 0, 4, 0})
 	f.Add([]byte{7, 1, 10, 224, 224, 4, 224, 2, 0, 3, 18, 224, 224})
@@ -59,7 +59,7 @@ func FuzzProbes(f *testing.F) {
 	})
 }
 
-// checkInvariants checks the invariants. The parameter periods is the number of periods since forget.
+// checkInvariants checks the invariants. The parameter periods is the number of periods since the last call of forget.
 func (w *world) checkInvariants(fail, succeed int, periods time.Duration) {
 	w.t.Helper()
 	id := w.in.Observed.Containers[0].ID
@@ -71,7 +71,7 @@ func (w *world) checkInvariants(fail, succeed int, periods time.Duration) {
 		all := answers(port)
 		return len(all) >= fail && !slices.Contains(all[len(all)-fail:], true)
 	}
-	was := func(port, n int) bool { // the probe succeeded n times in a row
+	was := func(port, n int) bool { // was reports whether the probe succeeded n times in a row
 		run := 0
 		for _, ok := range answers(port) {
 			run++

@@ -25,13 +25,13 @@ func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health 
 		if out == nil {
 			out = map[string]plan.Health{}
 		}
-		out[c.ID] = p.health(pod.UID, ctr, c.ID)
+		out[c.ID] = p.containerHealth(pod.UID, ctr, c.ID)
 	}
 	return out
 }
 
-// health returns the results of one container. The caller holds mu.
-func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health {
+// containerHealth returns the results of one container. The caller holds mu.
+func (p *Probes) containerHealth(uid types.UID, ctr *v1.Container, id string) plan.Health {
 	result := func(k kind) verdict {
 		if c := p.pods[uid][subject{ctr.Name, k}]; c != nil && c.id == id {
 			return c.verdict
@@ -44,7 +44,7 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 		Unhealthy: !p.cfg.Hold && (started == failedVerdict || result(liveness) == failedVerdict),
 	}
 	if ctr.StartupProbe != nil && started == noVerdict || ctr.ReadinessProbe != nil && ready == noVerdict {
-		was := p.earlier[id]
+		was := p.earlierResults[id]
 		h.Started = h.Started || was.started && started == noVerdict
 		h.Ready = was.ready && ready == noVerdict
 	}

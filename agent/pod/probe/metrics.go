@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Metrics of probes, with a kubelet's names.
+// Metrics of probes. Their names are the same as in a kubelet.
 var (
 	totalDesc = prometheus.NewDesc("prober_probe_total", "probes of containers by their result",
 		[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}, nil)
@@ -16,15 +16,15 @@ var (
 		[]string{"probe_type", "container", "pod", "namespace"}, nil)
 )
 
-// buckets are prometheus.DefBuckets.
+// buckets contains the same values as prometheus.DefBuckets.
 var buckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // counts contains the metrics of one check. It uses 80 bytes, while an entry of a vector of histograms uses 2 KiB.
 type counts struct {
-	failed  uint32
-	passed  uint32
-	within  [len(buckets)]uint32 // successful calls by duration
-	seconds float64
+	failed     uint32
+	passed     uint32
+	byDuration [len(buckets)]uint32 // successful calls by duration
+	seconds    float64
 }
 
 func (c *counts) add(v verdict, took time.Duration) {
@@ -35,7 +35,7 @@ func (c *counts) add(v verdict, took time.Duration) {
 	c.passed++
 	c.seconds += took.Seconds()
 	if i := sort.SearchFloat64s(buckets[:], took.Seconds()); i < len(buckets) {
-		c.within[i]++
+		c.byDuration[i]++
 	}
 }
 
@@ -71,7 +71,7 @@ func (p *Probes) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		sum, below := uint64(0), make(map[float64]uint64, len(buckets))
-		for i, n := range s.within {
+		for i, n := range s.byDuration {
 			sum += uint64(n)
 			below[buckets[i]] = sum
 		}

@@ -55,7 +55,7 @@ func TestCounts(t *testing.T) {
 		c.add(passedVerdict, took)
 	}
 	c.add(failedVerdict, time.Second)
-	if c.passed != 5 || c.failed != 1 || c.within[0] != 2 || c.within[1] != 1 || c.within[len(buckets)-1] != 1 || c.seconds < 70 ||
+	if c.passed != 5 || c.failed != 1 || c.byDuration[0] != 2 || c.byDuration[1] != 1 || c.byDuration[len(buckets)-1] != 1 || c.seconds < 70 ||
 		c.seconds > 70.1 {
 		t.Errorf("%+v", c)
 	}

@@ -43,19 +43,19 @@ type Config struct {
 
 // Probes runs the probes of all pods. It is safe for concurrent use.
 type Probes struct {
-	cfg   Config
-	dirty *dirty.Set[types.UID] // pods whose checks must be updated
-	ended chan *flight
+	cfg        Config
+	dirty      *dirty.Set[types.UID] // pods whose checks must be updated
+	endedCalls chan *probeCall
 
 	// Only Run's goroutine uses the following fields.
-	since    time.Time
-	queue    queue
-	failures failureFile
-	flights  sync.WaitGroup
+	startTime time.Time
+	queue     queue
+	failures  failureFile
+	flights   sync.WaitGroup
 
-	mu      sync.Mutex
-	pods    map[types.UID]map[subject]*check // only Run's goroutine changes it
-	earlier map[string]finding               // results of an earlier agent, by container ID; used until there are verdicts
+	mu             sync.Mutex
+	pods           map[types.UID]map[subject]*check // only Run's goroutine changes it
+	earlierResults map[string]finding               // results of an earlier agent, by container ID; used until there are verdicts
 }
 
 // A finding is the last state of a container that an earlier agent has stored.
@@ -64,8 +64,8 @@ type finding struct{ started, ready bool }
 // New returns Probes. It starts no goroutine.
 func New(cfg Config) *Probes {
 	return &Probes{
-		cfg: cfg, dirty: dirty.New[types.UID](), ended: make(chan *flight), pods: map[types.UID]map[subject]*check{},
-		earlier: map[string]finding{}, failures: failureFile{path: cfg.File, log: cfg.Log},
+		cfg: cfg, dirty: dirty.New[types.UID](), endedCalls: make(chan *probeCall), pods: map[types.UID]map[subject]*check{},
+		earlierResults: map[string]finding{}, failures: failureFile{path: cfg.File, log: cfg.Log},
 	}
 }
 
@@ -77,7 +77,7 @@ func (p *Probes) Restore(pod *v1.Pod, last *v1.PodStatus) {
 	for _, ctr := range allProbes(pod) {
 		for st := range podspec.Statuses(last) {
 			if _, id, ok := strings.Cut(st.ContainerID, "://"); ok && st.Name == ctr.Name {
-				p.earlier[id] = finding{started: st.Started != nil && *st.Started, ready: st.Ready}
+				p.earlierResults[id] = finding{started: st.Started != nil && *st.Started, ready: st.Ready}
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	defer p.flights.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	p.since = time.Now()
+	p.startTime = time.Now()
 	p.failures.load()
 	// An agent on trial does not store failures, so the next agent does not count them.
 	if p.cfg.Hold {
@@ -107,13 +107,13 @@ func (p *Probes) Run(ctx context.Context) error {
 			for _, uid := range p.dirty.TakeAll() {
 				p.updateChecks(uid)
 			}
-		case f := <-p.ended:
+		case f := <-p.endedCalls:
 			p.handleAnswer(f)
 		case <-timer.C:
 		}
 		now := time.Now()
 		for len(p.queue) > 0 && !p.queue[0].due.After(now) {
-			p.launch(ctx, heap.Pop(&p.queue).(*check), now)
+			p.startCall(ctx, heap.Pop(&p.queue).(*check), now)
 		}
 		timer.Stop()
 		if len(p.queue) > 0 {
@@ -122,46 +122,46 @@ func (p *Probes) Run(ctx context.Context) error {
 	}
 }
 
-// launch calls a probe in a new goroutine.
-func (p *Probes) launch(ctx context.Context, c *check, now time.Time) {
-	f := &flight{check: c, began: now}
+// startCall calls a probe in a new goroutine.
+func (p *Probes) startCall(ctx context.Context, c *check, now time.Time) {
+	f := &probeCall{check: c, began: now}
 	ctx, f.cancel = context.WithCancel(ctx)
-	c.flight = f
+	c.running = f
 	// q is a copy, because the check may change during the call.
-	q := question{c.kind, c.spec(), c.target, c.timeout()}
+	q := question{c.kind, c.probeSpec(), c.target, c.timeout()}
 	p.flights.Go(func() {
 		defer f.cancel()
-		f.answer = p.ask(ctx, q)
+		f.answer = p.callProbe(ctx, q)
 		select {
-		case p.ended <- f:
+		case p.endedCalls <- f:
 		case <-ctx.Done(): // no longer needed
 		}
 	})
 }
 
 // handleAnswer processes the answer to a call.
-func (p *Probes) handleAnswer(f *flight) {
+func (p *Probes) handleAnswer(f *probeCall) {
 	c, now := f.check, time.Now()
-	if c.flight != f { // the call was cancelled
+	if c.running != f { // the call was cancelled
 		return
 	}
-	c.flight = nil
+	c.running = nil
 	early := f.began.Before(c.steady)
 	if a := f.answer; a.err == nil || !early {
-		p.record(c, a, early)
+		p.recordEvent(c, a, early)
 	}
-	c.scheduleNext(f, p.since, now)
+	c.scheduleNext(f, p.startTime, now)
 	heap.Push(&p.queue, c)
 	if f.answer.err != nil { // an error says nothing about the state of the container
 		return
 	}
 	p.mu.Lock()
 	c.counts.add(f.answer.verdict, now.Sub(f.began))
-	before := p.health(c.uid, c.ctr, c.id)
+	before := p.containerHealth(c.uid, c.ctr, c.id)
 	if !early || f.answer.verdict == passedVerdict {
-		c.verdict = c.count(f.answer.verdict)
+		c.verdict = c.countResult(f.answer.verdict)
 	}
-	after := p.health(c.uid, c.ctr, c.id)
+	after := p.containerHealth(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
 	if c.lastResult == failedVerdict {
 		p.failures.set(c.id, c.kind, c.inRow)
@@ -203,12 +203,12 @@ func (p *Probes) updateChecks(uid types.UID) {
 			p.mu.Lock()
 			c.pod = in.Want
 			p.mu.Unlock()
-			p.aim(c, in, ends)
+			p.updateTarget(c, in, ends)
 		}
 	}
 	for _, c := range left {
-		p.pause(c)
-		p.drop(c)
+		p.pauseCheck(c)
+		p.removeCheck(c)
 		p.failures.set(c.id, c.kind, 0)
 	}
 }
@@ -223,7 +223,7 @@ func (p *Probes) add(c *check) map[subject]*check {
 	return p.pods[c.uid]
 }
 
-func (p *Probes) drop(c *check) {
+func (p *Probes) removeCheck(c *check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods[c.uid], c.subject)
@@ -232,58 +232,58 @@ func (p *Probes) drop(c *check) {
 			return
 		}
 	}
-	delete(p.earlier, c.id)
+	delete(p.earlierResults, c.id)
 	if len(p.pods[c.uid]) == 0 {
 		delete(p.pods, c.uid)
 	}
 }
 
-// pause stops the calls of a check. If a call is running, its answer is ignored.
-func (p *Probes) pause(c *check) {
+// pauseCheck stops the calls of a check. If a call is running, its answer is ignored.
+func (p *Probes) pauseCheck(c *check) {
 	if c.index >= 0 {
 		heap.Remove(&p.queue, c.index)
 	}
-	if c.flight != nil {
-		c.flight.cancel()
-		c.flight = nil
+	if c.running != nil {
+		c.running.cancel()
+		c.running = nil
 	}
 }
 
-// aim sets the target of a check to the container that is running now. It schedules the next call or pauses
+// updateTarget sets the target of a check to the container that is running now. It schedules the next call or pauses
 // the check.
-func (p *Probes) aim(c *check, in plan.Input, ends bool) {
+func (p *Probes) updateTarget(c *check, in plan.Input, ends bool) {
 	seen, ok := in.Observed.Newest(c.container)
 	if ok && seen.ID != c.id {
-		p.pause(c)
-		p.retarget(c, seen.ID)
+		p.pauseCheck(c)
+		p.resetCheck(c, seen.ID)
 	}
 	target, ok := p.findTarget(in, c.ctr, seen)
 	if !ok || !p.shouldCall(c, in, ends) {
-		p.pause(c)
+		p.pauseCheck(c)
 		return
 	}
 	c.target = target
-	if c.index >= 0 || c.flight != nil {
+	if c.index >= 0 || c.running != nil {
 		return
 	}
 	p.mu.Lock()
-	ready := p.health(c.uid, c.ctr, c.id).Ready
+	ready := p.containerHealth(c.uid, c.ctr, c.id).Ready
 	p.mu.Unlock()
 	spread := c.period()
 	if p.cfg.Hold {
 		spread = time.Second
 	}
-	c.schedule(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready, spread)
+	c.scheduleFirst(time.Now(), p.startTime, seen, c.kind == liveness || c.kind == readiness && ready, spread)
 	heap.Push(&p.queue, c)
 }
 
-// retarget resets a check, so that it can be used for another container. If the container's probe has already
+// resetCheck resets a check, so that it can be used for another container. If the container's probe has already
 // failed while an earlier agent was running, these failures are counted.
-func (p *Probes) retarget(c *check, id string) {
+func (p *Probes) resetCheck(c *check, id string) {
 	p.failures.set(c.id, c.kind, 0)
 	c.lastResult, c.inRow = failedVerdict, p.failures.get(id, c.kind)
 	p.mu.Lock()
-	delete(p.earlier, c.id)
+	delete(p.earlierResults, c.id)
 	c.id, c.verdict = id, noVerdict
 	if c.inRow > 0 && c.inRow >= c.threshold(failedVerdict) {
 		c.verdict = failedVerdict
@@ -325,7 +325,7 @@ func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Containe
 // readiness probe is called.
 func (p *Probes) shouldCall(c *check, in plan.Input, ends bool) bool {
 	p.mu.Lock()
-	h := p.health(c.uid, c.ctr, c.id)
+	h := p.containerHealth(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
 	f, busy := in.InFlight[c.container]
 	stops := ends || h.Unhealthy || busy && (f.Op == plan.StopContainer || f.Op == plan.PreStop)

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 )
 
-// TestReadiness checks that a container is not ready before its first success. The readiness probe runs at short
-// intervals at first, and then once a period. Only a change of the readiness wakes the worker.
+// TestReadiness checks that a container is not ready before its readiness probe has succeeded. The probe runs at short intervals at first,
+// and then once a period. The worker is woken only when the readiness changes.
 func TestReadiness(t *testing.T) {
 	bubble(t, pod(withReadiness()), func(w *world) {
 		w.answer(readyPort, errRefused)
@@ -38,7 +38,7 @@ func TestReadiness(t *testing.T) {
 		}
 		w.answer(readyPort, errRefused)
 		w.advanceTime(20 * time.Second)
-		w.checkHealth("ready") // two failures are below the threshold of three
+		w.checkHealth("ready") // two failures do not reach the threshold of three
 		w.answer(readyPort, nil)
 		w.advanceTime(10 * time.Second)
 		w.answer(readyPort, errRefused)
@@ -52,7 +52,7 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestReadyEarly checks that a success of the first probe counts, and that the periods begin with it.
+// TestReadyEarly checks that a success of the first probe counts. The periods begin with this probe.
 func TestReadyEarly(t *testing.T) {
 	bubble(t, pod(withReadiness(successes(2))), func(w *world) {
 		w.advanceTime(time.Second)
@@ -63,8 +63,8 @@ func TestReadyEarly(t *testing.T) {
 	})
 }
 
-// TestLiveness checks that the first liveness probe runs after one period, and that the container is unhealthy after
-// FailureThreshold consecutive failures. The next container has its own count.
+// TestLiveness checks that the first liveness probe runs after one period. The container is unhealthy after FailureThreshold consecutive
+// failures. The next container has its own count.
 func TestLiveness(t *testing.T) {
 	bubble(t, pod(withLiveness(withPeriod(5))), func(w *world) {
 		w.answer(livePort, errRefused)
@@ -76,7 +76,7 @@ func TestLiveness(t *testing.T) {
 		w.checkHealth("unhealthy")
 		w.forget()
 		w.advanceTime(time.Minute)
-		w.asked() // no probe until the next container
+		w.asked() // no probe runs until the next container starts
 		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c2", 1) })
 		w.checkHealth("ready")
 		w.advanceTime(14 * time.Second)
@@ -90,8 +90,7 @@ func TestLiveness(t *testing.T) {
 	})
 }
 
-// TestStartup checks that no other probe runs before the startup probe has succeeded, and that the readiness probe
-// runs immediately afterwards.
+// TestStartup checks that no other probe runs before the startup probe has succeeded. The readiness probe runs immediately afterwards.
 func TestStartup(t *testing.T) {
 	bubble(t, pod(withLiveness(), withReadiness(), start(withPeriod(2))), func(w *world) {
 		w.answer(startPort, errRefused)
@@ -120,8 +119,7 @@ func TestStartup(t *testing.T) {
 	})
 }
 
-// TestInitContainers checks that a sidecar is probed like a main container, and that other init containers are not
-// probed.
+// TestInitContainers checks that a sidecar is probed like a main container. Other init containers are not probed.
 func TestInitContainers(t *testing.T) {
 	bubble(t, asSidecar(pod(start())), func(w *world) {
 		w.checkHealth("starts")
@@ -148,7 +146,7 @@ func TestInitialDelay(t *testing.T) {
 		w.advanceTime(9 * time.Second)
 		w.asked("12s ready c1 10.0.0.7", "15s live c1 10.0.0.7")
 	})
-	for name, jump := range map[string]time.Duration{"future": time.Hour, "past": -time.Hour} { // a change of the clock
+	for name, jump := range map[string]time.Duration{"future": time.Hour, "past": -time.Hour} { // the clock is set by this duration
 		p := pod(withReadiness(after(30)))
 		bubble(t, p, func(w *world) {
 			w.change(func(in *plan.Input) {
@@ -163,8 +161,8 @@ func TestInitialDelay(t *testing.T) {
 	}
 }
 
-// TestRestartOfTheAgent checks that the readiness before a restart of the agent stays until enough results contradict
-// it, and that the first probes are distributed over time.
+// TestRestartOfTheAgent checks that a container keeps its readiness after a restart of the agent until enough results contradict it. The
+// first probes are spread over time.
 func TestRestartOfTheAgent(t *testing.T) {
 	bubble(t, pod(withLiveness(), withReadiness(), start()), func(w *world) {
 		w.advanceTime(30 * time.Second)
@@ -185,7 +183,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 		}
 		w.mu.Unlock()
 		w.advanceTime(20 * time.Second)
-		w.checkHealth("started") // three failures
+		w.checkHealth("started") // the probe has failed three times
 		w.end()
 		w.forget()
 		w.start()
@@ -194,7 +192,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 		w.advanceTime(time.Second)
 		w.checkHealth("ready")
 	})
-	// The container started while no agent ran, so its readiness is unknown.
+	// The container started while no agent was running, so its readiness is unknown.
 	bubble(t, pod(withReadiness()), func(w *world) {
 		w.advanceTime(time.Second)
 		w.checkHealth("ready")
@@ -207,8 +205,8 @@ func TestRestartOfTheAgent(t *testing.T) {
 	})
 }
 
-// TestTrial checks that an agent on trial probes each ready container within a second, and reports the pod as
-// confirmed only after a success. It stops no container, and its results are not stored for the next agent.
+// TestTrial checks that an agent on trial probes each ready container within a second. It reports the pod as confirmed only after a
+// success. It does not stop containers, and does not store its results for the next agent.
 func TestTrial(t *testing.T) {
 	p := pod(withLiveness(withPeriod(60), failures(1)), withReadiness(withPeriod(60)))
 	confirmed := func(w *world, want bool) {
@@ -219,7 +217,7 @@ func TestTrial(t *testing.T) {
 	}
 	bubble(t, p, func(w *world) {
 		w.advanceTime(time.Minute)
-		confirmed(w, true) // the agent is not on trial
+		confirmed(w, true) // this agent is not on trial
 		w.end()
 		w.hold = true
 		w.start()
@@ -228,7 +226,7 @@ func TestTrial(t *testing.T) {
 		w.answer(livePort, errRefused)
 		w.forget()
 		w.advanceTime(2 * time.Second)
-		w.checkHealth("ready") // not ready needs three failures
+		w.checkHealth("ready") // three failures are needed before the container is unready
 		confirmed(w, false)
 		if calls, _, _ := w.forget(); calls != 2 {
 			t.Errorf("%d calls", calls)
@@ -249,7 +247,7 @@ func TestTrial(t *testing.T) {
 		w.start()
 		w.checkHealth("ready")
 	})
-	// A container need not be live before its initial delay has passed.
+	// A container needs no successful liveness probe before its initial delay has passed.
 	p = pod(withLiveness(after(600)))
 	bubble(t, p, func(w *world) {
 		w.end()
@@ -260,8 +258,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// TestTermination checks that only the readiness probe runs while a pod terminates, and that the pod's state is
-// deleted afterwards.
+// TestTermination checks that only the readiness probe runs while a pod terminates. The pod's state is deleted afterwards.
 func TestTermination(t *testing.T) {
 	for name, ends := range map[string]func(*plan.Input){
 		"deleted": func(in *plan.Input) { in.Deleting = true },
@@ -287,14 +284,14 @@ func TestTermination(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, pod(withReadiness()), func(w *world) { // the pod is not desired any more
+	bubble(t, pod(withReadiness()), func(w *world) { // the pod is no longer desired
 		w.change(func(in *plan.Input) { in.Want = nil })
 		w.advanceTime(time.Minute)
 		w.asked()
 	})
 }
 
-// TestNotAsked checks that a container is not probed before it runs, while it is stopped, or if its address may
+// TestNotAsked checks that a container is not probed before it runs or while it is stopped. It is not probed either if its address may
 // belong to another pod.
 func TestNotAsked(t *testing.T) {
 	bubble(t, pod(withLiveness(withPeriod(1)), withReadiness(withPeriod(1))), func(w *world) {
@@ -302,7 +299,7 @@ func TestNotAsked(t *testing.T) {
 			in.InFlight = map[string]plan.RunningAction{"c": {Action: plan.Action{Op: plan.StartContainer}}}
 		})
 		w.advanceTime(5 * time.Second)
-		w.asked() // the container's start is in progress
+		w.asked() // the container is being started
 		w.change(func(in *plan.Input) { in.InFlight, in.Observed.Containers[0].PostStart = nil, true })
 		w.advanceTime(5 * time.Second)
 		w.asked() // the postStart hook is running
@@ -331,8 +328,8 @@ func TestNotAsked(t *testing.T) {
 	})
 }
 
-// TestSlowCalls checks that a probe that hangs ends with its timeout. Until then the probe does not run again, and
-// missed periods are not repeated. The probe is cancelled when its container ends.
+// TestSlowCalls checks that a hanging probe ends after its timeout. Until then, the probe does not run again, and missed periods are not
+// repeated. The probe is cancelled when its container ends.
 func TestSlowCalls(t *testing.T) {
 	slow := func(p *v1.Probe) { p.TimeoutSeconds, p.FailureThreshold = 25, 1 }
 	bubble(t, pod(withLiveness(slow)), func(w *world) {
@@ -350,7 +347,7 @@ func TestSlowCalls(t *testing.T) {
 		w.asked("45s live c2 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Observed.Containers[0] = running("c3", 2) })
 		w.advanceTime(9 * time.Second)
-		w.checkEvents() // no event about the cancelled probe
+		w.checkEvents() // there is no event about the cancelled probe
 		w.checkHealth("ready")
 	})
 	bubble(t, pod(withReadiness(func(p *v1.Probe) { p.TimeoutSeconds, p.PeriodSeconds = 3, 2 })), func(w *world) {
@@ -364,8 +361,7 @@ func TestSlowCalls(t *testing.T) {
 	})
 }
 
-// TestErrors checks that a result that does not depend on the container changes nothing, and that the probe is
-// repeated.
+// TestErrors checks that a result that does not depend on the container changes nothing. The probe is repeated.
 func TestErrors(t *testing.T) {
 	bubble(t, pod(withLiveness(failures(1))), func(w *world) {
 		w.answer(livePort, fmt.Errorf("invalid port number: 0: %w", call.ErrInvalid))
@@ -380,7 +376,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// TestAnswers checks the verdict and the event for each result of each kind of probe. They are those of a kubelet.
+// TestAnswers checks that each result of each kind of probe leads to the same verdict and event as in a kubelet.
 func TestAnswers(t *testing.T) {
 	exec := func(p *v1.Probe) {
 		p.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "$(MODE)", "$(SECRET)", "$(NONE)", "$$(MODE)"}}}
@@ -434,7 +430,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// series returns the number of series of the probes' metrics.
+// series returns the number of series of the probe metrics.
 func series(t *testing.T, p *Probes) (n int) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -449,7 +445,7 @@ func series(t *testing.T, p *Probes) (n int) {
 	return n
 }
 
-// TestChangedProbe checks that a probe that changes while its container runs takes effect.
+// TestChangedProbe checks that a change of a probe takes effect while the probe's container runs.
 func TestChangedProbe(t *testing.T) {
 	bubble(t, pod(withReadiness()), func(w *world) {
 		w.advanceTime(time.Second)

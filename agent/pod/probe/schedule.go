@@ -15,25 +15,25 @@ const (
 	firstExecGap = 100 * time.Millisecond
 )
 
-// schedule sets the time of a check's first call. If the container started before the agent and its result is
+// scheduleFirst sets the time of a check's first call. If the container started before the agent and its result is
 // known, the first call is at a random time within spread, so that a restarted agent does not make all calls
 // at once. Otherwise the container has one period to start. During this period, startup and readiness probes
 // are called almost at once and then at growing intervals, and only success counts. A kubelet makes the first
 // call at a random time in the first period, so a pod cannot expect the first call at a certain time.
-func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
+func (c *check) scheduleFirst(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
 	age := now.Round(0).Sub(seen.StartedAt) // a wall-clock time; the clock may have been set in the meantime
-	delay := seconds(c.spec().InitialDelaySeconds)
+	delay := durationOf(c.probeSpec().InitialDelaySeconds)
 	from := now.Add(min(max(delay-age, 0), delay))
 	c.gap = firstGap
-	if c.spec().Exec != nil {
+	if c.probeSpec().Exec != nil {
 		c.gap = firstExecGap
 	}
 	switch {
 	case known && seen.StartedAt.Before(since.Round(0)):
-		c.steady = nextBeat(since, from.Add(rand.N(spread)))
+		c.steady = alignCall(since, from.Add(rand.N(spread)))
 		c.due = c.steady
 	default:
-		c.steady = nextBeat(since, now.Add(max(c.period(), from.Sub(now))))
+		c.steady = alignCall(since, now.Add(max(c.period(), from.Sub(now))))
 		c.due = c.steady
 		if c.kind != liveness {
 			c.due = c.earlyCall(from)
@@ -41,14 +41,14 @@ func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, 
 	}
 }
 
-// beat is the interval to whose multiples regular calls are aligned. Calls at the same point in time wake up
-// the CPU less often.
-const beat = 100 * time.Millisecond
+// callAlignment is the interval to which regular calls are aligned. Calls of several probes at the same time wake up the CPU
+// less often.
+const callAlignment = 100 * time.Millisecond
 
-// nextBeat returns the first multiple of beat that is not before t. Periods are whole seconds, so the following calls
-// are at multiples of beat as well.
-func nextBeat(since, t time.Time) time.Time {
-	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
+// alignCall returns the first aligned time that is not before t. Periods are whole seconds, so the following calls are
+// also aligned.
+func alignCall(since, t time.Time) time.Time {
+	return since.Add((t.Sub(since) + callAlignment - 1).Truncate(callAlignment))
 }
 
 // earlyCall returns the time of the next call to a container that is still starting.
@@ -63,14 +63,14 @@ func (c *check) earlyCall(now time.Time) time.Time {
 
 // scheduleNext sets the time of the next call after a call has ended. If a call took longer than one period,
 // the calls that were missed are skipped.
-func (c *check) scheduleNext(f *flight, since, now time.Time) {
+func (c *check) scheduleNext(f *probeCall, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passedVerdict || f.answer.err != nil {
 			c.due = c.earlyCall(now)
 			return
 		}
 		c.steady = f.began
-		c.due = nextBeat(since, f.began)
+		c.due = alignCall(since, f.began)
 	}
 	period := c.period()
 	c.due = c.due.Add(period)

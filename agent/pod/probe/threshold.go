@@ -10,16 +10,16 @@ const (
 	failedVerdict
 )
 
-// threshold returns how many consecutive results v are needed to change the verdict to v.
+// threshold returns the number of consecutive results v that changes the verdict to v.
 func (c *check) threshold(v verdict) int32 {
 	if v == failedVerdict {
-		return c.spec().FailureThreshold
+		return c.probeSpec().FailureThreshold
 	}
-	return c.spec().SuccessThreshold
+	return c.probeSpec().SuccessThreshold
 }
 
-// count counts a result and returns the new verdict.
-func (c *check) count(v verdict) verdict {
+// countResult counts a result and returns the new verdict.
+func (c *check) countResult(v verdict) verdict {
 	if c.lastResult != v {
 		c.lastResult, c.inRow = v, 0
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// The port of a call identifies its probe.
+// The port of a call identifies the kind of the probe.
 const (
 	livePort = iota + 1
 	readyPort
@@ -46,10 +46,10 @@ type world struct {
 	mu      sync.Mutex
 	in      plan.Input
 	status  v1.PodStatus
-	answers map[int]error     // by port
+	answers map[int]error     // the key is the port
 	hang    bool              // calls wait until their context ends
 	calls   []string          // such as "1.5s ready c1 10.0.0.7"
-	results map[string][]bool // by container and port: true for each success
+	results map[string][]bool // the key consists of container and port; each success is true
 	events  []string
 	changes int
 }
@@ -103,7 +103,7 @@ func (w *world) end() {
 	<-w.done
 }
 
-// The method show sets the container statuses of the pod, as the agent does.
+// This helper sets the container statuses of the pod, as the agent does.
 func (w *world) show() {
 	w.mu.Lock()
 	in := w.in
@@ -123,7 +123,7 @@ func (w *world) show() {
 	w.mu.Unlock()
 }
 
-// The method change modifies the desired pod or its observed state.
+// This helper modifies the desired pod or its observed state.
 func (w *world) change(f func(in *plan.Input)) {
 	w.mu.Lock()
 	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
@@ -176,7 +176,7 @@ func (w *world) checkHealth(health string) {
 	}
 }
 
-// The method asked checks the calls since the last time.
+// This helper checks the calls since the previous check.
 func (w *world) asked(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -187,7 +187,7 @@ func (w *world) asked(want ...string) {
 	w.calls = nil
 }
 
-// The method forget deletes the recorded calls, events and changes, and returns their numbers.
+// This helper deletes the recorded calls, events and changes. It returns their numbers.
 func (w *world) forget() (calls, events, changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *world) checkEvents(want ...string) {
 	w.events = nil
 }
 
-// call records a call and returns its result.
+// call records a call and returns the result that is set for the port.
 func (w *world) call(ctx context.Context, what string, port int, timeout time.Duration) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, fmt.Sprintf("%v %s", time.Since(w.begin), what))
@@ -221,11 +221,11 @@ func (w *world) call(ctx context.Context, what string, port int, timeout time.Du
 	return ctx.Err()
 }
 
-// Connect implements Caller. The port is the kind of probe.
+// Connect implements Caller. The port identifies the kind of the probe.
 func (w *world) Connect(ctx context.Context, t call.Target, a *v1.TCPSocketAction, timeout time.Duration) (err error) {
 	port := a.Port.IntValue()
 	defer func() {
-		if ctx.Err() == nil { // otherwise the result is ignored
+		if ctx.Err() == nil { // the result of a cancelled call is ignored
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			key := fmt.Sprint(t.ID, port)
@@ -255,7 +255,7 @@ func (w *world) Check(ctx context.Context, t call.Target, a *v1.GRPCAction, time
 	return w.call(ctx, "check "+t.IP, int(a.Port), timeout)
 }
 
-// A status is a response code of an HTTP server, as an error.
+// A status is an error that contains the response code of an HTTP server.
 type status int
 
 func (status) Error() string { return "an HTTP status" }
@@ -267,7 +267,7 @@ func (w *world) record(e eventtest.Event) {
 	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: %s", e.Pod.Name, e.Container, e.Type, e.Reason, e.Message))
 }
 
-// pod returns a pod with one container, which the options modify.
+// pod returns a pod with one container. The options modify the container.
 func pod(options ...func(*v1.Container)) *v1.Pod {
 	p := podtest.New("web", podtest.UID("u"), podtest.RestartPolicy(v1.RestartPolicyAlways))
 	for _, o := range options {
@@ -276,7 +276,7 @@ func pod(options ...func(*v1.Container)) *v1.Pod {
 	return p
 }
 
-// tcp returns a probe with the API's default values.
+// tcp returns a TCP probe with the API's default values.
 func tcp(port int, options ...func(*v1.Probe)) *v1.Probe {
 	p := &v1.Probe{TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}
 	p.TCPSocket = &v1.TCPSocketAction{Port: intstr.FromInt(port)}

@@ -1,8 +1,8 @@
 // Package spec is the parent of the packages that interpret the spec of a pod for this node.
 //
-//	admit      whether a pod may run here
-//	allocate   whether a pod that runs may have other CPU and memory
-//	translate  the CRI's configurations
-//	userns     a range of user IDs for a pod with hostUsers: false
-//	hostport   host ports at which programs of the host listen
+//	admit      decides whether a pod may run on this node
+//	allocate   decides whether a running pod may get other amounts of CPU and memory
+//	translate  converts a pod to the CRI's configurations
+//	userns     assigns a range of user IDs to a pod with hostUsers: false
+//	hostport   finds host ports on which programs of the host listen
 package spec

@@ -11,18 +11,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// setConditions sets the same five conditions as a kubelet. It keeps conditions of other
-// owners.
+// setConditions sets the same five conditions as a kubelet. It keeps the conditions that other components have set.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 	ours := []v1.PodCondition{m.readyToStartCondition(), m.initializedCondition(st), m.readyCondition(st), m.containersReady(st),
-		condition(v1.PodScheduled, true, "", "")}
+		newCondition(v1.PodScheduled, true, "", "")}
 	if plan.RestartsAll(&m.pod.Spec) {
 		ours = append(ours, m.restartingCondition(st))
 	}
 	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
 		m.addResizeConditions(st)
-		ours = append(ours, m.plugged(before)...)
+		ours = append(ours, m.devicesCondition(before)...)
 	}
 	disrupted := m.disruptionMessage()
 	if disrupted != "" {
@@ -42,7 +41,7 @@ func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 		}
 	}
 	for _, c := range ours {
-		c.LastTransitionTime = *stamp(m.in.Now)
+		c.LastTransitionTime = *toSeconds(m.in.Now)
 		for _, old := range before.Conditions {
 			if old.Type == c.Type && old.Status == c.Status {
 				c.LastTransitionTime, c.LastProbeTime = old.LastTransitionTime, old.LastProbeTime
@@ -57,7 +56,7 @@ func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 // condition when one of its devices is unplugged for the first time.
 const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
 
-func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
+func (m *maker) devicesCondition(before v1.PodStatus) []v1.PodCondition {
 	if m.host.MissingDevices == nil {
 		return nil
 	}
@@ -65,11 +64,13 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
 		return nil
 	}
-	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
+	return []v1.PodCondition{newCondition(DevicesPlugged, len(gone) == 0, reasonUnless(len(gone) == 0, "DeviceUnplugged"),
+		strings.Join(gone, "; "))}
 }
 
-// disruptionMessage returns the message of the condition DisruptionTarget if the node itself ends the pod, in
-// favour of other pods or because of a shutdown. Otherwise it returns "".
+// disruptionMessage returns the message of the condition DisruptionTarget, or "" if the pod does not get this
+// condition. The pod gets it if it was preempted, if its End has Disrupted set, or if it ends because of a shutdown of
+// the machine.
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 func (m *maker) disruptionMessage() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
@@ -84,7 +85,7 @@ func (m *maker) disruptionMessage() string {
 	return ""
 }
 
-func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
+func newCondition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
 	if ok {
 		return v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason}
 	}
@@ -103,7 +104,7 @@ func (m *maker) readyToStartCondition() v1.PodCondition {
 	case !m.sandbox.Ready:
 		message = "pod sandbox is not ready"
 	}
-	return condition(v1.PodReadyToStartContainers, up, notIf(up, "PodSandboxNotReady"), message)
+	return newCondition(v1.PodReadyToStartContainers, up, reasonUnless(up, "PodSandboxNotReady"), message)
 }
 
 // restartingCondition returns the condition AllContainersRestarting: whether all containers are
@@ -111,33 +112,33 @@ func (m *maker) readyToStartCondition() v1.PodCondition {
 func (m *maker) restartingCondition(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
-		return condition(v1.AllContainersRestarting, false, "PodCompleted", "")
+		return newCondition(v1.AllContainersRestarting, false, "PodCompleted", "")
 	case st.Phase == v1.PodFailed:
-		return condition(v1.AllContainersRestarting, false, "PodFailed", "")
+		return newCondition(v1.AllContainersRestarting, false, "PodFailed", "")
 	case plan.AllRestarting(m.in):
 		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted",
 			Message: "container exited with restart policy rule"}
 	}
-	return condition(v1.AllContainersRestarting, false, "", "")
+	return newCondition(v1.AllContainersRestarting, false, "", "")
 }
 
 func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
-		return condition(v1.PodInitialized, true, "PodCompleted", "")
+		return newCondition(v1.PodInitialized, true, "PodCompleted", "")
 	case st.Phase == v1.PodFailed && plan.MainContainerCreated(m.in, m.sandbox), m.isInitialized():
-		return condition(v1.PodInitialized, true, "", "")
+		return newCondition(v1.PodInitialized, true, "", "")
 	}
-	return condition(v1.PodInitialized, false, "ContainersNotInitialized",
-		fmt.Sprintf("containers with incomplete status: %v", m.uninitialized()))
+	return newCondition(v1.PodInitialized, false, "ContainersNotInitialized",
+		fmt.Sprintf("containers with incomplete status: %v", m.uninitializedNames()))
 }
 
 func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
 	switch st.Phase {
 	case v1.PodSucceeded:
-		return condition(v1.ContainersReady, false, "PodCompleted", "")
+		return newCondition(v1.ContainersReady, false, "PodCompleted", "")
 	case v1.PodFailed:
-		return condition(v1.ContainersReady, false, "PodFailed", "")
+		return newCondition(v1.ContainersReady, false, "PodFailed", "")
 	}
 	var unready []string
 	for i, c := range st.InitContainerStatuses {
@@ -150,11 +151,11 @@ func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
 			unready = append(unready, c.Name)
 		}
 	}
-	return condition(v1.ContainersReady, len(unready) == 0, notIf(len(unready) == 0, "ContainersNotReady"),
+	return newCondition(v1.ContainersReady, len(unready) == 0, reasonUnless(len(unready) == 0, "ContainersNotReady"),
 		fmt.Sprintf("containers with unready status: %v", unready))
 }
 
-func notIf(ok bool, reason string) string {
+func reasonUnless(ok bool, reason string) string {
 	if ok {
 		return ""
 	}
@@ -179,7 +180,7 @@ func (m *maker) readyCondition(st *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	if len(closed) > 0 {
-		return condition(v1.PodReady, false, "ReadinessGatesNotReady", strings.Join(closed, ", "))
+		return newCondition(v1.PodReady, false, "ReadinessGatesNotReady", strings.Join(closed, ", "))
 	}
 	return c
 }

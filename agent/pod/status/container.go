@@ -15,8 +15,8 @@ import (
 // maxMessages is the maximum total size of the termination messages of a pod's containers, as in a kubelet.
 const maxMessages = 12 << 10
 
-// container returns the status of one container.
-func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
+// containerStatus returns the status of one container.
+func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
 	c, ok := m.in.Observed.Newest(ctr.Name)
 	if old := m.lastTerminated(ctr.Name); old != nil && !ok && m.noneWillStart() && m.in.ShutdownSince.IsZero() {
 		return *old
@@ -24,18 +24,18 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	if old := m.stoppedForShutdown(ctr.Name); old != nil && !ok && m.endsForShutdown() {
 		return *old
 	}
-	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
+	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mountStatuses(ctr)}
 	started := plan.IsStarted(m.in, c)
 	if kind != podspec.Ephemeral { // ephemeral containers have no probes
 		st.Started = &started
 	}
 	if ok {
-		m.describe(&st, ctr, c)
+		m.setReported(&st, ctr, c)
 	}
 	m.addSize(&st, ctr, c, ok)
-	st.State = m.state(ctr, c, kind)
+	st.State = m.containerState(ctr, c, kind)
 	if last, ok := m.in.Observed.LastExited(ctr.Name); ok && st.State.Terminated == nil {
-		st.LastTerminationState.Terminated = m.terminated(last)
+		st.LastTerminationState.Terminated = m.terminatedState(last)
 	}
 	switch kind {
 	case podspec.Init:
@@ -47,9 +47,9 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	return st
 }
 
-// describe sets the fields whose values the runtime reports.
-func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container) {
-	st.ContainerID = m.id(c)
+// setReported sets the fields whose values the runtime reports.
+func (m *maker) setReported(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container) {
+	st.ContainerID = m.containerID(c)
 	st.ImageID = c.ImageID
 	if c.Image != "" {
 		st.Image = c.Image
@@ -60,22 +60,22 @@ func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Conta
 	}
 }
 
-// state returns the state of a container. The parameter c is the zero value, whose state is Created, if the
-// runtime has no such container.
-func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
+// containerState returns the state of a container. If the runtime has no such container, c is the zero value, whose state is
+// Created.
+func (m *maker) containerState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	switch {
 	case c.State == plan.Running && !m.noneWillStart() && (plan.HookFailed(m.in, c) || plan.PostStartRunning(m.in, c)):
 		return stateWaiting(m.hookState(c, init))
 	case c.State == plan.Running:
-		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}}
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(c.StartedAt)}}
 	case c.State == plan.Exited:
 		return m.exitedState(ctr, c, kind)
 	case failed:
 		return stateWaiting(m.waitingAfter(ctr, failure))
 	case c.State == plan.Unknown:
-		return v1.ContainerState{Terminated: lostState(m.id(c))}
+		return v1.ContainerState{Terminated: lostState(m.containerID(c))}
 	}
 	return m.waitingState(init)
 }
@@ -93,7 +93,7 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 		// completed.
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
 	case m.noneWillStart() || !m.willRestart(ctr, c):
-		return v1.ContainerState{Terminated: m.terminated(c)}
+		return v1.ContainerState{Terminated: m.terminatedState(c)}
 	case failed:
 		return stateWaiting(m.waitingAfter(ctr, failure))
 	case m.waitsForRound(c, kind) && backOff == nil:
@@ -107,7 +107,7 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 	case m.in.IsReplaced(c): // if it were terminated, a container that never restarts would seem to have completed
 		return m.waitingState(init)
 	}
-	return v1.ContainerState{Terminated: m.terminated(c)}
+	return v1.ContainerState{Terminated: m.terminatedState(c)}
 }
 
 func stateWaiting(w *v1.ContainerStateWaiting) v1.ContainerState {
@@ -116,7 +116,7 @@ func stateWaiting(w *v1.ContainerStateWaiting) v1.ContainerState {
 
 // waitingState returns the state of a container that has not started yet.
 func (m *maker) waitingState(init bool) v1.ContainerState {
-	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.sandboxFailure()})
+	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.waitingReason(init), Message: m.sandboxFailure()})
 }
 
 // userStatus returns the IDs with which a container runs, if the runtime reports them
@@ -143,7 +143,7 @@ func (m *maker) hookState(c plan.Container, init bool) *v1.ContainerStateWaiting
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
 	}
-	return &v1.ContainerStateWaiting{Reason: m.notYet(init)}
+	return &v1.ContainerStateWaiting{Reason: m.waitingReason(init)}
 }
 
 // noneWillStart reports whether no container of the pod will start any more.
@@ -151,11 +151,11 @@ func (m *maker) noneWillStart() bool {
 	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run
-// again after the boot. It is the previous status, changed so that the container is not running. The result
-// is nil if the container had no status.
+// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run again after
+// the boot. It is the previous status, changed so that the container is not running. It returns nil if the container
+// had no status.
 func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
-	for st := range podspec.Statuses(&m.before) {
+	for st := range podspec.Statuses(&m.previous) {
 		if st.Name != name {
 			continue
 		}
@@ -174,7 +174,7 @@ func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 // returns nil if there is no such status. It is used for a container that the runtime no longer has and that
 // will not start again.
 func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
-	for st := range podspec.Statuses(&m.before) {
+	for st := range podspec.Statuses(&m.previous) {
 		c := *st
 		switch t := c.LastTerminationState.Terminated; {
 		case c.Name != name:
@@ -214,7 +214,7 @@ func (m *maker) willRestart(ctr *v1.Container, c plan.Container) bool {
 	return plan.WillRestart(m.in, ctr, c)
 }
 
-func (m *maker) notYet(init bool) string {
+func (m *maker) waitingReason(init bool) string {
 	if !init && !m.isInitialized() || init {
 		return plan.PodInitializing
 	}
@@ -259,11 +259,11 @@ func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStat
 // formatSeconds formats a duration in whole seconds: 10s, 1m20s, 5m0s.
 func formatSeconds(d time.Duration) string { return d.Round(time.Second).String() }
 
-func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
-	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt),
-		ContainerID: m.id(c)}
+func (m *maker) terminatedState(c plan.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *toSeconds(c.FinishedAt),
+		ContainerID: m.containerID(c)}
 	if !c.StartedAt.IsZero() {
-		t.StartedAt = *stamp(c.StartedAt)
+		t.StartedAt = *toSeconds(c.StartedAt)
 	} else {
 		t.StartedAt = metav1.Time{}
 	}
@@ -276,7 +276,7 @@ func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
 	return t
 }
 
-func (m *maker) id(c plan.Container) string {
+func (m *maker) containerID(c plan.Container) string {
 	if c.ID == "" {
 		return ""
 	}

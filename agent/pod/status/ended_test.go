@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestEnd checks that the phase becomes terminal only when no container runs or is about to start, and that it does
-// not change afterwards.
+// TestEnd checks that a pod's phase becomes terminal only when no container runs or is about to start. A terminal phase does not change any
+// more.
 func TestEnd(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	hour := int64(3600)

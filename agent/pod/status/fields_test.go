@@ -11,16 +11,15 @@ import (
 
 const statusFile = "../../../docs/pod-status.md"
 
-// Support of the node for a status field.
+// These constants say whether the node supports a status field.
 const (
-	fills  = "filled"       // the status of some life in TestLives has it
-	fillsW = "filled where" // filled by features that are not in the lives
+	fills  = "filled"       // the status of some life in TestLives contains the field
+	fillsW = "filled where" // features that are not in the lives fill the field
 	others = "not the node's"
 	none   = "empty"
 )
 
-// The list statusTypes contains the types whose fields are documented, in the order of the page. Each field has a
-// row.
+// This list contains the types whose fields are documented, in the order of the page. Each field has a row.
 var statusTypes = []fieldtest.Table{
 	{Type: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
 		{"observedGeneration", fills, ""},
@@ -103,8 +102,7 @@ var statusTypes = []fieldtest.Table{
 const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.37 does. It is generated from the code; a test\n" +
 	"fails if the API has a field that is not in the list, or if a field marked *filled* is empty in all pods of the tests.\n"
 
-// TestEveryFieldOfAStatus checks that each field of the API has a row, and that a field that is documented as filled
-// is filled in some life.
+// TestEveryFieldOfAStatus checks that each field of the API has a row. A field that is documented as filled must be filled in some life.
 func TestEveryFieldOfAStatus(t *testing.T) {
 	shown := map[reflect.Type]map[string]bool{}
 	for _, l := range lives() {

@@ -66,8 +66,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestEphemeral checks that the status has the states of ephemeral containers, and that they do not change other
-// fields.
+// TestEphemeral checks that the status contains the states of ephemeral containers. These states do not change other fields.
 func TestEphemeral(t *testing.T) {
 	pod := newPod("Never")
 	alone := Compute(plan.Input{Want: pod, Now: t0, Observed: observedWith(running("c", 0))}, v1.PodStatus{}, Host{Runtime: "containerd"})
@@ -80,9 +79,9 @@ func TestEphemeral(t *testing.T) {
 	}{
 		"starts": {plan.Input{Observed: observedWith(running("c", 0))}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating}}},
 		"fails":  {plan.Input{Observed: observedWith(running("c", 0)), Failed: failure}, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.CreateContainerError, Message: "why"}}},
-		"runs":   {plan.Input{Observed: observedWith(running("c", 0), running("e", 0))}, v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(t0)}}},
+		"runs":   {plan.Input{Observed: observedWith(running("c", 0), running("e", 0))}, v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(t0)}}},
 		"ended": {plan.Input{Observed: observedWith(running("c", 0), ended("e", 3, 0))}, v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: 3, Reason: "Error", StartedAt: *stamp(t0.Add(-time.Second)), FinishedAt: *stamp(t0), ContainerID: "containerd://e"}}},
+			ExitCode: 3, Reason: "Error", StartedAt: *toSeconds(t0.Add(-time.Second)), FinishedAt: *toSeconds(t0), ContainerID: "containerd://e"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.in.Want, tt.in.Now = pod, t0
@@ -101,8 +100,7 @@ func TestEphemeral(t *testing.T) {
 	}
 }
 
-// TestRestarting checks that only pods with a rule to restart all containers have the condition
-// AllContainersRestarting.
+// TestRestarting checks that a pod has the condition AllContainersRestarting only if one of its rules restarts all containers.
 func TestRestarting(t *testing.T) {
 	condition := func(in plan.Input) string {
 		in.Now = t0
@@ -129,7 +127,7 @@ func TestRestarting(t *testing.T) {
 	}
 }
 
-// TestGeneration checks that the status, and each of its conditions, has the generation of the observed spec.
+// TestGeneration checks that the status and its conditions contain the generation of the observed spec.
 func TestGeneration(t *testing.T) {
 	pod := restarts()
 	pod.Generation = 7
@@ -148,7 +146,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// TestStopSignal checks that the status has the effective stop signal of a container whose spec sets one.
+// TestStopSignal checks that the status contains the effective stop signal of a container if the container's spec sets one.
 func TestStopSignal(t *testing.T) {
 	asks := &v1.Lifecycle{StopSignal: new(v1.SIGRTMINPLUS3)}
 	for _, tt := range []struct {

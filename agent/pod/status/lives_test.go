@@ -17,13 +17,13 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.yaml and docs/pod-status.md")
 
-// life is the input of a status at one time in the life of a pod.
+// life is the input of a status at one time in a pod's life.
 type life struct {
 	in     plan.Input
 	before v1.PodStatus
 }
 
-// fullPod returns a pod with all features that are visible in a status.
+// fullPod returns a pod with all features that a status shows.
 func fullPod() *v1.Pod {
 	p := newPod(v1.RestartPolicyAlways)
 	p.Generation = 4
@@ -36,7 +36,7 @@ func fullPod() *v1.Pod {
 	return p
 }
 
-// The function lives returns typical inputs. Each has a file with its status in testdata.
+// This helper returns typical inputs. For each of them, testdata has a file with the expected status.
 func lives() map[string]life {
 	up := func(c plan.Container) plan.Container {
 		c.Image, c.ImageID, c.User = "docker.io/library/"+c.Name+":1", "docker.io/library/"+c.Name+"@sha256:0123", &plan.User{UID: 1000, GID: 2000, Groups: []int64{2000, 3000}}
@@ -52,7 +52,7 @@ func lives() map[string]life {
 	hostly.Spec.HostNetwork = true
 	short := newPod(v1.RestartPolicyNever)
 	short.Spec.ActiveDeadlineSeconds = new(int64(60))
-	ran := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *stamp(t0)}}}}}
+	ran := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(t0)}}}}}
 	gone := observedWith()
 	gone.Containers = []plan.Container{{ID: "c", Name: "c", SandboxID: "s", State: plan.Unknown, StartedAt: t0}}
 	noNetwork := map[plan.Key]plan.Failure{{Op: plan.RunSandbox}: {N: 1, Reason: plan.NetworkNotReady, Message: "network is not ready: no CNI configuration", At: t0}}
@@ -86,7 +86,7 @@ func statusOf(l life) v1.PodStatus {
 	return Compute(l.in, l.before, Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd", ReadOnlyTrees: func(*v1.Pod) bool { return true }})
 }
 
-// TestLives compares whole statuses with the files in testdata.
+// TestLives compares the complete statuses with the files in testdata.
 func TestLives(t *testing.T) {
 	for name, l := range lives() {
 		have, err := yaml.Marshal(statusOf(l))
@@ -105,7 +105,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// The function filled records the nonempty fields of a value, by type.
+// This helper records the nonempty fields of a value for each type.
 func filled(v reflect.Value, in map[reflect.Type]map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:

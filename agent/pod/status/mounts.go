@@ -6,9 +6,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mounts returns the volume mounts of a container, and for each read-only mount whether it is recursively read-only.
+// mountStatuses returns the volume mounts of a container, and for each read-only mount whether it is recursively read-only.
 // https://kubernetes.io/docs/concepts/storage/volumes/#recursive-read-only-mounts
-func (m *maker) mounts(c *v1.Container) (out []v1.VolumeMountStatus) {
+func (m *maker) mountStatuses(c *v1.Container) (out []v1.VolumeMountStatus) {
 	for i := range c.VolumeMounts {
 		vm := &c.VolumeMounts[i]
 		st := v1.VolumeMountStatus{Name: vm.Name, MountPath: vm.MountPath, ReadOnly: vm.ReadOnly}

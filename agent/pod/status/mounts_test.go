@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestMounts checks that the status has the mounts of each container, and for read-only mounts whether they are
-// recursively read-only.
+// TestMounts checks that the status lists the mounts of each container. For a read-only mount, it says whether the mount is recursively
+// read-only.
 func TestMounts(t *testing.T) {
 	maybe, on := v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestOff checks that a pod that ends with the machine's shutdown has the reason and is not ready, but is not in a
-// terminal phase, unless it had finished before or must not run again. A DisruptionTarget condition of the node is
-// removed when the pod runs again. One of another component stays.
+// TestOff checks the status of a pod when the machine shuts down. After its end, the pod has the reason of the shutdown and is not ready.
+// Its phase is terminal only if it had finished before or must not run again. A DisruptionTarget condition of the node is removed when the
+// pod runs again. A condition of another component stays.
 func TestOff(t *testing.T) {
 	since := t0.Add(-time.Minute)
 	late := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Second); return c }
@@ -39,7 +39,7 @@ func TestOff(t *testing.T) {
 			tt.in.Now, tt.in.Admitted = t0, true
 			before := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}, {Type: "mine"}}}
 			st := Compute(tt.in, before, Host{})
-			if tt.name == "ended well" { // the container is removed afterwards
+			if tt.name == "ended well" { // the container is removed after its end
 				tt.in.Observed = observedWith()
 				if again := brief(Compute(tt.in, st, Host{})); again != tt.want {
 					t.Errorf("after the container's removal: %s, want %s", again, tt.want)

@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestPlugged checks that a pod with an unplugged device has a condition, which stays when the device is plugged in
-// again.
+// TestPlugged checks that a pod gets a condition when a device is unplugged. The condition stays when the device is plugged in again.
 func TestPlugged(t *testing.T) {
 	in := resized(plan.Resources{})
 	away := Host{MissingDevices: func(types.UID) []string { return []string{"one is away", "another too"} }}

@@ -22,10 +22,10 @@ func (m *maker) addSize(st *v1.ContainerStatus, ctr *v1.Container, c plan.Contai
 	if c.Resources != nil {
 		m.setActual(st.Resources, c)
 	}
-	for _, old := range [][]v1.ContainerStatus{m.before.ContainerStatuses, m.before.InitContainerStatuses} {
+	for _, old := range [][]v1.ContainerStatus{m.previous.ContainerStatuses, m.previous.InitContainerStatuses} {
 		for i := range old { // the kernel does not store memory requests
 			if o := &old[i]; o.ContainerID == st.ContainerID && o.Resources != nil {
-				replace(st.Resources.Requests, v1.ResourceMemory, o.Resources.Requests[v1.ResourceMemory])
+				replaceQuantity(st.Resources.Requests, v1.ResourceMemory, o.Resources.Requests[v1.ResourceMemory])
 			}
 		}
 	}
@@ -36,19 +36,19 @@ func (m *maker) addSize(st *v1.ContainerStatus, ctr *v1.Container, c plan.Contai
 func (m *maker) setActual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]
 	if c.Resources.Shares != want.Shares {
-		replace(r.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((c.Resources.Shares*1000+1023)/1024, resource.DecimalSI))
+		replaceQuantity(r.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((c.Resources.Shares*1000+1023)/1024, resource.DecimalSI))
 	}
 	if c.Resources.Milli != want.Milli {
-		replace(r.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(c.Resources.Milli, resource.DecimalSI))
+		replaceQuantity(r.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(c.Resources.Milli, resource.DecimalSI))
 	}
 	if c.Resources.Memory != want.Memory {
-		replace(r.Limits, v1.ResourceMemory, *resource.NewQuantity(c.Resources.Memory, resource.BinarySI))
+		replaceQuantity(r.Limits, v1.ResourceMemory, *resource.NewQuantity(c.Resources.Memory, resource.BinarySI))
 	}
 }
 
-// replace changes the value of a resource in the list, or deletes the resource if the value is zero. It does
+// replaceQuantity changes the value of a resource in the list, or deletes the resource if the value is zero. It does
 // not add a resource that is not in the list.
-func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+func replaceQuantity(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if _, ok := l[name]; !ok {
 		return
 	}
@@ -63,25 +63,25 @@ func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 // is being resized, the actual resources are those of the previous status.
 func (m *maker) addPodResources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Observed.Sandboxes) == 0 {
-		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
+		st.AllocatedResources, st.Resources = m.previous.AllocatedResources, m.previous.Resources
 		return
 	}
 	requests := demand.Requests(m.pod)
 	st.AllocatedResources, st.Resources = requests, &v1.ResourceRequirements{}
-	if m.before.Resources != nil && plan.ResizeInProgress(m.in) {
-		st.Resources = m.before.Resources
+	if m.previous.Resources != nil && plan.ResizeInProgress(m.in) {
+		st.Resources = m.previous.Resources
 		return
 	}
 	limits := demand.Limits(m.pod)
 	for name, q := range requests {
-		set(&st.Resources.Requests, name, q, name == v1.ResourceCPU || name == v1.ResourceMemory)
+		setQuantity(&st.Resources.Requests, name, q, name == v1.ResourceCPU || name == v1.ResourceMemory)
 	}
 	for name, q := range limits {
-		set(&st.Resources.Limits, name, q, (name == v1.ResourceCPU || name == v1.ResourceMemory) && demand.IsLimited(m.pod, name))
+		setQuantity(&st.Resources.Limits, name, q, (name == v1.ResourceCPU || name == v1.ResourceMemory) && demand.IsLimited(m.pod, name))
 	}
 }
 
-func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool) {
+func setQuantity(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool) {
 	if !yes {
 		return
 	}
@@ -116,7 +116,7 @@ func (m *maker) addResizeConditions(st *v1.PodStatus) {
 // addResize adds a condition. Its times change only if its reason changes.
 func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
-	now := *stamp(m.in.Now)
+	now := *toSeconds(m.in.Now)
 	c.LastProbeTime, c.LastTransitionTime = now, now
 	if old := m.previousCondition(c.Type); old != nil && old.Reason == c.Reason {
 		c.LastProbeTime, c.LastTransitionTime = old.LastProbeTime, old.LastTransitionTime
@@ -126,9 +126,9 @@ func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 
 // previousCondition returns a condition from the previous status, or nil if there was none.
 func (m *maker) previousCondition(t v1.PodConditionType) *v1.PodCondition {
-	for i := range m.before.Conditions {
-		if m.before.Conditions[i].Type == t {
-			return &m.before.Conditions[i]
+	for i := range m.previous.Conditions {
+		if m.previous.Conditions[i].Type == t {
+			return &m.previous.Conditions[i]
 		}
 	}
 	return nil

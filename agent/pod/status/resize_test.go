@@ -19,8 +19,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// The function resized returns the input of a pod whose container has the resources has, and whose spec requests 200m
-// of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
+// This helper returns the input of a pod with one container. Its spec requests 200m of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
+// The container actually has the resources in the parameter has.
 func resized(has plan.Resources) plan.Input {
 	pod := &v1.Pod{}
 	pod.Generation = 3
@@ -42,8 +42,8 @@ func conditionOf(s v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// TestResize checks that the status has the allocated and the actual resources. While a resize is in progress, it has
-// a condition with the reason.
+// TestResize checks that the status contains the allocated and the actual resources. While a resize is in progress, a condition gives the
+// reason.
 func TestResize(t *testing.T) {
 	old := resized(plan.Resources{Shares: 102, Milli: 200, Memory: 64 << 20})
 	was := resized(plan.Resources{Shares: 102, Milli: 200, Memory: 64 << 20})
@@ -74,7 +74,7 @@ func TestResize(t *testing.T) {
 	if p := conditionOf(failed, v1.PodResizeInProgress); p == nil || p.Reason != v1.PodReasonError || p.Message != "cannot" {
 		t.Errorf("condition %+v", p)
 	}
-	old.Failed, old.Now = nil, old.Now.Add(time.Minute) // the restarted agent has not tried yet
+	old.Failed, old.Now = nil, old.Now.Add(time.Minute) // the restarted agent has not tried the resize yet
 	if p := conditionOf(Compute(old, failed, Host{}), v1.PodResizeInProgress); p == nil || p.Message != "cannot" || !p.LastTransitionTime.Equal(&conditionOf(failed, v1.PodResizeInProgress).LastTransitionTime) {
 		t.Errorf("condition %+v", p)
 	}
@@ -91,7 +91,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestPending checks that the condition of a pending resize stays until a new decision or the end of the pod.
+// TestPending checks that the condition of a pending resize stays until there is a new decision or the pod ends.
 func TestPending(t *testing.T) {
 	in := resized(plan.Resources{Shares: 204, Milli: 400, Memory: 128 << 20})
 	in.Pending.Reason, in.Pending.Message, in.Pending.Generation = v1.PodReasonDeferred, "no room", 4

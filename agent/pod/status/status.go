@@ -30,7 +30,7 @@ type Host struct {
 	MissingDevices func(pod types.UID) []string
 }
 
-// startTime returns the start time of a pod. It returns that of the previous status, unless this time is from
+// startTime returns the start time of a pod. It returns the start time in the previous status, unless this time is from
 // before the clock was set.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
@@ -39,19 +39,19 @@ func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	case now.IsZero():
 		return nil
 	}
-	return stamp(now)
+	return toSeconds(now)
 }
 
 // Compute returns the status of in.Want, which must not be nil.
 func Compute(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
-	m := maker{in: in, pod: in.Want, host: host, before: before}
+	m := maker{in: in, pod: in.Want, host: host, previous: before}
 	m.sandbox, _ = in.Observed.Sandbox()
-	m.end, m.round = m.verdict(), plan.CurrentRound(in)
+	m.end, m.round = m.podEnd(), plan.CurrentRound(in)
 	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
 	st.StartTime = startTime(in.Started, before.StartTime)
 	m.addContainers(&st)
 	boundMessages(&st)
-	st.Phase = m.phase(&st)
+	st.Phase = m.podPhase(&st)
 	st.Reason, st.Message = m.phaseReason(st.Phase)
 	m.addPodResources(&st)
 	m.setAddresses(&st, before)
@@ -60,18 +60,18 @@ func Compute(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 }
 
 type maker struct {
-	in      plan.Input
-	pod     *v1.Pod
-	host    Host
-	before  v1.PodStatus
-	sandbox plan.Sandbox
-	end     *plan.End // the decision or the deadline that ended the pod, or nil
-	round   uint32    // the pod's current round, see plan.CurrentRound
+	in       plan.Input
+	pod      *v1.Pod
+	host     Host
+	previous v1.PodStatus
+	sandbox  plan.Sandbox
+	end      *plan.End // the decision or the deadline that ended the pod, or nil
+	round    uint32    // the pod's current round, see plan.CurrentRound
 }
 
-// verdict returns the node's decision to end the pod, or the deadline that the pod has exceeded. It returns nil if
+// podEnd returns the node's decision to end the pod, or the deadline that the pod has exceeded. It returns nil if
 // there is neither.
-func (m *maker) verdict() *plan.End {
+func (m *maker) podEnd() *plan.End {
 	if m.in.End == nil && plan.DeadlineExpired(m.in) {
 		return &plan.End{Reason: plan.DeadlineExceeded, Message: "Pod was active on the node longer than the specified deadline"}
 	}
@@ -107,11 +107,11 @@ func (m *maker) endsForShutdown() bool {
 
 // addContainers adds the statuses of all containers. A rejected pod has no such statuses.
 func (m *maker) addContainers(st *v1.PodStatus) {
-	if m.end != nil && len(m.in.Observed.Containers)+len(m.before.ContainerStatuses) == 0 {
+	if m.end != nil && len(m.in.Observed.Containers)+len(m.previous.ContainerStatuses) == 0 {
 		return
 	}
 	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
-		switch c := m.container(ctr, kind); kind {
+		switch c := m.containerStatus(ctr, kind); kind {
 		case podspec.Main:
 			// A kubelet does not report the devices of init containers.
 			if m.host.Devices != nil {
@@ -140,10 +140,10 @@ func (m *maker) failedStopReason() string {
 	return strings.Join(all, "; ")
 }
 
-// phase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a
+// podPhase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a
 // controller, such as that of a Job, would start the next pod too early (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
-func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
+func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 	var waiting, running, failed int
 	for _, c := range st.ContainerStatuses {
 		switch {
@@ -193,21 +193,21 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// isInitialized reports whether the init containers have completed. A pod that was initialized stays so while
-// all its containers restart (KEP-5532).
+// isInitialized reports whether the init containers have completed. A pod that was initialized remains initialized
+// while all its containers restart (KEP-5532).
 func (m *maker) isInitialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.MainContainerCreated(m.in, m.sandbox) {
 		return true
 	}
-	return len(m.uninitialized()) == 0 || m.round > 0 && m.wasTrue(v1.PodInitialized)
+	return len(m.uninitializedNames()) == 0 || m.round > 0 && m.wasTrue(v1.PodInitialized)
 }
 
 // wasTrue reports whether a condition was true in the previous status.
 func (m *maker) wasTrue(t v1.PodConditionType) bool {
-	return slices.ContainsFunc(m.before.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(m.previous.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
-func (m *maker) uninitialized() (names []string) {
+func (m *maker) uninitializedNames() (names []string) {
 	for i := range m.pod.Spec.InitContainers {
 		ctr := &m.pod.Spec.InitContainers[i]
 		c, ok := m.in.Observed.Newest(ctr.Name)
@@ -246,8 +246,8 @@ func (m *maker) setAddresses(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// stamp truncates a time to whole seconds, which is the precision of the API.
-func stamp(t time.Time) *metav1.Time {
+// toSeconds truncates a time to whole seconds, which is the precision of the API.
+func toSeconds(t time.Time) *metav1.Time {
 	s := metav1.NewTime(t).Rfc3339Copy()
 	return &s
 }

@@ -26,7 +26,7 @@ func observedWith(c ...plan.Container) plan.Observed {
 	return plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7"}}}, Containers: c}
 }
 
-// The function dead returns the observed state of a pod whose sandbox is not ready.
+// This helper returns the observed state of a pod whose sandbox is not ready.
 func dead(c ...plan.Container) plan.Observed {
 	o := observedWith(c...)
 	o.Sandboxes[0].Ready = false
@@ -45,7 +45,7 @@ func failed(reason string, ago time.Duration) map[plan.Key]plan.Failure {
 	return map[plan.Key]plan.Failure{{Container: "c", Op: plan.StartContainer}: {N: 1, Reason: reason, Message: "why", At: t0.Add(-ago), Retry: t0.Add(time.Minute)}}
 }
 
-// The function brief returns a status as kubectl get pods prints it.
+// This helper returns a status as kubectl get pods prints it.
 func brief(st v1.PodStatus) string {
 	out := string(st.Phase)
 	if st.Reason != "" {
@@ -141,7 +141,7 @@ func TestAddressesAndTimes(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	later := in
-	later.Started = t0.Add(time.Minute) // with the start time of another agent
+	later.Started = t0.Add(time.Minute) // another agent's start time
 	if again := Compute(later, st, host); !again.StartTime.Time.Equal(t0) {
 		t.Errorf("the pod started at %v, then at %v", t0, again.StartTime)
 	}
@@ -168,7 +168,7 @@ func TestAddressesAndTimes(t *testing.T) {
 	}
 }
 
-// TestReadyToStart checks that the condition has the messages of a kubelet.
+// TestReadyToStart checks that the condition has the same messages as in a kubelet.
 func TestReadyToStart(t *testing.T) {
 	for message, s := range map[string]plan.Sandbox{
 		"no pod sandbox exists":         {},
@@ -191,7 +191,7 @@ func TestReadyToStart(t *testing.T) {
 	}
 }
 
-// TestTrouble checks that errors that a kubelet reports only as events are also in the status.
+// TestTrouble checks that the status contains errors that a kubelet reports only as events.
 func TestTrouble(t *testing.T) {
 	trouble := func(op plan.Op) map[plan.Key]plan.Failure {
 		return map[plan.Key]plan.Failure{{Op: op}: {Reason: plan.FailedMount, Message: "no space left on device"}}
@@ -210,7 +210,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestMessages checks that the size of a status is limited for termination messages of any length.
+// TestMessages checks that the size of a status is limited, even with long termination messages.
 func TestMessages(t *testing.T) {
 	p := newPod("Never")
 	var all []plan.Container

@@ -8,13 +8,13 @@
 //	agent/resource/oom: the kernel killed --OutOfMemory-------^
 //	                                                 |
 //	        .------- conditions -------- Verdict ----+---- the threshold to act on
-//	        v                                                     | of a disk, beside the loop:
+//	        v                                                     | for a disk, outside the loop:
 //	 Node, admission, taints                      Reclaimer: dead containers, unused images
-//	                                                              | not enough, seen anew
+//	                                                              | not enough: measure again
 //	 usage --pods' figures--> Rank --first that is not critical--> Pods.Evict
 //	       --limited pods' disks--> FindExceeded ----------------------^     |
 //	                                                                     v
-//	      the store has that it ends --> plan: stop, remove containers --> Failed, Evicted
+//	      the eviction is stored ------> plan: stop, remove containers --> Failed, Evicted
 //
 // The decisions are pure functions: thresholds (threshold.go), the time for which each has been met (judge.go), the
 // order of pods (rank.go), the limits of a pod (limits.go), messages (message.go). Only Run blocks. Under pressure it

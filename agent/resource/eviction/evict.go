@@ -14,9 +14,9 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// act tries the thresholds in order until it has evicted a pod. It returns true after an eviction. The caller must then
+// actOnThresholds tries the thresholds in order until it has evicted a pod. It returns true after an eviction. The caller must then
 // evaluate all thresholds again at once.
-func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
+func (e *Eviction) actOnThresholds(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
 	for len(met) > 0 && ctx.Err() == nil {
 		evicted, left := e.actOn(ctx, met, o, d)
 		if evicted {
@@ -32,20 +32,20 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 // not been handled. It also updates the memory in o.
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
-	if t.onDisk() && e.files.result == nil {
-		if !e.files.recount.isActive(met, o, time.Now()) {
+	if t.isOnDisk() && e.fileCounting.result == nil {
+		if !e.fileCounting.recount.isActive(met, o, time.Now()) {
 			e.startReclaim(ctx, met, d)
 		}
-		return false, slices.DeleteFunc(slices.Clone(met), Threshold.onDisk)
+		return false, slices.DeleteFunc(slices.Clone(met), Threshold.isOnDisk)
 	}
-	what := t.Signal.meaning().resource
+	what := t.Signal.signalInfo().resource
 	others := func() []Threshold {
-		return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return t.Signal.meaning().resource == what })
+		return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return t.Signal.signalInfo().resource == what })
 	}
-	if !t.onDisk() {
+	if !t.isOnDisk() {
 		e.announceReclaim(what)
 	}
-	candidates, at, err := e.candidates(ctx, t)
+	candidates, at, err := e.listCandidates(ctx, t)
 	if err != nil {
 		e.muteKernel(what)
 		e.c.Log.Error("cannot rank pods for eviction", "signal", t.Signal, "error", err)
@@ -55,24 +55,24 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 		// The measurement takes long under memory pressure, so the process that used the memory may have ended
 		// meanwhile.
 		if machine, pods, err := e.c.Reader.Memory(ctx); err == nil {
-			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
+			maps.Copy(o, newObservations(room.Room{Memory: machine, Pods: pods}))
 		}
 		if left := o.stillMet(met); len(left) == 0 || left[0] != t {
 			e.c.Log.Info("memory is available again without an eviction", "signal", t.Signal)
-			e.arm(o) // the previous kernel event has occurred
+			e.requestMemoryEvent(o) // the previous kernel event has occurred
 			return false, left
 		}
 	}
 	for _, t := range met {
 		e.c.Counter.Age(string(t.Signal), time.Since(at))
 	}
-	ranked := Rank(candidates, t.Signal, d, o.target(t))
-	if t.onDisk() {
-		e.files.result.anyCandidate = e.files.result.anyCandidate || len(ranked) > 0
+	ranked := Rank(candidates, t.Signal, d, o.targetAmount(t))
+	if t.isOnDisk() {
+		e.fileCounting.result.anyCandidate = e.fileCounting.result.anyCandidate || len(ranked) > 0
 	}
 	for _, c := range ranked {
 		message, annotations := Message(c, t, o)
-		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.grace(c.Pod, t), Disrupted: true}
+		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.gracePeriod(c.Pod, t), Disrupted: true}
 		if e.evict(ctx, c.Pod, end, string(t.Signal), annotations) {
 			return true, nil
 		}
@@ -81,7 +81,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	if !e.noCandidate {
 		e.noCandidate = true
 		e.c.Log.Error("no pod can be evicted: each is critical, uses too little of the missing resource, or has ended", "signal", t.Signal)
-		if t.onDisk() && o.isBelow(t, false) {
+		if t.isOnDisk() && o.isBelow(t, false) {
 			e.c.Events.Node(v1.EventTypeWarning, foreignFiles, foreignMessage(candidates, t, o, d))
 		}
 	}
@@ -96,20 +96,20 @@ func (e *Eviction) muteKernel(what v1.ResourceName) {
 	}
 }
 
-// grace returns the pod's grace period for this eviction.
-func (e *Eviction) grace(p *v1.Pod, t Threshold) time.Duration {
+// gracePeriod returns the grace period that the pod gets for this eviction.
+func (e *Eviction) gracePeriod(p *v1.Pod, t Threshold) time.Duration {
 	if !t.Soft || t.Grace == 0 {
-		return atOnce
+		return immediateGrace
 	}
 	most := int64(e.c.Kubelet.EvictionMaxPodGracePeriod)
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		most = min(most, *g)
 	}
-	return max(time.Duration(most)*time.Second, atOnce)
+	return max(time.Duration(most)*time.Second, immediateGrace)
 }
 
-// atOnce is the grace period of an immediate eviction, as in a kubelet.
-const atOnce = time.Second
+// immediateGrace is the grace period of an immediate eviction, as in a kubelet.
+const immediateGrace = time.Second
 
 // evict evicts a pod and waits until it has ended or evictTimeout has passed.
 func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why string, annotations map[string]string) bool {
@@ -141,13 +141,13 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	}
 }
 
-// candidates returns the active pods with the figures that are needed for the threshold, and the time of their
+// listCandidates returns the active pods with the figures that are needed for the threshold, and the time of their
 // measurement.
-func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
+func (e *Eviction) listCandidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
 	var list []stats.PodStats
 	at = time.Now()
-	if t.onDisk() {
-		list, at, err = e.files.result.pods, e.files.result.at, e.files.result.err
+	if t.isOnDisk() {
+		list, at, err = e.fileCounting.result.pods, e.fileCounting.result.at, e.fileCounting.result.err
 	} else {
 		list, err = e.c.Figures.Processes(ctx)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// TestKilled checks that an out-of-memory kill sets the condition MemoryPressure for its transition period, even if
-// no measurement showed a pressure. An old kill is ignored.
+// TestKilled checks that an out-of-memory kill sets the condition MemoryPressure for the condition's transition period, even if no
+// measurement showed a pressure. An old kill is ignored.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(*world) {})
@@ -22,7 +22,7 @@ func TestKilled(t *testing.T) {
 		w.OutOfMemory(6 * time.Minute)
 		w.checkEvents(t)
 		w.OutOfMemory(time.Minute)
-		w.OutOfMemory(2 * time.Minute) // after a restart, several kills are reported at once
+		w.OutOfMemory(2 * time.Minute) // a restarted agent reports several kills at once
 		w.checkEvents(t, "changed")
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
@@ -30,14 +30,14 @@ func TestKilled(t *testing.T) {
 		if !regexp.MustCompile(`conditions=\[MemoryPressure\] before=\[\] by=oom`).Match(w.lines.Bytes()) {
 			t.Errorf("the log does not say why: %s", &w.lines)
 		}
-		time.Sleep(4*time.Minute - time.Second) // in the time of the bubble, like all others
+		time.Sleep(4*time.Minute - time.Second) // in the bubble's time, like all later sleeps
 		w.checkEvents(t)
 		time.Sleep(time.Second)
 		w.checkEvents(t, "changed", "pods may ask again")
 	})
 }
 
-// TestNobodyForMemory checks that disk space is reclaimed even if no pod can be evicted for memory.
+// TestNobodyForMemory checks that disk space is reclaimed even if no pod can be evicted for the lack of memory.
 func TestNobodyForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -50,14 +50,14 @@ func TestNobodyForMemory(t *testing.T) {
 			"age of nodefs.available", "age of containerfs.available",
 		}
 		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
-		w.checkEvents(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is measured again as well
+		w.checkEvents(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is measured again
 		if w.disk != 110 {
 			t.Errorf("%d MiB are free", w.disk)
 		}
 	})
 }
 
-// TestNobodyForDisk checks that an event of the kernel about memory is handled while a disk stays full.
+// TestNobodyForDisk checks that a memory event of the kernel is handled while a disk stays full.
 func TestNobodyForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -73,7 +73,7 @@ func TestNobodyForDisk(t *testing.T) {
 			"the pods use only 0 of it. Other files, or critical pods, fill the disk. Unused images and containers were removed."
 		said := append(slices.Clone(disk), foreign)
 		w.checkEvents(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
-		time.Sleep(minInterval / 2) // in the time of the bubble
+		time.Sleep(minInterval / 2) // in the bubble's time
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(wakeGap)
@@ -84,7 +84,7 @@ func TestNobodyForDisk(t *testing.T) {
 	})
 }
 
-// TestLull checks that images are not reclaimed at each measurement while files outside pods fill the disk. They are
+// TestLull checks a disk that is filled by files outside pods. Images are not reclaimed at each measurement of such a disk. They are
 // reclaimed as soon as a pod's files may be the cause.
 func TestLull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestLull(t *testing.T) {
 		if n := counts(); n < 12 || n > 16 {
 			t.Errorf("images were reclaimed %d times in an hour without a change", n)
 		}
-		for range 40 { // other files grow, by one MiB per measurement
+		for range 40 { // other files grow by one MiB per measurement
 			w.set(func() { w.disk-- })
 			sleepFor(minInterval)
 		}

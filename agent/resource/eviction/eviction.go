@@ -92,24 +92,24 @@ type Config struct {
 
 // An Eviction evicts pods under node pressure. All methods except Run may be called concurrently.
 //
-// The fields from thresholds to watch belong to Run's goroutine.
+// The fields from thresholds to cause belong to Run's goroutine.
 //   - Some of them keep their values from one evaluation to the next. Run sets cause before each evaluation. If an
 //     evaluation continues the previous one without a pause, cause stays the same.
-//   - startReclaim sets files.pending. When the count arrives, Run clears it and sets files.result, which the next
-//     evaluation uses and clears.
-//   - checkLimits sets limits.measuring, and evictExceeding clears it.
+//   - startReclaim sets fileCounting.pendingCount. When the count arrives, Run clears that field and sets
+//     fileCounting.result, which the next evaluation uses and clears.
+//   - checkLimits sets podLimits.pendingResult, and evictExceeding clears it.
 //   - actOn sets mutedUntil and noCandidate if no pod could be evicted. The next eviction clears noCandidate. Both
 //     are cleared when no threshold is met any more.
-//   - files.recount starts after a count that found no candidate. An eviction resets it, and so does an evaluation in
-//     which no disk threshold is met.
+//   - fileCounting.recount starts after a count that found no candidate. An eviction resets it, and so does an
+//     evaluation in which no disk threshold is met.
 //   - roomFailing is the result of the last measurement, so that only a change is logged.
 type Eviction struct {
 	c               Config
 	thresholds      []Threshold
 	transition      time.Duration
 	state           State
-	limits          limits
-	files           files
+	podLimits       podLimits
+	fileCounting    fileCounting
 	terminationLogs terminationLogs
 	roomFailing     bool      // the last measurement failed
 	mutedUntil      time.Time // memory events of the kernel are ignored until this time
@@ -119,11 +119,11 @@ type Eviction struct {
 	podChanged      chan struct{} // capacity 1
 	oomSignal       chan struct{} // capacity 1; receives a value when OutOfMemory is called
 
-	mu         sync.Mutex
-	observed   bool
-	conditions []v1.NodeConditionType
-	lastOOM    time.Time               // when the machine last ran out of memory
-	evictedAt  map[types.UID]time.Time // when each static pod was last evicted
+	mu          sync.Mutex
+	hasMeasured bool
+	conditions  []v1.NodeConditionType
+	lastOOM     time.Time               // when the machine last ran out of memory
+	evictedAt   map[types.UID]time.Time // when each static pod was last evicted
 }
 
 // New validates the configuration. It starts no goroutine.
@@ -152,7 +152,7 @@ func (e *Eviction) Conditions() []v1.NodeConditionType {
 func (e *Eviction) HasMeasured() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.observed
+	return e.hasMeasured
 }
 
 // IsBarred reports whether an evicted pod must not be admitted yet. It must not be admitted while the node has a
@@ -161,7 +161,7 @@ func (e *Eviction) IsBarred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, known := e.evictedAt[uid]
-	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
+	return !e.hasMeasured || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
 // NotifyPodChange wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
@@ -172,9 +172,9 @@ func (e *Eviction) NotifyPodChange() {
 	}
 }
 
-// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. The parameter
-// ago is the time since the kill. The shortage was too short for a measurement, so Run treats it as a memory threshold
-// that was met. OutOfMemory never blocks.
+// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory, with the
+// time that has passed since the kill. The shortage was too short for a measurement, so Run treats it as a memory
+// threshold that was met. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {

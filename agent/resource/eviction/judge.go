@@ -12,8 +12,8 @@ import (
 // Observations contains the free amount for each signal. Amounts that are unknown are missing.
 type Observations map[Signal]room.Amount
 
-// observe returns the observations of all signals.
-func observe(r room.Room) Observations {
+// newObservations returns the observations of all signals.
+func newObservations(r room.Room) Observations {
 	out := Observations{}
 	for s, a := range map[Signal]room.Amount{
 		Memory: r.Memory, PodsMemory: r.Pods, NodeFs: r.Node.Bytes, NodeInodes: r.Node.Inodes,
@@ -57,9 +57,9 @@ func (t Threshold) key() key { return key{t.Signal, t.Soft} }
 
 // A State is the history of the observations. The zero value is ready to use.
 type State struct {
-	since map[key]time.Time                  // since when each threshold is met
-	acted map[key]bool                       // thresholds that were active at the last evaluation; their Reclaim must also be free
-	seen  map[v1.NodeConditionType]time.Time // when each condition was last met
+	metSince  map[key]time.Time                  // since when each threshold is met
+	wasActive map[key]bool                       // thresholds that were active at the last evaluation; their Reclaim must also be free
+	seen      map[v1.NodeConditionType]time.Time // when each condition was last met
 }
 
 // A Verdict is the result of one evaluation.
@@ -87,24 +87,24 @@ func (s *State) Evaluate(list []Threshold, o Observations, transition time.Durat
 	}
 	met := map[v1.NodeConditionType]bool{}
 	for _, t := range list {
-		if !o.isBelow(t, s.acted[t.key()]) {
+		if !o.isBelow(t, s.wasActive[t.key()]) {
 			continue
 		}
-		at, before := s.since[t.key()]
+		at, before := s.metSince[t.key()]
 		if !before || at.After(now) {
 			at = now
 		}
 		since[t.key()] = at
-		c := t.Signal.meaning().condition
+		c := t.Signal.signalInfo().condition
 		s.seen[c], met[c] = now, true
 		if due := at.Add(t.Grace); now.Before(due) {
-			v.wake(due)
+			v.wakeAt(due)
 			continue
 		}
 		acted[t.key()] = true
 		v.Act = append(v.Act, t)
 	}
-	s.since, s.acted = since, acted
+	s.metSince, s.wasActive = since, acted
 	for c, at := range s.seen {
 		end := at.Add(transition)
 		if !met[c] && !now.Before(end) {
@@ -112,7 +112,7 @@ func (s *State) Evaluate(list []Threshold, o Observations, transition time.Durat
 			continue
 		}
 		if !met[c] {
-			v.wake(end)
+			v.wakeAt(end)
 		}
 		v.Conditions = append(v.Conditions, c)
 	}
@@ -120,7 +120,7 @@ func (s *State) Evaluate(list []Threshold, o Observations, transition time.Durat
 	return v
 }
 
-func (v *Verdict) wake(at time.Time) {
+func (v *Verdict) wakeAt(at time.Time) {
 	if v.Wake.IsZero() || at.Before(v.Wake) {
 		v.Wake = at
 	}
@@ -143,13 +143,13 @@ const (
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
 // nextLook returns the time until the earliest moment at which a threshold can be met, within the bounds. While a
-// threshold is met, it returns the lower bound. For memory, it also returns the lower bound while less than twice the
-// threshold is free, and if the kernel reports no events.
+// threshold is met, it returns the lower bound. For a memory threshold, it also returns the lower bound in two cases:
+// less than twice the threshold is free, or the kernel reports no events.
 func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration {
 	left := maxInterval
 	for _, t := range list {
 		a, ok := o[t.Signal]
-		what := t.Signal.meaning().resource
+		what := t.Signal.signalInfo().resource
 		want := t.Value.units(a.Total)
 		switch {
 		case !ok:

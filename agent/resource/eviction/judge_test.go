@@ -25,8 +25,8 @@ func (v Verdict) text() string {
 	return s
 }
 
-// TestJudge checks the verdicts for a series of measurements: the time in seconds, the free MiB of 1000, and the
-// verdict.
+// TestJudge checks the verdicts for a series of measurements. A step consists of the time in seconds, the free MiB of 1000, and the
+// expected verdict.
 func TestJudge(t *testing.T) {
 	hard := Threshold{Signal: Memory, Value: quantity("100Mi")}
 	reclaim := hard
@@ -100,10 +100,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeOrder checks that memory comes first, and that a threshold without a measurement is not met.
+// TestJudgeOrder checks that memory comes first in the order of the signals. A threshold without a measurement is not met.
 func TestJudgeOrder(t *testing.T) {
 	all := []Threshold{}
-	for _, m := range meanings() {
+	for _, m := range signalInfos() {
 		all = append(all, Threshold{Signal: m.signal, Value: Value{Part: .5}})
 	}
 	var s State
@@ -122,13 +122,13 @@ func TestObserve(t *testing.T) {
 		Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}},
 		PIDs: room.Amount{Free: 0, Total: 5},
 	}
-	got := fmt.Sprint(observe(r))
+	got := fmt.Sprint(newObservations(r))
 	for _, want := range []string{"memory.available:{1 2}", "nodefs.available:{3 4}", "pid.available:{0 5}"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s lacks %s", got, want)
 		}
 	}
-	if n := len(observe(r)); n != 3 { // a file system without inodes has no inode signal
+	if n := len(newObservations(r)); n != 3 { // a file system without inodes has no inode signal
 		t.Errorf("%d signals: %s", n, got)
 	}
 }

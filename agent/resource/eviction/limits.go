@@ -59,8 +59,8 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 	return nil
 }
 
-// FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds no
-// limit. Writable layers count only if the parameter layers is true, that is, if they are on the node's disk.
+// FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
+// no limit. Writable layers count only if layers is true, because only then they are on the node's disk.
 func FindExceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""
@@ -72,13 +72,13 @@ func FindExceeded(c Candidate, layers bool) (Limit, string) {
 			continue
 		}
 		for j := range c.Stats.VolumeStats {
-			if s := &c.Stats.VolumeStats[j]; s.Name == v.Name && number(s.UsedBytes) > limit.AsApproximateFloat64() {
+			if s := &c.Stats.VolumeStats[j]; s.Name == v.Name && floatValue(s.UsedBytes) > limit.AsApproximateFloat64() {
 				return volumeLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
 			}
 		}
 	}
 	if limit, ok := demand.Limits(c.Pod)[v1.ResourceEphemeralStorage]; ok && c.Stats.EphemeralStorage != nil &&
-		number(c.Stats.EphemeralStorage.UsedBytes) > limit.AsApproximateFloat64() {
+		floatValue(c.Stats.EphemeralStorage.UsedBytes) > limit.AsApproximateFloat64() {
 		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for ctr, limit := range limitedContainers(c.Pod) {
@@ -89,10 +89,10 @@ func FindExceeded(c Candidate, layers bool) (Limit, string) {
 			}
 			used := 0.0
 			if s.Logs != nil {
-				used += number(s.Logs.UsedBytes)
+				used += floatValue(s.Logs.UsedBytes)
 			}
 			if s.Rootfs != nil && layers {
-				used += number(s.Rootfs.UsedBytes)
+				used += floatValue(s.Rootfs.UsedBytes)
 			}
 			if used > limit.AsApproximateFloat64() {
 				return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", ctr.Name, limit.String())

@@ -23,14 +23,14 @@ import (
 type memoryHigh struct {
 	dir string // directory of the cgroup
 
-	mu   sync.Mutex
-	news *os.File // readable when memory.events.local has changed; nil if no event is requested
-	at   uint64   // the value of memory.high in bytes; 0 if it is not set
+	mu         sync.Mutex
+	eventsFile *os.File // readable when memory.events.local has changed; nil if no event is requested
+	at         uint64   // the value of memory.high in bytes; 0 if it is not set
 }
 
-// arm requests one call of notify, when the cgroup uses this many more bytes than now. It requests no call if more is 0,
-// or if the cgroup's limit would be reached first. It must be called again after each event. The goroutine that waits for
-// the event is added to the group files.
+// arm requests one call of notify, at the time when the cgroup uses a given number of bytes more than now. It
+// requests no call if the number is 0, or if the cgroup's limit would be reached first. It must be called again after
+// each event. The goroutine that waits for the event is added to the group files.
 func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) erro
 		return errors.Join(err, w.disarm())
 	}
 	at := use + more
-	if w.news != nil && max(at, w.at)-min(at, w.at) < more/8 { // close enough
+	if w.eventsFile != nil && max(at, w.at)-min(at, w.at) < more/8 { // close enough
 		return nil
 	}
 	if err := w.disarm(); err != nil {
@@ -58,14 +58,14 @@ func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) erro
 		news.Close()
 		return err
 	}
-	w.news, w.at = news, at
+	w.eventsFile, w.at = news, at
 	files.Go(func() {
 		var event [unix.SizeofInotifyEvent + unix.NAME_MAX + 1]byte
 		if _, err := news.Read(event[:]); err != nil {
 			return // disarmed
 		}
 		w.mu.Lock()
-		if w.news == news {
+		if w.eventsFile == news {
 			w.disarm() //nolint:errcheck // if this fails, the next evaluation removes the value
 		}
 		w.mu.Unlock()
@@ -84,9 +84,9 @@ func (w *memoryHigh) reset() error {
 
 // disarm removes memory.high if it is set. The caller holds mu.
 func (w *memoryHigh) disarm() error {
-	if w.news != nil {
-		w.news.Close()
-		w.news = nil
+	if w.eventsFile != nil {
+		w.eventsFile.Close()
+		w.eventsFile = nil
 	}
 	if w.at == 0 {
 		return nil

@@ -25,7 +25,7 @@ const (
 // that use more than their request.
 func Message(c Candidate, t Threshold, o Observations) (message string, annotations map[string]string) {
 	var b strings.Builder
-	what := t.Signal.meaning().resource
+	what := t.Signal.signalInfo().resource
 	fmt.Fprintf(&b, "The node was low on resource: %s. ", what)
 	a := o[t.Signal]
 	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", t.Value.quantity(a.Total), amount(a.Free, what))
@@ -65,7 +65,7 @@ const foreignFiles = "ForeignFilesFillDisk"
 
 // foreignMessage returns the message that a disk is nearly full and that evicting a pod would not help.
 func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) string {
-	a, what := o[t.Signal], t.Signal.meaning().resource
+	a, what := o[t.Signal], t.Signal.signalInfo().resource
 	sum := 0.0
 	for _, c := range list {
 		sum += usedAmount(c, t.Signal, d)

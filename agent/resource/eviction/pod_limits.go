@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// limits contains the state of enforcing the limits on pods' files. Pods with such limits are measured again when
-// more of a disk is used. They are also measured at an interval, because one pod may use the space that another one
-// has freed.
-type limits struct {
-	present    bool      // some pods have limits
+// podLimits contains the state of the checks that enforce the limits on pods' files. Pods with such limits are measured
+// again when more of a disk is used. They are also measured at an interval, because one pod may use the space that
+// another one has freed.
+type podLimits struct {
+	anyLimits  bool      // some pods have limits
 	measuredAt time.Time // when the last measurement started
 	used       [2]uint64 // used bytes of the node's and the containers' disks at the last check
 
-	measuring  chan []excess // nil if no measurement is running
-	background sync.WaitGroup
+	pendingResult chan []excess // nil if no measurement is running
+	background    sync.WaitGroup
 }
 
 // An excess describes a pod that exceeds a limit on its files.
@@ -32,12 +32,12 @@ type excess struct {
 	message string
 }
 
-// growth is the increase of disk use, in bytes, that triggers a measurement.
-const growth = 1 << 20
+// measureGrowth is the increase of disk use, in bytes, that triggers a measurement.
+const measureGrowth = 1 << 20
 
 // nextLook returns the time until the limits must be checked again.
-func (l *limits) nextLook() time.Duration {
-	if l.present {
+func (l *podLimits) nextLook() time.Duration {
+	if l.anyLimits {
 		return minInterval
 	}
 	return maxInterval
@@ -61,28 +61,28 @@ func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 			limited = append(limited, p)
 		}
 	}
-	l, now := &e.limits, time.Now()
-	if l.present = len(limited) > 0; !l.present {
+	l, now := &e.podLimits, time.Now()
+	if l.anyLimits = len(limited) > 0; !l.anyLimits {
 		l.measuredAt = time.Time{}
 		return
 	}
 	used := [2]uint64{usedBytes(r.Node), usedBytes(r.Container)}
-	fuller := used[0] > l.used[0]+growth || used[1] > l.used[1]+growth
+	fuller := used[0] > l.used[0]+measureGrowth || used[1] > l.used[1]+measureGrowth
 	if !fuller && now.Sub(l.measuredAt) < maxInterval {
 		l.used = [2]uint64{min(used[0], l.used[0]), min(used[1], l.used[1])}
 		return
 	}
-	if l.measuring != nil {
+	if l.pendingResult != nil {
 		return
 	}
 	l.measuredAt, l.used = now, used
 	found := make(chan []excess, 1)
-	l.measuring = found
-	l.background.Go(func() { found <- e.measure(ctx, limited, d.Container) })
+	l.pendingResult = found
+	l.background.Go(func() { found <- e.measurePods(ctx, limited, d.Container) })
 }
 
-// measure returns the pods that exceed a limit.
-func (e *Eviction) measure(ctx context.Context, pods []*v1.Pod, layers bool) (out []excess) {
+// measurePods returns the pods that exceed a limit.
+func (e *Eviction) measurePods(ctx context.Context, pods []*v1.Pod, layers bool) (out []excess) {
 	defer func() {
 		if r := recover(); r != nil {
 			e.c.Log.Error("cannot measure the files of pods", "panic", r, "stack", string(debug.Stack()))
@@ -106,12 +106,12 @@ func (e *Eviction) measure(ctx context.Context, pods []*v1.Pod, layers bool) (ou
 
 // evictExceeding evicts the pods that exceed a limit.
 func (e *Eviction) evictExceeding(ctx context.Context, found []excess) {
-	e.limits.measuring = nil
+	e.podLimits.pendingResult = nil
 	for _, x := range found {
 		if ctx.Err() != nil {
 			return
 		}
-		e.evict(ctx, x.pod, plan.End{Reason: plan.Evicted, Message: x.message, Grace: atOnce}, string(x.limit), nil)
+		e.evict(ctx, x.pod, plan.End{Reason: plan.Evicted, Message: x.message, Grace: immediateGrace}, string(x.limit), nil)
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// slowDisk is a fake whose count of files takes an hour and cannot be cancelled.
+// slowDisk is a fake whose count of files takes an hour. The count cannot be cancelled.
 type slowDisk struct{ Figures }
 
 func (l slowDisk) Storage(ctx context.Context, p *v1.Pod, age time.Duration) (*stats.PodStats, error) {
-	time.Sleep(time.Hour) // in the time of the bubble
+	time.Sleep(time.Hour) // in the bubble's time
 	return l.Figures.Storage(ctx, p, age)
 }
 
-// TestRunWaits checks that Run, when its context ends, waits for a running count of a pod's files.
+// TestRunWaits checks that Run waits for a running count of a pod's files when its context ends.
 func TestRunWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
@@ -43,6 +43,6 @@ func TestRunWaits(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		w.checkEvents(t, "measure limited", "closed") // no pod is evicted after the context's end
+		w.checkEvents(t, "measure limited", "closed") // no pod is evicted after the end of the context
 	})
 }

@@ -20,12 +20,12 @@ type Candidate struct {
 // Disks describes whether images and writable layers are on the node's disk, which contains volumes and logs.
 type Disks struct{ Image, Container bool }
 
-// parts is a set of kinds of files of a pod.
-type parts struct{ layers, logs, volumes bool }
+// fileKinds is a set of kinds of files of a pod.
+type fileKinds struct{ layers, logs, volumes bool }
 
-// parts returns the kinds of files that are on the disk of the signal.
-func (d Disks) parts(s Signal) parts {
-	onNode := parts{layers: d.Container, logs: true, volumes: true}
+// kindsOnDisk returns the kinds of files that are on the disk of the signal.
+func (d Disks) kindsOnDisk(s Signal) fileKinds {
+	onNode := fileKinds{layers: d.Container, logs: true, volumes: true}
 	switch s {
 	case NodeFs, NodeInodes:
 		return onNode
@@ -33,12 +33,12 @@ func (d Disks) parts(s Signal) parts {
 		if d.Image {
 			return onNode
 		}
-		return parts{layers: !d.Container}
+		return fileKinds{layers: !d.Container}
 	default: // the disk of the containers
 		if d.Container {
 			return onNode
 		}
-		return parts{layers: true}
+		return fileKinds{layers: true}
 	}
 }
 
@@ -55,24 +55,24 @@ const (
 	leastInodes = 1000
 )
 
-// target returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
+// targetAmount returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
 // amount. For a disk it is at least the lower bounds.
-func (o Observations) target(t Threshold) float64 {
+func (o Observations) targetAmount(t Threshold) float64 {
 	missing := o.missingAmount(t)
-	if !t.onDisk() {
+	if !t.isOnDisk() {
 		return missing
 	}
 	least := float64(leastBytes)
-	if t.Signal.meaning().resource == inodes {
+	if t.Signal.signalInfo().resource == inodes {
 		least = leastInodes
 	}
 	return max(missing, float64(t.Value.units(o[t.Signal].Total))*leastPart, least)
 }
 
-// leastUse returns how much of the disk a candidate must use to be evicted. It is a fair part of the missing amount.
+// minUse returns how much of the disk a candidate must use to be evicted. It is a fair part of the missing amount.
 // If no candidate uses as much as is missing, but all candidates together do, it is a fair part of the largest
 // candidate's use.
-func leastUse(used []float64, missing float64) float64 {
+func minUse(used []float64, missing float64) float64 {
 	sum, largest := 0.0, 0.0
 	for _, u := range used {
 		sum, largest = sum+u, max(largest, u)
@@ -100,8 +100,8 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		priority int32
 		beyond   float64
 	}
-	what := s.meaning().resource
-	onDisk := s.meaning().condition == v1.NodeDiskPressure
+	what := s.signalInfo().resource
+	onDisk := s.signalInfo().condition == v1.NodeDiskPressure
 	fair := 0.0
 	if onDisk {
 		var all []float64
@@ -110,7 +110,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 				all = append(all, usedAmount(c, s, d))
 			}
 		}
-		fair = leastUse(all, missing)
+		fair = minUse(all, missing)
 	}
 	var out []place
 	for _, c := range list {
@@ -134,8 +134,8 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		out = append(out, p)
 	}
 	sorting.StableBy(out, func(a, b place) int {
-		return cmp.Or(trueFirst(a.Stats != nil, b.Stats != nil),
-			trueFirst(!demand.IsOwn(a.Pod), !demand.IsOwn(b.Pod)), trueFirst(a.exceeds, b.exceeds),
+		return cmp.Or(compareTrueFirst(a.Stats != nil, b.Stats != nil),
+			compareTrueFirst(!demand.IsOwn(a.Pod), !demand.IsOwn(b.Pod)), compareTrueFirst(a.exceeds, b.exceeds),
 			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	ranked := make([]Candidate, len(out))
@@ -145,8 +145,8 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	return ranked
 }
 
-// trueFirst compares two booleans, so that true is sorted before false.
-func trueFirst(a, b bool) int {
+// compareTrueFirst compares two booleans, so that true is sorted before false.
+func compareTrueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -162,38 +162,38 @@ func usedAmount(c Candidate, s Signal, d Disks) float64 {
 	if st == nil {
 		return 0
 	}
-	switch s.meaning().resource {
+	switch s.signalInfo().resource {
 	case v1.ResourceMemory:
 		if st.Memory == nil {
 			return 0
 		}
-		return number(st.Memory.WorkingSetBytes)
+		return floatValue(st.Memory.WorkingSetBytes)
 	case pids:
 		if st.ProcessStats == nil {
 			return 0
 		}
-		return number(st.ProcessStats.ProcessCount)
+		return floatValue(st.ProcessStats.ProcessCount)
 	case inodes:
-		return total(c, d.parts(s), func(fs *stats.FsStats) *uint64 { return fs.InodesUsed })
+		return totalUse(c, d.kindsOnDisk(s), func(fs *stats.FsStats) *uint64 { return fs.InodesUsed })
 	default:
-		return total(c, d.parts(s), bytesOf)
+		return totalUse(c, d.kindsOnDisk(s), bytesOf)
 	}
 }
 
 func bytesOf(fs *stats.FsStats) *uint64 { return fs.UsedBytes }
 
-func number(n *uint64) float64 {
+func floatValue(n *uint64) float64 {
 	if n == nil {
 		return 0
 	}
 	return float64(min(*n, math.MaxInt64))
 }
 
-// total returns how much disk space a pod uses for the given kinds of files.
-func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64) {
+// totalUse returns how much disk space a pod uses for the given kinds of files.
+func totalUse(c Candidate, in fileKinds, of func(*stats.FsStats) *uint64) (sum float64) {
 	add := func(fs *stats.FsStats, yes bool) {
 		if yes && fs != nil {
-			sum += number(of(fs))
+			sum += floatValue(of(fs))
 		}
 	}
 	for i := range c.Stats.Containers {
@@ -216,17 +216,17 @@ func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	if c.Stats.EphemeralStorage == nil {
 		return 0
 	}
-	rest := number(of(c.Stats.EphemeralStorage))
+	rest := floatValue(of(c.Stats.EphemeralStorage))
 	for i := range c.Stats.Containers {
 		for _, fs := range []*stats.FsStats{c.Stats.Containers[i].Rootfs, c.Stats.Containers[i].Logs} {
 			if fs != nil {
-				rest -= number(of(fs))
+				rest -= floatValue(of(fs))
 			}
 		}
 	}
 	for i := range c.Stats.VolumeStats {
 		if v := &c.Stats.VolumeStats[i]; isLocal(c.Pod, v.Name) {
-			rest -= number(of(&v.FsStats))
+			rest -= floatValue(of(&v.FsStats))
 		}
 	}
 	return max(rest, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// aPod returns a pod with requests for memory and disk. Each may be empty.
+// aPod returns a pod with requests for memory and disk space. Each of them may be empty.
 func aPod(name, memory, disk string, priority int32) *v1.Pod {
 	requests := podtest.List(map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk})
 	return podtest.New(name, podtest.Source(keys.SourceAPI), podtest.Priority(priority), podtest.Requests(requests))
@@ -32,7 +32,7 @@ func newCandidate(p *v1.Pod, memory, processes uint64) Candidate {
 		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
 }
 
-// The function writes returns a candidate whose writable layer, logs and emptyDir have the given sizes.
+// This helper returns a candidate with the given sizes of its writable layer, logs and emptyDir.
 func writes(p *v1.Pod, layer, logs, volume uint64) Candidate {
 	fs := func(n uint64) *stats.FsStats {
 		files := n / 10
@@ -71,8 +71,8 @@ func TestRankMemory(t *testing.T) {
 	}
 }
 
-// TestRankOwn checks that a static pod is evicted only if it uses a considerable part of the missing resource.
-// Otherwise a disk that is filled by other files would end all static pods without an effect.
+// TestRankOwn checks that a static pod is evicted only if it uses a considerable part of the missing resource. Otherwise, if other files
+// filled a disk, all static pods would be evicted without an effect.
 func TestRankOwn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -97,8 +97,7 @@ func TestRankOwn(t *testing.T) {
 	}
 }
 
-// TestRankForeign checks that a pod with a negligible use of a disk is not evicted, unless many such pods together
-// use enough.
+// TestRankForeign checks that a pod that uses only little of a disk is not evicted. It is evicted if many such pods together use enough.
 func TestRankForeign(t *testing.T) {
 	const mib = 1 << 20
 	many := func(n int, each uint64) (list []Candidate) {
@@ -127,7 +126,7 @@ func TestRankForeign(t *testing.T) {
 		{"nothing runs", []Candidate{{Pod: aPod("waits", "", "", 0)}}, 999 * mib, 0},
 	} {
 		o := Observations{NodeFs: {Free: c.free, Total: 10_000 * mib}}
-		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.target(threshold)); len(got) != c.want {
+		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.targetAmount(threshold)); len(got) != c.want {
 			t.Errorf("%s: %d may go, not %d", c.name, len(got), c.want)
 		}
 	}
@@ -143,7 +142,7 @@ func TestMissing(t *testing.T) {
 		{Threshold{Signal: NodeFs, Value: Value{Part: .4}, Reclaim: quantity("5")}, 15},
 		{Threshold{Signal: NodeFs, Value: quantity("30")}, 0},
 		{Threshold{Signal: NodeFs, Value: quantity("10")}, 0},
-		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // unknown, so nothing counts as free
+		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // the usage is unknown, so nothing counts as free
 	} {
 		if got := o.missingAmount(c.t); got != c.want {
 			t.Errorf("%+v: %v, not %v", c.t, got, c.want)
@@ -169,7 +168,7 @@ func TestRankDisk(t *testing.T) {
 	memory := writes(aPod("memory", "", "", 0), 21, 21, 5000)
 	memory.Pod.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
 	claim := writes(aPod("claim", "", "", 0), 5, 5, 9000)
-	for _, c := range []Candidate{memory, claim} { // usage of other disks is ignored
+	for _, c := range []Candidate{memory, claim} { // the usage of other disks is ignored
 		*c.Stats.EphemeralStorage.UsedBytes -= *c.Stats.VolumeStats[0].UsedBytes
 		*c.Stats.EphemeralStorage.InodesUsed -= *c.Stats.VolumeStats[0].InodesUsed
 	}
@@ -207,7 +206,7 @@ func TestExceeded(t *testing.T) {
 	limited := func(layer, logs, volume uint64, other bool) Candidate {
 		c := writes(aPod("p", "", "", 0), layer, logs, volume)
 		c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: q("1k")}
-		if other { // so that the limit of the pod is higher
+		if other { // the pod's limit becomes higher
 			c.Pod.Spec.Containers = append(c.Pod.Spec.Containers,
 				v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: q("1M")}}})
 		}
@@ -276,7 +275,7 @@ func TestMessage(t *testing.T) {
 	} {
 		got, a := Message(c.c, c.t, o)
 		if got != c.want || a[offendingContainers] != c.containers || a[offendingUsage] != c.usage ||
-			a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.meaning().resource) {
+			a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.signalInfo().resource) {
 			t.Errorf("%q\nnot %q\n%v", got, c.want, a)
 		}
 	}

@@ -20,15 +20,15 @@ func (e *Eviction) Run(ctx context.Context) error {
 	}
 	e.watch = e.c.Watch()
 	defer e.watch.Close()
-	defer e.limits.background.Wait()
-	defer e.files.background.Wait()
+	defer e.podLimits.background.Wait()
+	defer e.fileCounting.background.Wait()
 	defer e.terminationLogs.background.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// The channel again triggers a second check of the memory some time after a kernel event, if enough memory was free
-	// at the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
+	// This channel triggers a second check of the memory some time after a kernel event, if enough memory was free at
+	// the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
 	// evaluation, and then has no threshold.
 	again := time.After(armDelay)
 	for {
@@ -46,14 +46,14 @@ func (e *Eviction) Run(ctx context.Context) error {
 				next.Reset(minInterval)
 			}
 			continue
-		case found := <-e.limits.measuring:
+		case found := <-e.podLimits.pendingResult:
 			e.cause = "limits"
 			e.evictExceeding(ctx, found)
 			if len(found) == 0 {
 				continue
 			}
-		case found := <-e.files.pending:
-			e.files.pending, e.files.result, e.cause = nil, &found, found.by
+		case found := <-e.fileCounting.pendingCount:
+			e.fileCounting.pendingCount, e.fileCounting.result, e.cause = nil, &found, found.cause
 		case <-e.oomSignal:
 			e.cause = "oom"
 		case <-e.watch.Wake():
@@ -95,24 +95,24 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	return e.memoryShort(ctx)
 }
 
-// memoryShort reports whether any memory threshold is met. If none is met, it arms the next kernel event.
+// memoryShort reports whether any memory threshold is met. If none is met, it requests the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Reader.Memory(ctx)
 	if err != nil {
 		return true // evaluate reports the error
 	}
-	o := observe(room.Room{Memory: machine, Pods: pods})
+	o := newObservations(room.Room{Memory: machine, Pods: pods})
 	for _, t := range e.thresholds {
 		if o.isBelow(t, false) {
 			return true
 		}
 	}
-	e.arm(o)
+	e.requestMemoryEvent(o)
 	return false
 }
 
-// arm requests a kernel event for the memory use at which the first threshold will be met.
-func (e *Eviction) arm(o Observations) {
+// requestMemoryEvent requests a kernel event for the memory use at which the first threshold will be met.
+func (e *Eviction) requestMemoryEvent(o Observations) {
 	var more [2]uint64
 	for _, t := range e.thresholds {
 		i := slices.Index([]Signal{Memory, PodsMemory}, t.Signal)
@@ -136,33 +136,33 @@ func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	e.roomFailing = err != nil
 	now := time.Now()
 	disks := disksOf(r)
-	list, o := withContainerFs(e.thresholds, disks.Container), observe(r)
+	list, o := withContainerFs(e.thresholds, disks.Container), newObservations(r)
 	e.state.markMet(v1.NodeMemoryPressure, e.lastOOMTime())
 	v := e.state.Evaluate(list, o, e.transition, now)
-	defer func() { e.files.result = nil }()
-	if e.files.result != nil && !slices.ContainsFunc(v.Act, Threshold.onDisk) {
+	defer func() { e.fileCounting.result = nil }()
+	if e.fileCounting.result != nil && !slices.ContainsFunc(v.Act, Threshold.isOnDisk) {
 		e.c.Log.Info("disk space is available again without an eviction")
 	}
 	e.publishConditions(v.Conditions)
-	e.arm(o)
-	e.cutIfFuller(r)
+	e.requestMemoryEvent(o)
+	e.truncateIfFuller(r)
 	if !e.c.Hold {
 		e.checkLimits(ctx, r, disks)
 	}
-	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, disks) {
-		e.files.recount = recountDelay{}
+	if len(v.Act) > 0 && !e.c.Hold && e.actOnThresholds(ctx, v.Act, o, disks) {
+		e.fileCounting.recount = recountDelay{}
 		return 0
 	}
-	switch f := e.files.result; {
-	case !slices.ContainsFunc(v.Act, Threshold.onDisk):
-		e.files.recount = recountDelay{}
+	switch f := e.fileCounting.result; {
+	case !slices.ContainsFunc(v.Act, Threshold.isOnDisk):
+		e.fileCounting.recount = recountDelay{}
 	case f != nil && f.err == nil && !f.anyCandidate:
-		e.files.recount.begin(v.Act, o, now)
+		e.fileCounting.recount.begin(v.Act, o, now)
 	}
 	if len(v.Act) == 0 {
 		e.noCandidate, e.mutedUntil = false, time.Time{}
 	}
-	wait := min(nextLook(list, o, e.watch.Coverage()), e.limits.nextLook(), e.readmit(now))
+	wait := min(nextLook(list, o, e.watch.Coverage()), e.podLimits.nextLook(), e.readmitPods(now))
 	if !v.Wake.IsZero() {
 		wait = min(wait, max(v.Wake.Sub(now), 0))
 	}
@@ -179,8 +179,8 @@ func disksOf(r room.Room) Disks {
 // again.
 func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	e.mu.Lock()
-	before, first := e.conditions, !e.observed
-	e.conditions, e.observed = now, true
+	before, first := e.conditions, !e.hasMeasured
+	e.conditions, e.hasMeasured = now, true
 	e.mu.Unlock()
 	if slices.Equal(before, now) && !first {
 		return
@@ -194,8 +194,8 @@ func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	}
 }
 
-// readmit evaluates the static pods whose readmitDelay has passed, and returns the time until the next one is due.
-func (e *Eviction) readmit(now time.Time) time.Duration {
+// readmitPods evaluates the static pods whose readmitDelay has passed, and returns the time until the next one is due.
+func (e *Eviction) readmitPods(now time.Time) time.Duration {
 	e.mu.Lock()
 	wait, freed := maxInterval, false
 	for uid, at := range e.evictedAt {

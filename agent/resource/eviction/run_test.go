@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "eviction")) }
 
-// TestWoken checks that after an event of the kernel about memory, the first pod in the ranking is evicted within a
-// second, and that no more pods are evicted than necessary.
+// TestWoken checks that the first pod in the ranking is evicted within a second after a memory event of the kernel. No more pods are
+// evicted than necessary.
 func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -47,7 +47,7 @@ func TestWoken(t *testing.T) {
 				t.Errorf("the log line %q does not name the kernel as the cause: %s", line, &w.lines)
 			}
 		}
-		time.Sleep(2 * time.Second) // in the time of the bubble: nothing else follows
+		time.Sleep(2 * time.Second) // in the bubble's time; nothing else happens
 		w.checkEvents(t)
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
@@ -62,14 +62,14 @@ func TestWoken(t *testing.T) {
 	})
 }
 
-// TestGrows checks that a fast-growing pod is evicted within a second. At the kernel's event there was still enough
-// memory, and not when the next mark was set.
+// TestGrows checks that a fast-growing pod is evicted within a second. At the time of the kernel's event, there is still enough memory.
+// When the next mark is set, there is not.
 func TestGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{newCandidate(aPod("fast", "", "", 0), 300*mib, 1)} })
 		w.start(t)
 		w.checkEvents(t, "pods may ask again")
-		time.Sleep(minInterval / 2) // in the time of the bubble: between two timed measurements
+		time.Sleep(minInterval / 2) // in the bubble's time, between two regular measurements
 		w.set(func() { w.free = 110 })
 		w.wake <- struct{}{}
 		synctest.Wait()
@@ -84,15 +84,15 @@ func TestGrows(t *testing.T) {
 	})
 }
 
-// TestStart checks that memory is measured again one second after the start, when all watches are set. Without
-// pressure, it is not measured again until the kernel's next event.
+// TestStart checks that memory is measured again one second after the start, when all watches are set. If there is no pressure, the next
+// measurement of memory follows the kernel's next event.
 func TestStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{newCandidate(aPod("early", "", "", 0), 300*mib, 1)} })
 		w.start(t)
 		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.armed = [2]uint64{} })
-		time.Sleep(armDelay) // in the time of the bubble, like all others
+		time.Sleep(armDelay) // in the bubble's time, like all later sleeps
 		synctest.Wait()
 		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
 			t.Errorf("marks %v, %d measurements of memory, %d of all", w.armed, w.lights, w.looks)
@@ -105,8 +105,8 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestGoneMeanwhile checks that no pod is evicted if memory was freed during the measurement of the pods, for example
-// by the kernel's OOM killer.
+// TestGoneMeanwhile checks that no pod is evicted if memory was freed while the pods were measured. The kernel's OOM killer may free memory
+// in this way.
 func TestGoneMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -117,7 +117,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
-		time.Sleep(2 * time.Second) // in the time of the bubble: longer than the retries take
+		time.Sleep(2 * time.Second) // in the bubble's time, longer than all retries
 		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
 		if w.armed != [2]uint64{199, 0} {
 			t.Errorf("armed %v", w.armed)
@@ -130,8 +130,8 @@ func TestGoneMeanwhile(t *testing.T) {
 	})
 }
 
-// TestGoneMeanwhileDiskToo checks that a pod is evicted for the resource that is still short, not for the memory that
-// was freed meanwhile.
+// TestGoneMeanwhileDiskToo checks the case that both memory and disk space are short, and memory is freed during the measurement. A pod is
+// then evicted for the disk space.
 func TestGoneMeanwhileDiskToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -142,7 +142,7 @@ func TestGoneMeanwhileDiskToo(t *testing.T) {
 		w.checkEvents(t, "pods may ask again")
 		w.set(func() { w.free, w.disk = 99, 50 })
 		w.wake <- struct{}{}
-		time.Sleep(time.Second) // in the time of the bubble
+		time.Sleep(time.Second) // in the bubble's time
 		w.checkEvents(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
 			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true",
@@ -150,8 +150,8 @@ func TestGoneMeanwhileDiskToo(t *testing.T) {
 	})
 }
 
-// TestNothingLeft checks that critical pods are not evicted, and that frequent events of the kernel cause no
-// additional measurements while no pod can be evicted.
+// TestNothingLeft checks that critical pods are not evicted. While no pod can be evicted, frequent events of the kernel cause no additional
+// measurements.
 func TestNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -185,8 +185,8 @@ func TestNothingLeft(t *testing.T) {
 	})
 }
 
-// TestStorms checks that frequent events of the kernel while memory suffices cause at most four reads of two files
-// per second, and no full measurement.
+// TestStorms checks the cost of frequent memory events while there is enough memory. They cause at most four reads of two files per second,
+// and no full measurement.
 func TestStorms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {})
@@ -207,8 +207,8 @@ func TestStorms(t *testing.T) {
 	})
 }
 
-// TestIdle checks that resources are measured once a minute if enough is left, and every 10 s if the kernel sends no
-// events.
+// TestIdle checks that resources are measured once a minute while there is enough of them. If the kernel sends no events, they are measured
+// every 10 s.
 func TestIdle(t *testing.T) {
 	for deaf, want := range map[bool]int{false: 61, true: 361} {
 		synctest.Test(t, func(t *testing.T) {
@@ -224,8 +224,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestReclaims checks that unused images and containers are removed before a pod is evicted. If that does not
-// suffice, pods are evicted until the minimum reclaim is reached.
+// TestReclaims checks that unused images and containers are removed before a pod is evicted. If that is not enough, pods are evicted until
+// the minimum reclaim is reached.
 func TestReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -245,12 +245,12 @@ func TestReclaims(t *testing.T) {
 		}
 		w.checkEvents(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
 			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again)...)
-		time.Sleep(20 * time.Second) // no pod is left, so the next measurement waits
+		time.Sleep(20 * time.Second) // no pod is left, so the next measurement is later
 		w.checkEvents(t, again...)
 	})
 }
 
-// TestSoft checks that pods are evicted for a soft threshold only after its grace period. They get their own grace
+// TestSoft checks that a pod is evicted for a soft threshold only after the threshold's grace period. The pod then gets its own grace
 // period, up to the configured maximum.
 func TestSoft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,8 +275,8 @@ func TestSoft(t *testing.T) {
 	})
 }
 
-// TestLimits checks that a pod that exceeds its own limit is evicted, whatever the node's resources are. Pods are
-// measured when a disk's usage has grown, and otherwise once a minute.
+// TestLimits checks that a pod that exceeds its own limit is evicted even if the node has enough resources. Pods are measured when the
+// usage of a disk has grown, and otherwise once a minute.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0),
@@ -306,8 +306,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestLimitsOfContainers checks that the ephemeral storage of containers is limited for each container and for the
-// pod.
+// TestLimitsOfContainers checks that the limits of ephemeral storage apply to each container and to the whole pod.
 func TestLimitsOfContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		together, alone := writes(aPod("together", "", "", 0), 4*mib, 4*mib, 4*mib), writes(aPod("alone", "", "", 0), 6*mib, 6*mib, 0)
@@ -325,7 +324,7 @@ func TestLimitsOfContainers(t *testing.T) {
 	})
 }
 
-// TestLimitedComes checks that a pod with limits is measured soon after its start on a node where no pod had limits.
+// TestLimitedComes checks that a pod with limits is measured soon after its start, even if no other pod on the node has limits.
 func TestLimitedComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard = nil })
@@ -335,7 +334,7 @@ func TestLimitedComes(t *testing.T) {
 		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.pods = []Candidate{limited} })
-		for range 9 { // notified by each change of a pod; none postpones the measurement
+		for range 9 { // each change of a pod sends a notification; none delays the measurement
 			w.NotifyPodChange()
 			time.Sleep(time.Second)
 		}
@@ -345,8 +344,8 @@ func TestLimitedComes(t *testing.T) {
 	})
 }
 
-// TestSlowFiles checks that an hour-long count of a pod's files does not delay an eviction for memory, and that the
-// files are not counted twice at the same time.
+// TestSlowFiles checks that a count of a pod's files that takes an hour does not delay an eviction for memory. The same files are not
+// counted twice at the same time.
 func TestSlowFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
@@ -369,8 +368,8 @@ func TestSlowFiles(t *testing.T) {
 	})
 }
 
-// TestSlowDisk checks that a pod is evicted for memory while files are counted because a disk is short, and that the
-// count is not repeated. After the count, a pod is evicted for the disk.
+// TestSlowDisk checks a slow count of files on a disk with too little space. During the count, a pod is evicted for memory, and the count
+// is not repeated. After the count, a pod is evicted for the disk.
 func TestSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -423,7 +422,7 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// TestNoFigures checks that no pod is evicted, and no event is sent, if the resources cannot be measured.
+// TestNoFigures checks that no pod is evicted and no event is sent while the resources cannot be measured.
 func TestNoFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.broken, w.free = true, 10 })
@@ -433,8 +432,7 @@ func TestNoFigures(t *testing.T) {
 	})
 }
 
-// TestOff checks that nothing is measured without thresholds and limits, and that a watch of an earlier agent is
-// removed.
+// TestOff checks that nothing is measured if there are neither thresholds nor limits. The watch of an earlier agent is removed.
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })

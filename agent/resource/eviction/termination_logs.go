@@ -29,13 +29,13 @@ const (
 	keepTerminationLog = 16 << 10 // bytes at the end that are kept
 )
 
-// cutIfFuller truncates termination logs if more of the node's disk is used than at the last check.
-func (e *Eviction) cutIfFuller(r room.Room) {
+// truncateIfFuller truncates termination logs if more of the node's disk is used than at the last check.
+func (e *Eviction) truncateIfFuller(r room.Room) {
 	c, used := &e.terminationLogs, usedBytes(r.Node)
 	if c.pods == "" {
 		return
 	}
-	if used <= c.used+growth {
+	if used <= c.used+measureGrowth {
 		c.used = min(c.used, used)
 		return
 	}
@@ -84,7 +84,7 @@ func cutTerminationLogs(pods string) error {
 // may have the file open.
 func cutFile(dir, name string) error {
 	st, err := os.Lstat(filepath.Join(dir, name))
-	if err != nil || !st.Mode().IsRegular() || onDisk(st) <= maxTerminationLog {
+	if err != nil || !st.Mode().IsRegular() || diskUse(st) <= maxTerminationLog {
 		return err
 	}
 	f, err := untrusted.OpenFile(dir, name, os.O_RDWR, 0)
@@ -94,7 +94,7 @@ func cutFile(dir, name string) error {
 	defer f.Close()
 	if begin := max(st.Size()-keepTerminationLog, 0) &^ 4095; begin > 0 {
 		if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, begin) == nil {
-			if st, err = f.Stat(); err != nil || onDisk(st) <= maxTerminationLog {
+			if st, err = f.Stat(); err != nil || diskUse(st) <= maxTerminationLog {
 				return err
 			}
 		}
@@ -109,7 +109,7 @@ func cutFile(dir, name string) error {
 	return err
 }
 
-func onDisk(st fs.FileInfo) int64 {
+func diskUse(st fs.FileInfo) int64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return sys.Blocks * 512
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCut checks that a termination log that is too large on disk is reduced to its end, whether its writer appends
-// or not, and also if its blocks are beyond the end of the file.
+// TestCut checks that a termination log that uses too much disk space is reduced to its end. Its writer may append to the file or write at
+// its own offset. The blocks may also be beyond the end of the file.
 func TestCut(t *testing.T) {
 	pods := t.TempDir()
 	dir := filepath.Join(pods, "u1", "containers", "c")
@@ -46,7 +46,7 @@ func TestCut(t *testing.T) {
 		if err := cutTerminationLogs(pods); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(large); err != nil { // at the file's offset
+		if _, err := f.Write(large); err != nil { // this write begins at the file's offset
 			t.Fatal(err)
 		}
 	}
@@ -58,8 +58,8 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if onDisk(st) > maxTerminationLog {
-			t.Errorf("%s has %d bytes on disk", name, onDisk(st))
+		if diskUse(st) > maxTerminationLog {
+			t.Errorf("%s has %d bytes on disk", name, diskUse(st))
 		}
 		if f, err := os.Open(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
@@ -74,8 +74,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutsAsDiskFills checks that termination logs are checked only after the usage of the disk has grown, and once
-// at the start.
+// TestCutsAsDiskFills checks that termination logs are checked once at the start, and later only after the usage of the disk has grown.
 func TestCutsAsDiskFills(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pods", "u1", "containers", "c", "0")
 	large := bytes.Repeat([]byte("x"), 1<<20)
@@ -92,14 +91,14 @@ func TestCutsAsDiskFills(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return onDisk(st) <= maxTerminationLog
+		return diskUse(st) <= maxTerminationLog
 	}
 	fill(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.disk = 900 })
 		w.terminationLogs.pods = filepath.Join(path, "../../../..")
 		w.start(t)
-		if !short(t) { // at its start, the agent does not know the former usage of the disk
+		if !short(t) { // the starting agent does not know the former usage of the disk
 			t.Error("the log is not truncated at the start")
 		}
 		fill(t)
@@ -116,7 +115,7 @@ func TestCutsAsDiskFills(t *testing.T) {
 }
 
 func sleepFor(d time.Duration) {
-	time.Sleep(d) // in the time of the bubble
+	time.Sleep(d) // in the bubble's time
 	synctest.Wait()
 }
 

@@ -39,17 +39,17 @@ const (
 	pids   v1.ResourceName = "pids"
 )
 
-// A meaning maps a signal to its condition and resource.
-type meaning struct {
+// A signalInfo maps a signal to its condition and resource.
+type signalInfo struct {
 	signal    Signal
 	condition v1.NodeConditionType
 	resource  v1.ResourceName
 }
 
-// meanings returns the signals in the order in which thresholds are acted on. Memory is first because it runs out
+// signalInfos returns the signals in the order in which thresholds are acted on. Memory is first because it runs out
 // fastest.
-func meanings() []meaning {
-	return []meaning{
+func signalInfos() []signalInfo {
+	return []signalInfo{
 		{Memory, v1.NodeMemoryPressure, v1.ResourceMemory},
 		{PodsMemory, v1.NodeMemoryPressure, v1.ResourceMemory},
 		{NodeFs, v1.NodeDiskPressure, v1.ResourceEphemeralStorage},
@@ -64,10 +64,10 @@ func meanings() []meaning {
 
 // signalIndex returns the index of a signal in meanings, or -1 if the signal is unknown.
 func signalIndex(s Signal) int {
-	return slices.IndexFunc(meanings(), func(m meaning) bool { return m.signal == s })
+	return slices.IndexFunc(signalInfos(), func(m signalInfo) bool { return m.signal == s })
 }
 
-func (s Signal) meaning() meaning { return meanings()[signalIndex(s)] }
+func (s Signal) signalInfo() signalInfo { return signalInfos()[signalIndex(s)] }
 
 // A Value is either a quantity or a fraction of the total.
 type Value struct {

@@ -125,7 +125,7 @@ func TestContainerFs(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that the thresholds of any configuration can be compared with any measurement.
+// FuzzParse checks that the thresholds of a random configuration can be compared with random measurements.
 func FuzzParse(f *testing.F) {
 	f.Add("memory.available", "100Mi", "5%", "30s", uint64(1<<30), uint64(1<<29))
 	f.Add("nodefs.inodesFree", "99.99999%", "1e30", "0s", uint64(1<<63), uint64(0))

@@ -31,25 +31,25 @@ type Watch struct {
 	high       *memoryHigh // nil with cgroup v1
 	log        *slog.Logger
 
-	files sync.WaitGroup
-	stall *os.File // nil if the kernel reports no stalls
-	poll  *os.File // readable when stall has an event
-	marks [2]mark
+	files           sync.WaitGroup
+	stall           *os.File // nil if the kernel reports no stalls
+	poll            *os.File // readable when stall has an event
+	usageThresholds [2]usageThreshold
 }
 
-// A mark is a threshold for the use of a cgroup.
-type mark struct {
-	file *os.File
-	at   uint64 // bytes
+// An usageThreshold is a threshold for the use of a cgroup.
+type usageThreshold struct {
+	file  *os.File
+	bytes uint64 // bytes
 }
 
 // triggers contains PSI triggers, with stall time and window in microseconds. Without CAP_SYS_RESOURCE the kernel
 // only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch returns a Watch. The parameter pressure is the path of a PSI file, and mount is the mount point of the v1
-// memory controller or of the unified hierarchy. The parameter pods is the path of the pods' cgroup below the mount
-// point.
+// OpenWatch returns a Watch for the PSI file pressure and for the memory cgroups of the machine and of all pods. The
+// parameter mount is the mount point of the unified hierarchy or, if unified is false, of the v1 memory controller.
+// The parameter pods is the path of the pods' cgroup below that mount point.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {
@@ -127,14 +127,14 @@ func (w *Watch) watchStalls(f *os.File) {
 	_ = c.Read(func(fd uintptr) bool { // returns when the file is closed
 		var events [1]unix.EpollEvent
 		if n, _ := unix.EpollWait(int(fd), events[:], 0); n > 0 || !first {
-			w.signal()
+			w.sendWake()
 		}
 		first = false
 		return false
 	})
 }
 
-func (w *Watch) signal() {
+func (w *Watch) sendWake() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -172,7 +172,7 @@ func (w *Watch) Arm(machine, pods uint64) {
 		if machine > 0 && (pods == 0 || machine < pods) { // pods use up the machine's memory
 			pods = machine
 		}
-		if err := w.high.arm(pods, w.signal, &w.files); err != nil {
+		if err := w.high.arm(pods, w.sendWake, &w.files); err != nil {
 			w.log.Debug("cannot watch the memory use of a cgroup", "cgroup", w.high.dir, "error", err)
 		}
 		return
@@ -187,7 +187,7 @@ func (w *Watch) Arm(machine, pods uint64) {
 }
 
 func (w *Watch) arm(i int, more uint64) error {
-	m, dir := &w.marks[i], w.dirs[i]
+	m, dir := &w.usageThresholds[i], w.dirs[i]
 	if more == 0 {
 		w.disarm(i)
 		return nil
@@ -202,7 +202,7 @@ func (w *Watch) arm(i int, more uint64) error {
 		return err
 	}
 	at := use + more
-	if m.file != nil && max(at, m.at)-min(at, m.at) < more/8 { // close enough
+	if m.file != nil && max(at, m.bytes)-min(at, m.bytes) < more/8 { // close enough
 		return nil
 	}
 	w.disarm(i)
@@ -210,14 +210,14 @@ func (w *Watch) arm(i int, more uint64) error {
 	if err != nil {
 		return err
 	}
-	*m = mark{f, at}
+	*m = usageThreshold{f, at}
 	w.files.Go(func() {
 		var n [8]byte
 		for {
 			if _, err := f.Read(n[:]); err != nil || binary.NativeEndian.Uint64(n[:]) == 0 {
 				return
 			}
-			w.signal()
+			w.sendWake()
 		}
 	})
 	return nil
@@ -245,10 +245,10 @@ func openUsageEvent(dir string, at uint64) (*os.File, error) {
 }
 
 func (w *Watch) disarm(i int) {
-	if w.marks[i].file != nil {
-		w.marks[i].file.Close()
+	if w.usageThresholds[i].file != nil {
+		w.usageThresholds[i].file.Close()
 	}
-	w.marks[i] = mark{}
+	w.usageThresholds[i] = usageThreshold{}
 }
 
 // Close removes the thresholds and waits for all goroutines to end.
@@ -257,7 +257,7 @@ func (w *Watch) Close() {
 		w.stall.Close()
 		w.poll.Close()
 	}
-	for i := range w.marks {
+	for i := range w.usageThresholds {
 		w.disarm(i)
 	}
 	if w.high != nil {

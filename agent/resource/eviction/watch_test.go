@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// memoryCgroup creates a memory cgroup of cgroup v1 for a test, with the given limit, or none if that is 0.
+// memoryCgroup creates a memory cgroup of cgroup v1 for a test. The limit 0 means no limit.
 func memoryCgroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 || cgroup.NewReader(cgroup.Mountpoint).Unified() {
@@ -28,7 +28,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 		t.Skip("no memory cgroup can be made: ", err)
 	}
 	t.Cleanup(func() {
-		for range 1000 { // its processes have just been killed
+		for range 1000 { // the processes in it have just been killed
 			if os.Remove(dir) == nil {
 				return
 			}
@@ -44,7 +44,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 	return dir
 }
 
-// The function in runs a shell command in a cgroup, until the command or the test ends.
+// This helper runs a shell command in a cgroup until the command or the test ends.
 func in(t *testing.T, dir, command string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "echo $$ >"+dir+"/cgroup.procs; "+command)
@@ -55,7 +55,7 @@ func in(t *testing.T, dir, command string) *exec.Cmd {
 	t.Cleanup(func() {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
-		for syscall.Kill(-cmd.Process.Pid, 0) == nil { // wait for the children too
+		for syscall.Kill(-cmd.Process.Pid, 0) == nil { // the children must end too
 			runtime.Gosched()
 		}
 	})
@@ -71,8 +71,7 @@ func awaitWake(t *testing.T, w *Watch) {
 	}
 }
 
-// TestWatchTellsOfUse checks that a watch wakes when the memory usage of a cgroup reaches the mark, and not for any
-// other usage.
+// TestWatchTellsOfUse checks that a watch wakes only when the memory usage of a cgroup reaches the mark.
 func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
@@ -84,9 +83,9 @@ func TestWatchTellsOfUse(t *testing.T) {
 	if w.Coverage() != UseEvents {
 		t.Error("no coverage")
 	}
-	first := w.marks[1]
+	first := w.usageThresholds[1]
 	w.Arm(0, 33<<20)
-	if w.marks[1] != first {
+	if w.usageThresholds[1] != first {
 		t.Error("a new mark was set for a small difference")
 	}
 	end := in(t, dir, "head -c 4m /dev/zero | tail >/dev/null")
@@ -101,7 +100,7 @@ func TestWatchTellsOfUse(t *testing.T) {
 	in(t, dir, "head -c 64m /dev/zero | tail >/dev/null; sleep 60")
 	awaitWake(t, w)
 	w.Arm(0, 0)
-	if w.marks[1].file != nil {
+	if w.usageThresholds[1].file != nil {
 		t.Error("the mark is still set")
 	}
 	w.dirs[1] = dir + "/gone"
@@ -110,8 +109,8 @@ func TestWatchTellsOfUse(t *testing.T) {
 	}
 }
 
-// TestWatchTellsOfStalls checks that a watch wakes repeatedly while processes stall on memory, here on the limit of
-// their cgroup.
+// TestWatchTellsOfStalls checks that a watch wakes repeatedly while processes wait for memory. In this test, their cgroup has reached its
+// limit.
 func TestWatchTellsOfStalls(t *testing.T) {
 	dir := memoryCgroup(t, 24<<20)
 	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
@@ -128,7 +127,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	}
 }
 
-// TestWatchEnds checks that a closed watch leaves no open file.
+// TestWatchEnds checks that a closed watch has no open files.
 func TestWatchEnds(t *testing.T) {
 	open := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
@@ -144,12 +143,12 @@ func TestWatchEnds(t *testing.T) {
 		w.Arm(1<<40, 1<<40)
 		w.Close()
 	}
-	if now := open(); now > before+1 { // one file of Go's poller
+	if now := open(); now > before+1 { // Go's poller has one file
 		t.Errorf("%d files, before %d", now, before)
 	}
 }
 
-// TestUrgent checks that a file that does not support polling is an error.
+// TestUrgent checks that a file that cannot be polled is rejected.
 func TestUrgent(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "plain"))
 	if err != nil {
@@ -162,8 +161,8 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestWire checks the watch of a cgroup v2, with the kernel's files as regular files. It wakes once for a crossed
-// mark, and memory.high is then reset, so that no process is throttled any longer.
+// TestWire checks the watch of a cgroup v2. Regular files replace the kernel's files. The watch wakes once when usage crosses the mark, and
+// then resets memory.high, so that no process is throttled any longer.
 func TestWire(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -185,7 +184,7 @@ func TestWire(t *testing.T) {
 	}
 	w := OpenWatch("/nonexistent", dir, "", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	high("max") // an earlier agent left a value
+	high("max") // an earlier agent has left a value
 	w.Arm(0, 50000)
 	high("150000")
 	w.Arm(0, 50001)
@@ -213,7 +212,7 @@ func TestWire(t *testing.T) {
 	}
 	high("150000")
 	file := filepath.Join(dir, "memory.high")
-	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // a write to the file fails for now
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // a write to the file fails for some time
 		t.Fatal(err)
 	}
 	write("memory.events.local", "high 2")
@@ -222,7 +221,7 @@ func TestWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("memory.high", "150000")
-	w.Arm(0, 0) // the next measurement
+	w.Arm(0, 0) // the next measurement follows
 	high("max")
 	w.Arm(0, 50000)
 	high("150000")

@@ -24,12 +24,12 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// A world is a machine whose resources are used by pods.
+// A world is a machine with pods that use its resources.
 type world struct {
 	*Eviction
 	cfg kubelet.KubeletConfiguration
 
-	lines   bytes.Buffer // of the log
+	lines   bytes.Buffer // lines of the log
 	mu      sync.Mutex
 	free    uint64 // free MiB of 1000
 	disk    uint64
@@ -37,7 +37,7 @@ type world struct {
 	ends    map[types.UID]plan.End
 	after   time.Duration // duration of a pod's end
 	cleared map[types.UID]bool
-	garbage uint64 // MiB that can be reclaimed
+	garbage uint64 // MiB of reclaimable data
 	log     []string
 	looks   int
 	lights  int
@@ -45,8 +45,8 @@ type world struct {
 	wake    chan struct{}
 	armed   [2]uint64
 	deaf    bool
-	slow    time.Duration // duration of a count of one pod's files, or of all files
-	relief  uint64        // MiB that are freed during a measurement of the pods
+	slow    time.Duration // duration of a count of files, for one pod or for all
+	relief  uint64        // MiB that become free during a measurement of the pods
 }
 
 func newWorld(t *testing.T, change func(*world)) *world {
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	return w
 }
 
-// start starts Run, which returns when the test ends.
+// start starts Run. Run returns when the test ends.
 func (w *world) start(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -92,7 +92,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// checkEvents checks the log of what happened since the last call.
+// checkEvents checks the log entries since the previous call.
 func (w *world) checkEvents(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -152,7 +152,7 @@ func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
 	return w.stats(), nil
 }
 
-// waitCountTime waits for the duration of a count of files.
+// waitCountTime waits as long as a count of files takes.
 func (w *world) waitCountTime(ctx context.Context) {
 	if w.slow > 0 {
 		select {
@@ -224,7 +224,7 @@ func (w *world) ReclaimImages(context.Context) error {
 	return nil
 }
 
-// events records the events of the world. Only the event of an eviction has annotations.
+// events records the events of the world. Only an eviction's event has annotations.
 type events struct {
 	eventtest.Sink
 	*world

@@ -28,18 +28,17 @@ type Written struct {
 // Stack returns the number of bytes that the node's software and its pods wrote.
 func (w Written) Stack() uint64 { return w.Database + w.Images + w.Logs + w.Pods }
 
-func (w Written) sum(o Written) Written {
+func (w Written) addTo(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part returns the share of w for a part of its period. The parameter length is the length of that part, and period is
-// the length of the whole.
-func (w Written) part(length, period time.Duration) Written {
+// shareOf returns the bytes that were written in a time of the given length, if w was written evenly over period.
+func (w Written) shareOf(length, period time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
 }
 
-func (w Written) minus(o Written) Written {
+func (w Written) subtract(o Written) Written {
 	return Written{
 		sumDelta(w.Device, o.Device), sumDelta(w.Database, o.Database), sumDelta(w.Images, o.Images),
 		sumDelta(w.Logs, o.Logs), sumDelta(w.Pods, o.Pods),
@@ -69,7 +68,8 @@ type account struct {
 	Total Written    `json:"total"` // sum since the account was opened
 }
 
-// A moment is the time of a Sample, with the boot and the run of the agent in which it was taken.
+// A moment is the time of a Sample. It also identifies the boot, and the run of the agent, in which the Sample was
+// taken.
 type moment struct {
 	At     time.Time
 	Boot   string    // boot ID of the machine
@@ -77,7 +77,7 @@ type moment struct {
 	Run    int64     // identifies the run of the agent
 }
 
-// add adds the bytes written since the last Sample. The parameter s is the new Sample, which was taken at m.
+// add adds the bytes that were written between the last Sample and the new Sample s, which was taken at m.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
 	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // from does not depend on changes of the clock
@@ -94,8 +94,8 @@ func (a *account) add(m moment, s Sample) {
 	w.Database = sumDelta(counterDelta(s.Agent, a.Last.Agent), w.Images)
 	w.Pods = sumDelta(sumDelta(s.Shims, a.Last.Shims), w.Logs)
 	a.Boot, a.Run, a.At, a.Up, a.Last = m.Boot, m.Run, m.At, int64(up), s
-	a.Total = a.Total.sum(w)
-	a.spread(w, from.UTC(), m.At.UTC())
+	a.Total = a.Total.addTo(w)
+	a.spreadOverDays(w, from.UTC(), m.At.UTC())
 }
 
 // counterDelta returns the increase of a counter. If the value is lower than the last one, the counter has restarted
@@ -110,11 +110,11 @@ func counterDelta(now, last uint64) uint64 {
 // sumDelta returns the increase of a sum. It returns 0 if the sum has decreased because a summand no longer exists.
 func sumDelta(now, last uint64) uint64 { return now - min(now, last) }
 
-// spread distributes w evenly over the days of a period.
-func (a *account) spread(w Written, from, to time.Time) {
+// spreadOverDays distributes w evenly over the days of a period.
+func (a *account) spreadOverDays(w Written, from, to time.Time) {
 	span := to.Sub(from)
 	if first := to.AddDate(0, 0, 1-days); span > 0 && from.Before(first) {
-		w, from = w.part(to.Sub(first), span), first // days before first are no longer kept
+		w, from = w.shareOf(to.Sub(first), span), first // days before first are no longer kept
 		span = to.Sub(from)
 	}
 	left := w
@@ -123,9 +123,9 @@ func (a *account) spread(w Written, from, to time.Time) {
 		if next.After(to) {
 			break
 		}
-		share := w.part(next.Sub(from), span)
+		share := w.shareOf(next.Sub(from), span)
 		a.addTo(from, share)
-		left, from = left.minus(share), next
+		left, from = left.subtract(share), next
 	}
 	a.addTo(to, left)
 	a.pruneDays(to)
@@ -140,7 +140,7 @@ func (a *account) pruneDays(now time.Time) {
 		var before Written
 		a.Days = slices.DeleteFunc(a.Days, func(d dayTotal) bool {
 			if d.Day < first {
-				before = before.sum(d.Written)
+				before = before.addTo(d.Written)
 			}
 			return d.Day < first || d.Day > latest
 		})
@@ -170,7 +170,7 @@ func (a *account) addTo(t time.Time, w Written) {
 	if !found {
 		a.Days = slices.Insert(a.Days, i, dayTotal{Day: name})
 	}
-	a.Days[i].Written = a.Days[i].Written.sum(w)
+	a.Days[i].Written = a.Days[i].Written.addTo(w)
 }
 
 // writtenOn returns the bytes written on the day of t.

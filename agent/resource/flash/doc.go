@@ -1,18 +1,18 @@
-// Package flash reports how many bytes are written each day to the disk that contains the node's state directory, and
-// by what. Flash memory endures only a limited number of writes.
+// Package flash reports, by cause, how many bytes are written each day to the disk that contains the node's state
+// directory. Flash memory endures only a limited number of writes.
 //
-//	/proc/diskstats -- of the device below the state directory: all writes, whoever's -----+
+//	/proc/diskstats -- of the device below the state directory: writes of all processes ---+
 //	/proc/self/io --- the agent: less what images wrote, the database and small files -----+
 //	image service --- what pulls and imports unpacked and downloaded ----------------------+--> Sample
 //	/proc/SHIM/task/*/io --- threads of shims: logs ---------------------------------------+     |
 //	/proc/PID/io of pods, and of shims with the children they waited for: pods ------------+     v
 //	                                                                              account: by day --> store
 //	islet status, /metrics --Figures--> a Sample, not more often than once a minute
-//	Run, with a budget: one every ten minutes --> event, and BudgetExceeded: what can wait does
+//	Run, with a budget: one every ten minutes --> event, and BudgetExceeded: other parts delay writes
 //
 // The kernel counts a page as written when a process makes it dirty. The figures of processes do not include
-// journals, file system metadata and copies inside the flash memory. The device's figure includes the first two. A
-// process's writes to all disks are counted together. Days are in UTC.
+// journals, file system metadata and copies inside the flash memory. The device's figure includes journals and metadata.
+// A process's writes to all disks are counted together. Days are in UTC.
 //
 // Pods that have used no CPU time since the last sample have written nothing, so their files are
 // not read again.

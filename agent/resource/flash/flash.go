@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	metaKey    = "flash"          // key of the account in the store
-	maxAge     = time.Minute      // maximum age of figures that are reused
-	lookEvery  = 10 * time.Minute // interval of samples if there is a budget
-	storeEvery = 12 * time.Hour
-	endTimeout = 5 * time.Second // maximum time for storing the account when the agent ends
+	metaKey        = "flash"          // key of the account in the store
+	maxAge         = time.Minute      // maximum age of figures that are reused
+	sampleInterval = 10 * time.Minute // interval of samples if there is a budget
+	storeEvery     = 12 * time.Hour
+	endTimeout     = 5 * time.Second // maximum time for storing the account when the agent ends
 )
 
 // Meta stores values by key. *store.Store implements it.
@@ -65,14 +65,14 @@ type Flash struct {
 	stored  time.Time // when this process last stored the account, with a monotonic clock reading; zero if it never did
 	dirty   bool
 
-	exceeded atomic.Pointer[string] // last day on which this process found that the budget was exceeded, or nil
+	exceededDay atomic.Pointer[string] // last day on which this process found that the budget was exceeded, or nil
 }
 
 // New returns a Flash. It reads no file.
 func New(c Config) *Flash {
 	f := &Flash{c: c}
 	if f.c.Sample == nil {
-		f.c.Sample = f.read
+		f.c.Sample = f.takeSample
 	}
 	if f.c.Life == nil {
 		started := time.Now().UnixNano()
@@ -84,15 +84,15 @@ func New(c Config) *Flash {
 // Run takes samples and checks the budget until ctx ends. Without a budget, it only waits. It then stores the
 // account.
 func (f *Flash) Run(ctx context.Context) error {
-	defer f.end()
+	defer f.storeAtEnd()
 	if f.c.Budget == 0 {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
-		f.measure(ctx, 0)
+		f.currentAccount(ctx, 0)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -101,8 +101,8 @@ func (f *Flash) Run(ctx context.Context) error {
 	}
 }
 
-// end stores the account if it has changed.
-func (f *Flash) end() {
+// storeAtEnd stores the account if it has changed.
+func (f *Flash) storeAtEnd() {
 	ctx, stop := context.WithTimeout(context.Background(), endTimeout)
 	defer stop()
 	f.mu.Lock()
@@ -112,8 +112,8 @@ func (f *Flash) end() {
 	}
 }
 
-// measure returns the account. It takes a new sample if the last one is older than the given age.
-func (f *Flash) measure(ctx context.Context, age time.Duration) account {
+// currentAccount returns the account. It takes a new sample if the last one is older than the given age.
+func (f *Flash) currentAccount(ctx context.Context, age time.Duration) account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.account == nil {
@@ -146,9 +146,9 @@ func (f *Flash) checkBudget(now time.Time) {
 	today, name := f.account.writtenOn(now), now.UTC().Format(day)
 	switch {
 	case f.c.Budget == 0 || today.Stack() <= f.c.Budget:
-		f.exceeded.Store(nil)
+		f.exceededDay.Store(nil)
 	case !f.exceededOn(name):
-		f.exceeded.Store(&name)
+		f.exceededDay.Store(&name)
 		f.c.Events.Node(v1.EventTypeWarning, "FlashBudgetExceeded",
 			fmt.Sprintf("%s were written to the disk today, more than the budget of %s: "+
 				"database %s, images %s, logs %s, pods %s. Work that can wait is postponed until the day is over",
@@ -170,13 +170,13 @@ func size(n uint64) string {
 func (f *Flash) BudgetExceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
 
 func (f *Flash) exceededOn(name string) bool {
-	on := f.exceeded.Load()
+	on := f.exceededDay.Load()
 	return on != nil && *on == name
 }
 
 // Figures returns the figures for the status.
 func (f *Flash) Figures(ctx context.Context) *api.Flash {
-	a := f.measure(ctx, maxAge)
+	a := f.currentAccount(ctx, maxAge)
 	now := f.c.Now()
 	out := &api.Flash{
 		Budget: f.c.Budget, Exceeded: f.BudgetExceeded(), Today: apiWritten(a.writtenOn(now)),
@@ -188,11 +188,11 @@ func (f *Flash) Figures(ctx context.Context) *api.Flash {
 	var sum Written
 	for i, d := range a.Days {
 		if i > 0 && d.Day < now.UTC().Format(day) { // the first day may be incomplete
-			sum, out.Days = sum.sum(d.Written), out.Days+1
+			sum, out.Days = sum.addTo(d.Written), out.Days+1
 		}
 	}
 	if out.Days > 0 {
-		out.Mean = apiWritten(sum.part(1, time.Duration(out.Days)))
+		out.Mean = apiWritten(sum.shareOf(1, time.Duration(out.Days)))
 	}
 	return out
 }
@@ -227,9 +227,9 @@ func (f *Flash) store(ctx context.Context) {
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read takes a sample of this machine. It also returns the name of the disk, or "" if the state directory is not on a
+// takeSample takes a sample of this machine. It also returns the name of the disk, or "" if the state directory is not on a
 // block device. The caller holds mu.
-func (f *Flash) read() (s Sample, device string) {
+func (f *Flash) takeSample() (s Sample, device string) {
 	number, err := disk.DeviceNumber(f.c.Dir)
 	if err == nil {
 		for _, d := range disk.Devices("/proc") {
@@ -279,7 +279,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	w := c.f.measure(context.Background(), maxAge).Total
+	w := c.f.currentAccount(context.Background(), maxAge).Total
 	add := func(d *prometheus.Desc, kind prometheus.ValueType, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, kind, float64(n), labels...)
 	}

@@ -38,11 +38,11 @@ func TestAccount(t *testing.T) {
 	}
 	m := at(noon.Add(2 * time.Hour))
 	m.Run = 2
-	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, which has written more than the former one
+	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, which wrote more than its predecessor
 	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a new agent: %+v", a)
 	}
-	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, up for 6 h, and a day
+	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, running for 6 h, and then for a day
 	a.add(m, Sample{Device: 500})
 	if x, y := a.writtenOn(noon).Device, a.writtenOn(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
 		t.Errorf("a reboot: %d, %d", x, y)
@@ -60,8 +60,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestNoClock checks a board without a real-time clock, which starts in 1970 and gets the time later. The days that
-// were stored are kept, and bytes that were written before the time was set count for today.
+// TestNoClock checks a board without a real-time clock. Its clock starts in 1970 and is set later. The stored days are kept. Bytes that
+// were written before the clock was set count for the current day.
 func TestNoClock(t *testing.T) {
 	var a account
 	a.add(at(noon.Add(-24*time.Hour)), Sample{Device: 100})
@@ -78,14 +78,14 @@ func TestNoClock(t *testing.T) {
 		if got := a.writtenOn(noon).Device; got != today {
 			t.Errorf("%s, in 1970: %d today, not %d", name, got, today)
 		}
-		now := noon.Add(time.Duration(boot+1) * time.Hour) // time from the network
+		now := noon.Add(time.Duration(boot+1) * time.Hour) // the time comes from the network
 		a.add(up(now, 20*time.Minute), Sample{Device: 50})
 		today += 50
 		if got := a.writtenOn(noon).Device; got != today || len(a.Days) != 2 || a.writtenOn(noon.Add(-24*time.Hour)).Device != yesterday {
 			t.Errorf("%s: %d today, not %d; %+v", name, got, today, a.Days)
 		}
 	}
-	far := at(noon.AddDate(20, 0, 0)) // a clock that is far ahead until it is set
+	far := at(noon.AddDate(20, 0, 0)) // the clock is far ahead until it is set
 	far.Booted = far.At.Add(-2 * time.Hour)
 	a.add(far, Sample{Device: 60})
 	a.add(at(noon.Add(5*time.Hour)), Sample{Device: 70})
@@ -94,8 +94,8 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// FuzzAccount checks that the days are few and sorted and contain today, that their sums do not exceed the totals,
-// and that no day is far in the future. Counters and clocks have random values.
+// FuzzAccount checks an account with random counters and clocks. Its days must be few, sorted and not far in the future, and must contain
+// the current day. Their sums must not exceed the totals.
 func FuzzAccount(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, x, y uint64) {
@@ -112,7 +112,7 @@ func FuzzAccount(f *testing.F) {
 			a.add(m, Sample{n(), n(), n(), n(), n()})
 			var sum Written
 			for i, d := range a.Days {
-				sum = sum.sum(d.Written)
+				sum = sum.addTo(d.Written)
 				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.AddDate(0, 0, days).Format(day) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
@@ -170,8 +170,8 @@ func run(t *testing.T, f *Flash, d time.Duration) {
 	}
 }
 
-// TestIdle checks that nothing is read or written without a budget until the figures are requested. They are read at
-// most once a minute, and then stored.
+// TestIdle checks that an agent without a budget reads and writes nothing until the figures are requested. It then reads them at most once
+// a minute, and stores them.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &board{}
@@ -199,10 +199,10 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestKilled checks that bytes that were written after the first measurement count for the time since then, even if
-// the agent was killed. They are not distributed over the time since the boot.
+// TestKilled checks that bytes that were written after the first measurement are counted even if the agent was killed. They count for the
+// time since that measurement, not for the time since the boot.
 func TestKilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // at midnight, an hour after the boot
+	synctest.Test(t, func(t *testing.T) { // the time is midnight, an hour after the boot
 		b := &board{}
 		b.flash(0).Figures(t.Context())
 		time.Sleep(time.Second)
@@ -213,10 +213,10 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestBudget checks that an exceeded budget is reported once a day, and that deferrable work waits until the end of
-// the day. The figures are stored only a few times in a week.
+// TestBudget checks that an exceeded budget is reported once a day. Deferrable work then waits until the end of the day. The figures are
+// stored only a few times a week.
 func TestBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // at midnight
+	synctest.Test(t, func(t *testing.T) { // the time is midnight
 		b := &board{}
 		f := b.flash(10 << 20)
 		run(t, f, time.Hour)
@@ -244,7 +244,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// TestRead checks that the bytes that this process writes are counted.
+// TestRead checks that the bytes that this process has written are counted.
 func TestRead(t *testing.T) {
 	dir, err := os.MkdirTemp(".", "written")
 	if err != nil {
@@ -252,7 +252,7 @@ func TestRead(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	f := New(Config{Dir: dir, Shims: dir, Pods: "/none", Images: func() uint64 { return 1 << 10 }, Meta: &board{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	before, _ := f.read()
+	before, _ := f.takeSample()
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestRead(t *testing.T) {
 	if err := file.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	after, device := f.read()
+	after, device := f.takeSample()
 	if got := after.Agent - before.Agent; got < 4<<20 {
 		t.Errorf("%d bytes of 4 MiB", got)
 	}

@@ -12,29 +12,29 @@ import (
 // create cgroups. A deeper cgroup is read together with its ancestor.
 const maxDepth = 8
 
-// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants had written when the
-// cgroup had used a given CPU time. Writing uses CPU time, so the files are not read again until the CPU time has
-// changed. Most pods are idle most of the time.
+// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants have written, and
+// the CPU time that the cgroup had used by then. A process that uses no CPU time writes nothing. So the files in
+// /proc are read again only if the CPU time has changed, and most pods are idle most of the time.
 type cgroupWrites struct {
-	used  time.Duration // CPU time; 0 if unknown
-	sum   uint64        // bytes
-	below map[string]*cgroupWrites
+	cpuTime  time.Duration // CPU time; 0 if unknown
+	sum      uint64        // bytes
+	children map[string]*cgroupWrites
 }
 
 // update reads the files again if the CPU time has changed, and returns the sum.
 func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path string, depth int) uint64 {
 	if depth == 0 {
-		return sumBelow(cgroups, p, path)
+		return sumOfDescendants(cgroups, p, path)
 	}
 	used, _ := cgroups.CPUTime(path) // read before the files, so that the next update detects any later use
-	if used > 0 && used == w.used {
+	if used > 0 && used == w.cpuTime {
 		return w.sum
 	}
-	before := w.below
-	*w = cgroupWrites{used: used}
+	before := w.children
+	*w = cgroupWrites{cpuTime: used}
 	pids, err := cgroups.Processes(path)
 	if err != nil {
-		w.used = 0
+		w.cpuTime = 0
 		return 0
 	}
 	for _, pid := range pids {
@@ -46,18 +46,18 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 		if one == nil {
 			one = new(cgroupWrites)
 		}
-		if w.below == nil {
-			w.below = make(map[string]*cgroupWrites, len(children))
+		if w.children == nil {
+			w.children = make(map[string]*cgroupWrites, len(children))
 		}
-		w.below[name] = one
+		w.children[name] = one
 		w.sum += one.update(cgroups, p, filepath.Join(path, name), depth-1)
 	}
 	return w.sum
 }
 
-// sumBelow returns the number of bytes written by the processes of a cgroup and its descendants. It does not track the
+// sumOfDescendants returns the number of bytes written by the processes of a cgroup and its descendants. It does not track the
 // descendants individually.
-func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
+func sumOfDescendants(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
 	for left := []string{path}; len(left) > 0; {
 		at := left[len(left)-1]
 		left = left[:len(left)-1]

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// TestPods checks that the bytes that pods write are read again only for cgroups that have used CPU time, and for new
-// containers. Removed containers no longer count.
+// TestPods checks that the written bytes of a cgroup are read again only if the cgroup has used CPU time or has a new container. Removed
+// containers no longer count.
 func TestPods(t *testing.T) {
 	groups, proc := t.TempDir(), t.TempDir()
 	write := func(root, path, text string) {
@@ -26,7 +26,7 @@ func TestPods(t *testing.T) {
 		}
 	}
 	used := map[string]int{}
-	run := func(paths ...string) { // CPU time is also counted in the parent cgroups
+	run := func(paths ...string) { // the parent cgroups count the CPU time too
 		for _, path := range paths {
 			for ; path != "."; path = filepath.Dir(path) {
 				used[path]++
@@ -52,7 +52,7 @@ func TestPods(t *testing.T) {
 	container("pods/b/3", 3, 3)
 	see("first", 123)
 	write(proc, "1/io", "write_bytes: 500\n")
-	see("nobody has run", 123) // a case that cannot occur
+	see("nobody has run", 123) // this case cannot occur on a real machine
 	run("pods/b/3")
 	see("another has run", 123)
 	run("pods/a/2")
@@ -79,7 +79,7 @@ func TestPods(t *testing.T) {
 	}
 	run("pods/a/2")
 	see("a container is gone", 1023)
-	if n := len(w.below["a"].below); n != 1 {
+	if n := len(w.children["a"].children); n != 1 {
 		t.Errorf("%d containers are kept", n)
 	}
 	if err := os.RemoveAll(filepath.Join(groups, "cpuacct")); err != nil {

@@ -25,7 +25,7 @@ type Image struct {
 type Need struct {
 	Refs  []string // names and IDs of the images
 	Name  string   // name of the pod or container for messages, such as pod default/web
-	Ended bool     // the pod has ended for good
+	Ended bool     // the pod has ended and will not run again
 }
 
 // Input is the input of Decide.
@@ -60,15 +60,15 @@ type Verdict struct {
 	KeepReason  string // reason, for messages
 }
 
-// Decide returns a verdict for every image. The images to remove are first in the result: first those that are too
-// old, then those that are removed to free space, starting with the longest unused. The other images follow, by name.
+// Decide returns a verdict for every image. The images to remove come first: those that are too old, and then those
+// that are removed to free space, starting with the longest unused. The other images follow, sorted by name.
 func Decide(in Input) []Verdict {
 	needs := index(in.Needs)
 	out := make([]Verdict, 0, len(in.Images))
 	for _, i := range in.Images {
 		v := Verdict{Image: i}
-		if v.KeepReason = in.whyKept(needs, i); v.KeepReason == "" {
-			v.RemoveCause, v.KeepReason = in.whyRemoved(i)
+		if v.KeepReason = in.findKeepReason(needs, i); v.KeepReason == "" {
+			v.RemoveCause, v.KeepReason = in.findCause(i)
 		}
 		out = append(out, v)
 	}
@@ -82,13 +82,13 @@ func Decide(in Input) []Verdict {
 	return out
 }
 
-// whyKept returns the reason why an image must be kept. It returns "" if the image is unused.
-func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
+// findKeepReason returns the reason why an image must be kept. It returns "" if the image is unused.
+func (in *Input) findKeepReason(needs map[string][]*Need, i Image) string {
 	if i.Pinned {
 		return "the container runtime pins it"
 	}
 	over := ""
-	for name := range i.names() {
+	for name := range i.eachName() {
 		for _, n := range needs[name] {
 			if !n.Ended {
 				return "needed by " + n.Name
@@ -102,8 +102,8 @@ func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	return ""
 }
 
-// whyRemoved returns the cause for which an unused image is removed, or the reason why it is kept.
-func (in *Input) whyRemoved(i Image) (Cause, string) {
+// findCause returns the cause for which an unused image is removed, or the reason why it is kept.
+func (in *Input) findCause(i Image) (Cause, string) {
 	if unused := in.timeSince(latestOf(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
 		return Age, ""
 	}
@@ -133,8 +133,8 @@ func latestOf(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names iterates over the names of the image.
-func (i Image) names() func(yield func(string) bool) {
+// eachName iterates over the image's tags, digests and ID, in all forms in which a pod may refer to the image.
+func (i Image) eachName() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")
 		for _, all := range [][]string{{i.ID, hex}, i.Tags, i.Digests} {

@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 	all := Input{All: true, MinAge: 2 * time.Minute, Now: noon, Since: noon.Add(-90 * day)}
 	for name, c := range map[string]struct {
 		in   Input
-		want string // numbers of the IDs with causes, in order; kept ones with the start of the reason
+		want string // numbers of the IDs with causes, in order; for a kept image, the start of the reason
 	}{
 		"longest unused first": {changed(all, func(in *Input) { in.Images = []Image{old(1, "a:1"), old(3, "c:1"), old(2, "b:1")} }), "3 space, 2 space, 1 space"},
 		"never used before used": {changed(all, func(in *Input) {
@@ -111,8 +111,8 @@ func changed(in Input, change func(*Input)) Input {
 	return in
 }
 
-// FuzzDecide checks that no image is removed that is pinned, that a pod which may run names, or, offline, that any
-// stored pod names. A young image is not removed for its space. A time in the future counts as now. Each image has
+// FuzzDecide checks that needed images are kept. These are pinned images and images of pods that may run, and on an offline node also the
+// images of all other stored pods. A young image is not removed to free space. A time in the future counts as the present. Each image has
 // one decision, and removed images come first.
 func FuzzDecide(f *testing.F) {
 	for seed := range uint64(20) {

@@ -25,8 +25,8 @@ type DeadContainers struct {
 	Sweep  func(ctx context.Context)                                        // removes the remains of removed pods
 }
 
-// layers is implemented by runtimes that can delete the writable layer of an ended container but keep its metadata.
-type layers interface {
+// layerRemover is implemented by runtimes that can delete the writable layer of an ended container but keep its metadata.
+type layerRemover interface {
 	DropLayers(ctx context.Context) error
 }
 
@@ -43,7 +43,7 @@ func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 		}
 	}
 	g.c.Dead.Sweep(ctx)
-	if l, ok := g.c.Runtime.(layers); ok {
+	if l, ok := g.c.Runtime.(layerRemover); ok {
 		errs = append(errs, l.DropLayers(ctx))
 	}
 	return errors.Join(errs...)

@@ -26,7 +26,7 @@ const repeatEvent = 50 * time.Minute
 type Config struct {
 	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
-	Remote  bool                                    // set if the runtime is behind a socket
+	Remote  bool                                    // set if the runtime is a remote runtime
 	Pods    func() []*v1.Pod                        // the stored pods with their statuses
 	Disk    func(ctx context.Context) (Disk, error) // measures the disk that contains the images
 
@@ -48,8 +48,8 @@ type Config struct {
 
 // Garbage collects images and dead containers.
 type Garbage struct {
-	c         Config
-	collected *prometheus.CounterVec
+	c             Config
+	removedImages *prometheus.CounterVec
 
 	mu         sync.Mutex           // locked during a collection; guards the fields below
 	uses       *storedUses          // nil until it is loaded
@@ -59,12 +59,12 @@ type Garbage struct {
 
 // New returns a Garbage. It starts no goroutine.
 func New(c Config) *Garbage {
-	return &Garbage{c: c, collected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
+	return &Garbage{c: c, removedImages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
 		Help: "images that were removed, by reason: space or age"}, []string{"reason"})}
 }
 
 // Collectors returns the metrics of removed images.
-func (g *Garbage) Collectors() []prometheus.Collector { return []prometheus.Collector{g.collected} }
+func (g *Garbage) Collectors() []prometheus.Collector { return []prometheus.Collector{g.removedImages} }
 
 // Run collects images until ctx ends.
 func (g *Garbage) Run(ctx context.Context) error {
@@ -77,15 +77,15 @@ func (g *Garbage) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			g.result(g.collect(ctx))
+			g.recordResult(g.collectImages(ctx))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// result records the result of a collection. It reports failures that are repeated.
-func (g *Garbage) result(err error) {
+// recordResult records whether a collection has failed. It reports failures that are repeated.
+func (g *Garbage) recordResult(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
@@ -95,13 +95,13 @@ func (g *Garbage) result(err error) {
 	g.failures++
 	g.c.Log.Warn("cannot collect images", "error", err)
 	if g.failures > 1 {
-		g.report("ImageGCFailed", err.Error())
+		g.recordEvent("ImageGCFailed", err.Error())
 	}
 }
 
-// report records an event. While the problem lasts, it records the event at most once per repeatEvent. The caller
+// recordEvent records an event. While the problem lasts, it records the event at most once per repeatEvent. The caller
 // holds mu.
-func (g *Garbage) report(reason, message string) {
+func (g *Garbage) recordEvent(reason, message string) {
 	last, before := g.reportedAt[reason]
 	if now := time.Now(); !before || now.Sub(last) >= repeatEvent {
 		g.c.Events.Node(v1.EventTypeWarning, reason, message)
@@ -112,7 +112,8 @@ func (g *Garbage) report(reason, message string) {
 	}
 }
 
-// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if there is none.
+// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if nothing needs the
+// image.
 func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
 	_, needs, err := g.inspect(ctx)
 	if err != nil {
@@ -126,10 +127,10 @@ func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
 
 // A removal describes which unused images to remove.
 type removal struct {
-	all            bool // remove all unused images, not only the old ones
+	allUnused      bool // remove all unused images, not only the old ones
 	minAge, maxAge time.Duration
 	dry            bool
-	enough         func() (bool, error) // called after each image is removed; the removal ends when it returns true
+	isEnough       func() (bool, error) // called after each image is removed; the removal ends when it returns true
 }
 
 // remove removes unused images. It returns the removed images. If it was not ended early, it also returns the
@@ -147,7 +148,7 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 			return done, errors.Join(append(failed, err)...)
 		}
 		judged := Decide(Input{
-			Images: images, Needs: needs, MinAge: w.minAge, MaxAge: w.maxAge, All: w.all,
+			Images: images, Needs: needs, MinAge: w.minAge, MaxAge: w.maxAge, All: w.allUnused,
 			Offline: g.c.Offline(), Since: time.Unix(g.uses.Since, 0), Now: g.c.Now(),
 		})
 		if w.dry {
@@ -178,9 +179,9 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 			continue
 		}
 		g.c.Log.Info("image removed", "image", v.ID, "tags", v.Tags, "why", v.RemoveCause)
-		g.collected.WithLabelValues(string(v.RemoveCause)).Inc()
+		g.removedImages.WithLabelValues(string(v.RemoveCause)).Inc()
 		done = append(done, v)
-		if stop, err := w.enough(); stop || err != nil {
+		if stop, err := w.isEnough(); stop || err != nil {
 			return done, errors.Join(append(failed, err)...)
 		}
 	}
@@ -201,6 +202,6 @@ func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) 
 			g.c.Log.Warn("cannot store the times of use of images", "error", err)
 		}
 	}
-	g.uses.apply(images, now)
+	g.uses.setTimes(images, now)
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A world is a node in memory with a disk, images, pods and containers.
+// A world is an in-memory node with a disk, images, pods and containers.
 type world struct {
 	cri.Images
 	cri.Runtime
@@ -181,8 +181,8 @@ func (w *world) remaining() (out []int) {
 	return out
 }
 
-// TestFullDisk checks that the images that have been unused for the longest time are removed first, and no more than
-// necessary.
+// TestFullDisk checks that a full disk causes the removal of images. Those with the longest time without use are removed first, and no more
+// than necessary.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, other: 500}
@@ -194,14 +194,14 @@ func TestFullDisk(t *testing.T) {
 		run(t, g, Period+time.Second)
 		w.pods = w.pods[:0]
 		w.pods = append(w.pods, pod("p", v1.PodRunning, "wanted:1"))
-		run(t, g, Period+time.Second) // a:1 is no longer in use, and b:1 never was
+		run(t, g, Period+time.Second) // a:1 is no longer in use, and b:1 never was in use
 		if got := w.remaining(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
 			t.Fatalf("left %v, calls %v", got, w.asked)
 		}
 		if got := collected(t, g); got != "map[]" {
 			t.Errorf("counted before any went: %s", got)
 		}
-		w.image(4, 100, "late:1") // usage of 90 %
+		w.image(4, 100, "late:1") // the disk is now 90 % full
 		run(t, g, Period+time.Second)
 		if got := collected(t, g); got != "map[space:1]" {
 			t.Errorf("counted %s", got)
@@ -215,8 +215,8 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// TestIdle checks that a node whose images need no collection reads the disk usage and lists the images once a
-// period, and writes nothing. Without thresholds, it does neither.
+// TestIdle checks the cost of a node that needs no image collection. It reads the disk usage and lists the images once a period, and writes
+// nothing. Without thresholds, it does not even read.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000}
@@ -237,8 +237,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestMaxAge checks that an image that has been unused for too long is removed even if the disk has enough space,
-// over restarts of the agent. While flash writes must be deferred, it is not removed.
+// TestMaxAge checks that an image is removed after a long time without use, even if the disk has enough space. The time continues over
+// restarts of the agent. The image is not removed while flash writes must be deferred.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 10000}
@@ -249,7 +249,7 @@ func TestMaxAge(t *testing.T) {
 		w.pods = []*v1.Pod{pod("p", v1.PodRunning, "wanted:1"), pod("q", v1.PodRunning, "a:1")}
 		run(t, w.garbage(age), day)
 		w.pods = w.pods[:1]
-		for range 3 { // a restart for each iteration
+		for range 3 { // each iteration is a restart
 			run(t, w.garbage(age), day)
 		}
 		if got := w.remaining(); len(got) != 2 {
@@ -270,7 +270,7 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// TestNothingToFree checks that an event reports that no space could be freed, but not every five minutes.
+// TestNothingToFree checks that an event reports when no space could be freed. The event is not repeated every five minutes.
 func TestNothingToFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, other: 900, junk: 50}
@@ -295,8 +295,7 @@ func TestNothingToFree(t *testing.T) {
 	})
 }
 
-// TestNeeds checks that an image is kept for each kind of need: a volume of a pod, a container, the sandbox image or
-// a static pod.
+// TestNeeds checks each reason to keep an image: a volume of a pod, a container, the sandbox, or a static pod.
 func TestNeeds(t *testing.T) {
 	w := &world{total: 100, status: &api.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"pause:3"}`}}}
 	for n, tag := range []string{"", "later:1", "mounted:1", "pause:3", "over:1", "static:1", "ran:1", "made:1", "nobody:1"} {
@@ -331,7 +330,7 @@ func TestNeeds(t *testing.T) {
 	if who, err := g.ImageUser(t.Context(), id(8)); who != "" || err != nil {
 		t.Errorf("needed by %q, %v", who, err)
 	}
-	// A pod that is added during the removal keeps its image.
+	// A pod that is added during the removal of images keeps its image.
 	w.onRemove = func() { w.pods = append(w.pods, pod("new", v1.PodPending, "nobody:1")) }
 	out = g.Prune(t.Context(), false)
 	if len(w.removed) != 1 || w.removed[0] != id(4) || out.Error != "" {
@@ -343,7 +342,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestReclaim checks that an eviction removes all images that are unused and not new.
+// TestReclaim checks that an eviction removes all images that are neither in use nor new.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, junk: 5}

@@ -94,8 +94,8 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	return images, needs, nil
 }
 
-// containerNeeds returns the images of all containers, also of those that have ended. The result foreign contains the IDs
-// of the containers that belong to no stored pod.
+// containerNeeds returns the images of all containers, also of those that have ended. It also returns the IDs of the
+// containers that belong to no stored pod.
 func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []string, err error) {
 	list, err := g.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
 	if err != nil {
@@ -135,7 +135,7 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	return needs, nil
 }
 
-// sandboxImage returns the sandbox image of a runtime behind a socket. It returns "" if there is none or it is
+// sandboxImage returns the sandbox image of a remote runtime. It returns "" if there is none or it is
 // unknown. Newer runtimes pin this image.
 func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 	if !g.c.Remote {

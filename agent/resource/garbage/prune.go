@@ -26,17 +26,17 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 	return nil
 }
 
-// freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first step
+// freeSpace frees space that belongs to no image, and then removes images until w.isEnough returns true. If the first step
 // fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
-	if done, err := w.enough(); done || err != nil {
+	if done, err := w.isEnough(); done || err != nil {
 		return errors.Join(failed, err)
 	}
 	_, err := g.remove(ctx, w)
 	if failed != nil {
 		failed = g.reclaimRest(ctx)
-		_, unknown := w.enough() // measures again
+		_, unknown := w.isEnough() // measures again
 		failed = errors.Join(failed, unknown)
 	}
 	return errors.Join(failed, err)
@@ -47,20 +47,20 @@ func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: notEnough})
+	return g.freeSpace(ctx, removal{allUnused: true, minAge: g.c.MinAge, isEnough: notEnough})
 }
 
 // notEnough makes a removal continue until no unused image is left.
 func notEnough() (bool, error) { return false, nil }
 
-// Prune removes all unused images, whatever their age, on behalf of a user. If dry is true, it only returns which
-// images it would remove. The result also contains the images that are kept, with the reasons. If Prune returns an
-// error, the result lists the images that were removed before.
+// Prune removes all unused images of any age, on behalf of a user. If dry is true, it only returns which images it
+// would remove. The result also contains the images that are kept, with the reasons. If Prune returns an error, the
+// result lists the images that were removed before.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := agentapi.Pruned{Removed: []agentapi.Image{}, Kept: []agentapi.Kept{}}
-	judged, err := g.remove(ctx, removal{all: true, dry: dry, enough: notEnough})
+	judged, err := g.remove(ctx, removal{allUnused: true, dry: dry, isEnough: notEnough})
 	for _, v := range judged {
 		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
 		if v.RemoveCause != "" {

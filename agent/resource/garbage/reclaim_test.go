@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The function collected returns the numbers of removed images by cause.
+// This helper returns the numbers of removed images for each cause.
 func collected(t *testing.T, g *Garbage) string {
 	t.Helper()
 	all := map[string]int{}
@@ -36,8 +36,8 @@ func collected(t *testing.T, g *Garbage) string {
 	return fmt.Sprint(all)
 }
 
-// TestFullToTheLastByte checks that images are removed even if the disk is too full to find data that belongs to no
-// image. That data is removed afterwards.
+// TestFullToTheLastByte checks a disk that is too full for a search for data that belongs to no image. Images are removed first, and this
+// data afterwards.
 func TestFullToTheLastByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fill := func(low int) (*world, *Garbage) {
@@ -69,8 +69,8 @@ func TestFullToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestPruneRest checks that data that belongs to no image is removed too, and that its size is reported. A dry run
-// only reports that such data exists.
+// TestPruneRest checks that data that belongs to no image is removed. The result contains its size. A dry run reports only that there is
+// such data.
 func TestPruneRest(t *testing.T) {
 	w := &world{total: 1000, junk: 30}
 	w.image(1, 5, "nobodys:1")
@@ -91,8 +91,7 @@ func TestPruneRest(t *testing.T) {
 	}
 }
 
-// TestNoClock checks that an image is not old because it was pulled or last used in 1970, on a board without a
-// real-time clock.
+// TestNoClock checks a board without a real-time clock. An image does not count as old if its pull or its last use has a time in 1970.
 func TestNoClock(t *testing.T) {
 	now := time.Unix(60, 0)
 	w := &world{total: 1000}
@@ -102,7 +101,7 @@ func TestNoClock(t *testing.T) {
 	g := w.garbage(func(c *Config) { c.MaxAge, c.Now = 30*day, func() time.Time { return now } })
 	look := func(want ...int) {
 		t.Helper()
-		if err := g.collect(t.Context()); err != nil {
+		if err := g.collectImages(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.remaining(); !slices.Equal(got, want) {

@@ -15,7 +15,7 @@ import (
 )
 
 // Settings returns a Config with the values from the configuration. The disk of the images is the disk of the state
-// directory. For a runtime behind a socket, it is the disk that the runtime reports.
+// directory. For a remote runtime, it is the disk that the runtime reports.
 func Settings(c *config.Config, images cri.Images) Config {
 	k, h := &c.Kubelet, host.New(host.Config{})
 	g := Config{

@@ -10,8 +10,8 @@ import (
 // A Disk is a file system's size in bytes. Free excludes the space reserved for root.
 type Disk struct{ Total, Free uint64 }
 
-// collect performs one round of Run.
-func (g *Garbage) collect(ctx context.Context) error {
+// collectImages performs one round of Run.
+func (g *Garbage) collectImages(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.c.CheckPodsKnown != nil && g.c.CheckPodsKnown() != nil {
@@ -35,7 +35,7 @@ func (g *Garbage) collect(ctx context.Context) error {
 	}
 	if disk.Total == 0 {
 		err := errors.New("invalid capacity 0 on image filesystem")
-		g.report("InvalidDiskCapacity", err.Error())
+		g.recordEvent("InvalidDiskCapacity", err.Error())
 		return err
 	}
 	if g.c.High >= 100 || disk.usedPercent() < g.c.High {
@@ -47,8 +47,7 @@ func (g *Garbage) collect(ctx context.Context) error {
 // usedPercent returns the percentage of the disk in use, rounded as in a kubelet.
 func (d Disk) usedPercent() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
-// removeOld removes images that have been unused for too long. The parameter images contains the local images with the
-// times of their use.
+// removeOld removes those of the given images that have been unused for too long. The times of their use must be set.
 func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if g.c.MaxAge == 0 {
 		return nil
@@ -60,7 +59,7 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if v := Decide(in); len(v) == 0 || v[0].RemoveCause != Age { // the usual case, which needs no further calls to the runtime
 		return nil
 	}
-	_, err := g.remove(ctx, removal{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: notEnough})
+	_, err := g.remove(ctx, removal{maxAge: g.c.MaxAge, minAge: g.c.MinAge, isEnough: notEnough})
 	return err
 }
 
@@ -74,7 +73,7 @@ func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 		disk, err = g.c.Disk(ctx)
 		return disk.usedPercent() <= g.c.Low, err
 	}
-	if err := g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
+	if err := g.freeSpace(ctx, removal{allUnused: true, minAge: g.c.MinAge, isEnough: enough}); err != nil {
 		return err
 	}
 	if disk.usedPercent() <= g.c.Low {
@@ -84,7 +83,7 @@ func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", full, size(disk.Total), freed)
-	g.report("FreeDiskSpaceFailed", message)
+	g.recordEvent("FreeDiskSpaceFailed", message)
 	return errors.New(message)
 }
 

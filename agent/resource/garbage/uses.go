@@ -19,8 +19,8 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A use records the time at which an image was used, in seconds since 1970.
-type use struct {
+// An imageUse records the time at which an image was used, in seconds since 1970.
+type imageUse struct {
 	First int64 `json:"f,omitempty"` // 0 if the image existed before uses were recorded
 	Used  int64 `json:"u,omitempty"` // 0 means never
 	Now   bool  `json:"n,omitempty"` // the image is in use now; then Used is not set
@@ -28,8 +28,8 @@ type use struct {
 
 // storedUses contains the stored uses by shortID.
 type storedUses struct {
-	Since  int64          `json:"since"`
-	Images map[string]use `json:"images"`
+	Since  int64               `json:"since"`
+	Images map[string]imageUse `json:"images"`
 }
 
 // shortID returns a prefix of an image ID that is unique on the node.
@@ -78,7 +78,7 @@ func (u *storedUses) update(images []Image, needs []Need, now time.Time) (change
 	first := now.Unix()
 	changed = u.fixClock(first)
 	if u.Images == nil {
-		u.Images, first, changed = map[string]use{}, 0, true
+		u.Images, first, changed = map[string]imageUse{}, 0, true
 	}
 	needed, here := index(needs), map[string]bool{}
 	for _, i := range images {
@@ -90,7 +90,7 @@ func (u *storedUses) update(images []Image, needs []Need, now time.Time) (change
 			is.First = first
 		}
 		is.Now = false
-		for name := range i.names() {
+		for name := range i.eachName() {
 			for _, n := range needed[name] {
 				is.Now = is.Now || !n.Ended
 			}
@@ -113,8 +113,8 @@ func (u *storedUses) update(images []Image, needs []Need, now time.Time) (change
 	return changed
 }
 
-// apply sets First and Used of the images.
-func (u *storedUses) apply(images []Image, now time.Time) {
+// setTimes sets First and Used of the images.
+func (u *storedUses) setTimes(images []Image, now time.Time) {
 	for i := range images {
 		use := u.Images[shortID(images[i].ID)]
 		if use.First != 0 {

@@ -44,7 +44,7 @@ func New(c Config) *Watch {
 		Help: "processes that the kernel killed because the machine had no memory left"})}
 }
 
-// Collectors returns the metric with the number of kills since the agent started.
+// Collectors returns the metric that counts the killed processes since the agent started.
 func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
 
 // A Kill describes a process that the kernel killed because the machine had run out of memory.
@@ -58,7 +58,8 @@ type Kill struct {
 // maxRecord is the kernel's maximum length of a record (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Run reports kills until ctx ends. It returns at once if the kernel's log cannot be read.
+// Run watches the kernel's log until ctx ends, and reports each process that the kernel has killed for lack of
+// memory. It returns at once if the log cannot be read.
 func (w *Watch) Run(ctx context.Context) error {
 	f, err := w.c.Kernel()
 	if err != nil {
@@ -129,7 +130,7 @@ func skipExisting(f *os.File) (next uint64) {
 			case err != nil || n == 0: // EAGAIN means that there are no more records
 				return
 			}
-			if _, number, _, ok := fields(string(buf[:n])); ok {
+			if _, number, _, ok := parseHead(string(buf[:n])); ok {
 				next = number + 1
 			}
 		}
@@ -157,8 +158,8 @@ func (w *Watch) saveNext(next uint64) {
 	}
 }
 
-// fields parses the head of a record: its priority, its number, and its time in microseconds.
-func fields(record string) (priority, number uint64, at int64, ok bool) {
+// parseHead parses the head of a record: its priority, its number, and its time in microseconds.
+func parseHead(record string) (priority, number uint64, at int64, ok bool) {
 	head, _, ok := strings.Cut(record, ";")
 	field := strings.Split(head, ",")
 	if !ok || len(field) < 3 {
@@ -177,7 +178,7 @@ func fields(record string) (priority, number uint64, at int64, ok bool) {
 // It reports whether the record says that the kernel killed a process because the whole machine ran out of memory.
 // https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 func Parse(record string) (Kill, bool) {
-	priority, number, at, ok := fields(record)
+	priority, number, at, ok := parseHead(record)
 	if !ok || priority>>3 != 0 || at < 0 || at > int64(1<<62/time.Microsecond) || number == math.MaxUint64 {
 		return Kill{}, false
 	}

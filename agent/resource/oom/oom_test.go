@@ -55,14 +55,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestRun checks that each kill has one event, also if it occurred while the agent was stopped. Kills before the
-// first start of the agent have none. The times of the kernel's log may differ from other clocks.
+// TestRun checks that each kill causes one event, even if the agent was stopped at that time. Kills before the agent's first start cause no
+// events. The times in the kernel's log may differ from other clocks.
 func TestRun(t *testing.T) {
 	file, events := filepath.Join(t.TempDir(), "told"), make(chan string, 10)
-	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // file of an older version
+	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // an older version has written this file
 		t.Fatal(err)
 	}
-	said := []string{kill(7, "long ago")} // record in the kernel's log
+	said := []string{kill(7, "long ago")} // this record is in the kernel's log
 	for i, name := range []string{"first", "second"} {
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 		go func() { done <- w.Run(ctx) }()
 		if i == 0 {
 			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b,
-				err = os.ReadFile(file) { // until the existing records have been skipped
+				err = os.ReadFile(file) { // the existing records are skipped
 				runtime.Gosched()
 			}
 			said = append(said, kill(8, name))
@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 		if ago := <-ages; ago <= 0 {
 			t.Errorf("%v ago", ago)
 		}
-		said = append(said, kill(9, "second")) // killed while no agent runs
+		said = append(said, kill(9, "second")) // this kill happens while no agent runs
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -109,14 +109,14 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestKernel checks that a wait for the real kernel log can be cancelled.
+// TestKernel checks that a wait for records in the real kernel log can be cancelled.
 func TestKernel(t *testing.T) {
 	if f, err := os.Open("/dev/kmsg"); err != nil {
 		t.Skip("this host does not show its kernel's log:", err)
 	} else {
 		f.Close()
 	}
-	for range 2 { // the second one reads all records of the kernel
+	for range 2 { // the second call reads all records of the kernel
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer stop()
 		w := New(Config{File: filepath.Join(t.TempDir(), "told"), Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
@@ -126,7 +126,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// kill returns a record with a number, one second after the boot.
+// kill returns the record of a kill with the given number. The kill is one second after the boot.
 func kill(number int, name string) string {
 	return fmt.Sprintf("3,%d,1000000,-;Out of memory: Killed process 12 (%s) total-vm:1kB\n", number, name)
 }

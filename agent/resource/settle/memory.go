@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The soft limit for the agent's memory is this fraction of the total memory, but at least leastHeap. It does not
+// The soft limit for the agent's memory is this fraction of the total memory, but at least minHeap. It does not
 // include the pages of the agent's executable. The garbage collector runs more often when the use is close to the
 // limit.
 const (
 	heapFraction = 4
-	leastHeap    = 24 << 20
+	minHeap      = 24 << 20
 )
 
 // smallMachine is the size of memory below which the pages of the executable should not stay mapped.
@@ -52,7 +52,7 @@ func LimitHeap() error {
 // adviseRandom unmaps the pages of the executable that are mapped now. It also advises the kernel to read only the
 // page that is accessed, and not the 32 pages around it. At its start the program accesses 28 MB of its file, and
 // most of them only once.
-func adviseRandom() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
+func adviseRandom() error { return errors.Join(advisePages(unix.MADV_RANDOM), forgetPages()) }
 
 // heapLimit returns the memory limit of the agent. Its parameters are the memory of the machine, and the limit of the
 // agent's cgroup or 0.
@@ -60,7 +60,7 @@ func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)
 	}
-	return int64(max(machine/heapFraction, leastHeap))
+	return int64(max(machine/heapFraction, minHeap))
 }
 
 // cgroupLimit returns the lowest memory limit of this process's cgroup and its ancestors, or 0 if there is none. The

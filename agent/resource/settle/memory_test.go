@@ -58,7 +58,7 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// TestBound checks that an administrator's GOMEMLIMIT, which the Go runtime has already read, is kept.
+// TestBound checks that a GOMEMLIMIT set by the administrator is kept. The Go runtime has already read it.
 func TestBound(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
@@ -68,13 +68,12 @@ func TestBound(t *testing.T) {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 	t.Setenv("GOMEMLIMIT", "")
-	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) < leastHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
+	if err := LimitHeap(); err != nil || debug.SetMemoryLimit(-1) < minHeap || debug.SetMemoryLimit(-1) >= 1<<40 {
 		t.Errorf("the limit is %d (%v)", debug.SetMemoryLimit(-1), err)
 	}
 }
 
-// TestSpare checks that the kernel marks each mapping of the program for random access ("rr" in VmFlags), and that
-// this can be undone.
+// TestSpare checks that the kernel marks each mapping of the program for random access ("rr" in VmFlags). The marks can be removed again.
 func TestSpare(t *testing.T) {
 	flagged := func() (n int) {
 		smaps, err := os.ReadFile("/proc/self/smaps")
@@ -98,7 +97,7 @@ func TestSpare(t *testing.T) {
 	if n := flagged(); n != len(all) || n == 0 {
 		t.Errorf("%d mappings of %d are marked for random access", n, len(all))
 	}
-	if err := advise(unix.MADV_NORMAL); err != nil || flagged() != 0 {
+	if err := advisePages(unix.MADV_NORMAL); err != nil || flagged() != 0 {
 		t.Errorf("%d mappings are still marked (%v)", flagged(), err)
 	}
 }

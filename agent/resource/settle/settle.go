@@ -40,19 +40,19 @@ type Config struct {
 
 // A Settler returns memory to the system while no pod changes.
 type Settler struct {
-	changed func() <-chan struct{}
-	touched chan struct{} // capacity 1
-	free    func() error
-	forget  func() error
-	busy    func() // called when pods change after a rest
-	failed  func(error)
+	changed    func() <-chan struct{}
+	taskSignal chan struct{} // capacity 1
+	free       func() error
+	forget     func() error
+	onBusy     func() // called when pods change after a rest
+	logFailure func(error)
 }
 
 // New returns a Settler. It starts no goroutine.
 func New(c Config) *Settler {
 	return &Settler{
-		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: DelayCollections,
-		failed: func(err error) { c.Log.Debug("cannot return memory", "error", err) },
+		changed: c.Changed, taskSignal: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, onBusy: DelayCollections,
+		logFailure: func(err error) { c.Log.Debug("cannot return memory", "error", err) },
 	}
 }
 
@@ -64,7 +64,7 @@ func DelayCollections() { setGCPercent(busyGC) }
 // a dozen MiB, and mapping them again takes half a millisecond.
 func (s *Settler) TaskRan() {
 	select {
-	case s.touched <- struct{}{}:
+	case s.taskSignal <- struct{}{}:
 	default:
 	}
 }
@@ -86,14 +86,14 @@ func (s *Settler) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.busy()
+		s.onBusy()
 	}
 }
 
 // returnMemory returns memory repeatedly until a pod changes or ctx ends. The result is the time at which heap memory was
 // last returned.
 func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}) (freed time.Time) {
-	s.attempt(s.free)
+	s.tryReturn(s.free)
 	freed = time.Now()
 	again := time.NewTimer(settleTime)
 	defer again.Stop()
@@ -105,19 +105,19 @@ func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}) (freed
 		case <-next:
 			return freed
 		case <-again.C:
-			s.attempt(s.free)
+			s.tryReturn(s.free)
 			freed = time.Now()
-		case <-s.touched:
+		case <-s.taskSignal:
 			ended = time.After(taskTime)
 		case <-ended:
-			s.attempt(s.forget)
+			s.tryReturn(s.forget)
 		}
 	}
 }
 
-func (s *Settler) attempt(give func() error) {
+func (s *Settler) tryReturn(give func() error) {
 	if err := give(); err != nil {
-		s.failed(err)
+		s.logFailure(err)
 	}
 }
 
@@ -138,10 +138,10 @@ func freeMemory() error {
 
 // forgetPages unmaps the pages of the executable. They stay in the page cache, so the kernel can map them again
 // without reading from the disk.
-func forgetPages() error { return advise(unix.MADV_DONTNEED) }
+func forgetPages() error { return advisePages(unix.MADV_DONTNEED) }
 
-// advise calls madvise for the pages of the executable.
-func advise(how uintptr) error {
+// advisePages calls madvise for the pages of the executable.
+func advisePages(how uintptr) error {
 	all, err := programMappings()
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestSettling(t *testing.T) {
 		ended := make(chan error)
 		s := &Settler{
 			changed: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return news },
-			busy:    func() { busy.Store(true) },
+			onBusy:  func() { busy.Store(true) },
 			free: func() error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -37,18 +37,18 @@ func TestSettling(t *testing.T) {
 				freed = append(freed, time.Since(began))
 				return nil
 			},
-			failed:  func(err error) { t.Error(err) },
-			touched: make(chan struct{}, 1),
-			forget:  func() error { forgot.Add(1); return nil },
+			logFailure: func(err error) { t.Error(err) },
+			taskSignal: make(chan struct{}, 1),
+			forget:     func() error { forgot.Add(1); return nil },
 		}
-		s.TaskRan() // while pods start
+		s.TaskRan() // pods are starting
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
-		for range 5 { // pods start
+		for range 5 { // pods are starting
 			<-time.After(2 * time.Second)
 			change()
 		}
-		<-time.After(10 * time.Minute) // no change
+		<-time.After(10 * time.Minute) // nothing changes
 		synctest.Wait()
 		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+settleTime {
 			t.Fatalf("freed at %v, want 3 s after the last change, and once more after settleTime", freed)
@@ -95,7 +95,7 @@ func TestSettling(t *testing.T) {
 	})
 }
 
-// TestFreeMemory checks that the program continues to run on pages that were returned to the kernel.
+// TestFreeMemory checks that the program continues to run after it has returned memory pages to the kernel.
 func TestFreeMemory(t *testing.T) {
 	for range 3 {
 		if err := freeMemory(); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// TestArena checks that the statistics of a pod contain its own containers and interfaces, whether the memory of the
-// previous pod is reused or not.
+// TestArena checks that the statistics of a pod contain only its own containers and interfaces. The test runs with and without reuse of the
+// previous pod's memory.
 func TestArena(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		var checks []func() // for the kept statistics
+		var checks []func() // checks of the statistics that are kept
 		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joinedFigures)}
 		for i := range 40 {
 			p := &pod{
@@ -34,7 +34,7 @@ func TestArena(t *testing.T) {
 			if again {
 				n.arena.reset()
 			}
-			out := n.pod(t.Context(), p)
+			out := n.podStats(t.Context(), p)
 			check := func() { checkPod(t, i, &out, containers, interfaces) }
 			if again {
 				check()

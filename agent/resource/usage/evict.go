@@ -17,14 +17,14 @@ import (
 // Processes returns the memory use and the number of processes of all pods that have a running container. It does not
 // measure files.
 func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
-	j, err := u.join(ctx, false)
+	j, err := u.joinFigures(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: j}
 	var out []stats.PodStats
 	for _, p := range j.pods {
-		s := n.pod(ctx, p)
+		s := n.podStats(ctx, p)
 		if p.group != nil {
 			s.ProcessStats = &stats.ProcessStats{ProcessCount: &p.group.PIDs}
 		}
@@ -36,10 +36,10 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 // unlimited is larger than any disk, but small enough that sums do not overflow.
 const unlimited = 1 << 56
 
-// Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports them.
-// If possible, the figures of volumes and logs are not older than age. It measures no other pod. If a directory or
-// container has too many files to be counted, Storage returns a size that exceeds every limit. So a pod cannot evade a
-// limit by creating many files.
+// Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
+// them. It measures no other pod. It reuses sizes of volumes and logs that are not older than age. If a directory or
+// container has too many files to be counted, Storage returns a size that exceeds every limit. So a pod cannot evade
+// a limit by creating many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
@@ -70,14 +70,14 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 		}
 		return found
 	}}
-	out := n.pod(ctx, p)
+	out := n.podStats(ctx, p)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("measure the files of pod %s: %w", spec.UID, err)
 	}
 	return &out, nil
 }
 
-// addWritten adds the writable layers of the containers of one pod, which the parameter labels selects. A runtime that
+// addWritten adds the sizes of the writable layers of one pod's containers, which the labels select. A runtime that
 // implements Layered counts all files of the layers.
 func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)

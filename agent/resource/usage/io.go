@@ -11,7 +11,7 @@ import (
 // IO returns the bytes that pods and containers have read from and written to disks. It omits containers without a
 // visible cgroup. It returns nil if the kernel does not count I/O by cgroup.
 func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
-	j, err := u.join(ctx, false)
+	j, err := u.joinFigures(ctx, false)
 	if err != nil {
 		return nil, err
 	}

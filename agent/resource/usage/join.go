@@ -20,10 +20,10 @@ type gathering struct {
 	abandoned bool // the context of its caller ended, so another caller must repeat it
 }
 
-// join collects the figures once for all callers that have the same sample. If disks is true or a container has no
+// joinFigures collects the figures once for all callers that have the same sample. If disks is true or a container has no
 // cgroup, it also queries the runtime. Counting files may take long. So callers without disks do not wait for callers
 // with disks, and a caller stops waiting when its context ends.
-func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
+func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joinedFigures{disks: disks})
 	}
@@ -52,7 +52,7 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 }
 
 // startGathering returns the result for a sample if it is already known. Otherwise it returns the gathering for the
-// sample. If own is true, that gathering is new and the caller must run it.
+// sample, and true if the caller must run this gathering because it is new.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,14 +91,14 @@ func (u *Usage) cacheResult(j *joinedFigures) {
 		return
 	}
 	u.last = j
-	if u.forget != nil {
-		u.forget.Stop()
+	if u.forgetTimer != nil {
+		u.forgetTimer.Stop()
 	}
-	u.forget = time.AfterFunc(maxAge, func() {
+	u.forgetTimer = time.AfterFunc(maxAge, func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if u.last == j {
-			u.last, u.forget = nil, nil
+			u.last, u.forgetTimer = nil, nil
 		}
 	})
 }

@@ -12,18 +12,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A layeredRuntime is a fake runtime that counts the bytes of containers. A count waits until the test sends the
-// number.
+// A layeredRuntime is a fake runtime that counts the bytes of containers. Each count waits until the test sends the result.
 type layeredRuntime struct {
 	runtime
-	asked chan struct{} // receives a value for each count that begins
+	asked chan struct{} // each count sends a value when it begins
 	bytes chan uint64
 	whole bool
 }
 
 func (l *layeredRuntime) ListContainers(ctx context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	out, err := l.runtime.ListContainers(ctx, req)
-	out.Containers = out.Containers[1:] // no container in a virtual machine
+	out.Containers = out.Containers[1:] // the virtual machine's container is missing
 	out.Containers[0].State = api.ContainerState_CONTAINER_RUNNING
 	return out, err
 }
@@ -51,8 +50,8 @@ func layeredNode(t *testing.T) (*Usage, *layeredRuntime) {
 	return u, l
 }
 
-// TestOneLook checks that callers during a count of files wait for its result, and that another count begins if the
-// first caller has left. A caller that needs no files does not wait, and a caller whose context ends returns.
+// TestOneLook checks that concurrent callers share one count of files. If the first caller leaves, another count begins. A caller that
+// needs no files does not wait. A caller returns when its context ends.
 func TestOneLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, l := layeredNode(t)
@@ -64,7 +63,7 @@ func TestOneLook(t *testing.T) {
 		var got *joinedFigures
 		for _, ctx := range []context.Context{first, t.Context(), impatient} {
 			go func() {
-				j, err := u.join(ctx, true)
+				j, err := u.joinFigures(ctx, true)
 				if ctx == t.Context() {
 					got = j
 				}
@@ -94,14 +93,14 @@ func TestOneLook(t *testing.T) {
 		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
 			t.Errorf("the waiting caller got %v %+v", err, got)
 		}
-		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
+		if j, err := u.joinFigures(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
 			t.Errorf("afterwards: %v, the same measurement: %v, %d running", err, j == got, len(u.gatherings))
 		}
 	})
 }
 
-// TestStorage checks that the bytes of a container are reported if they could be counted, and otherwise as more than
-// any disk has.
+// TestStorage checks that the bytes of a container are reported if they could be counted completely. Otherwise the reported number exceeds
+// the size of any disk.
 func TestStorage(t *testing.T) {
 	u, l := layeredNode(t)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}}

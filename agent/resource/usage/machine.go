@@ -52,9 +52,9 @@ func (u *Usage) Board() api.Board {
 // maxAge is the maximum age of figures that are reused. Several pages are scraped at about the same time.
 const maxAge = time.Second
 
-// NewForMachine is like New, but sets the fields that measure this machine. The parameter pods is the path of the cgroup
-// of all pods. The parameter misc is the configured value of systemCgroups, or empty. The parameter trees is the minimum
-// interval between two measurements of a directory. If it is negative, directories are not measured.
+// NewForMachine is like New, but sets the fields that measure this machine. The parameter pods is the path of the
+// cgroup of all pods, and misc is the configured systemCgroups or "". Two measurements of the same directory are at
+// least the time trees apart. If trees is negative, directories are not measured.
 func NewForMachine(c Config, cgroups *cgroup.CachedReader, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// node measures the machine. Both the usage and the working set are the total memory minus the kernel's estimate of
-// the available memory. groups adds the page cache to the usage, as in a cgroup's usage.
-func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
+// measureNode measures the machine. Both the usage and the working set are the total memory minus the kernel's estimate of
+// the available memory. The method addGroups adds the page cache to the usage, as in a cgroup's usage.
+func (n *nodeAnswer) measureNode(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {
 		return err
@@ -33,12 +33,12 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	swapped := u.Memory.SwapTotal - min(u.Memory.SwapTotal, u.Memory.SwapFree)
 	out.Swap = &stats.SwapStats{Time: at, SwapAvailableBytes: &u.Memory.SwapFree, SwapUsageBytes: &swapped}
 	if n.j.sample != nil {
-		n.groups(out)
+		n.addGroups(out)
 	}
 	if n.short {
 		return nil
 	}
-	n.disks(ctx, out)
+	n.addDisks(ctx, out)
 	if r, err := n.c.Host.Processes(); err == nil {
 		most, now := int64(r.Max), int64(r.Now)
 		out.Rlimit = &stats.RlimitStats{Time: at, MaxPID: &most, NumOfRunningProcesses: &now}
@@ -46,8 +46,8 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	return nil
 }
 
-// groups adds the figures of the root cgroup and the system cgroups.
-func (n *nodeAnswer) groups(out *stats.NodeStats) {
+// addGroups adds the figures of the root cgroup and the system cgroups.
+func (n *nodeAnswer) addGroups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
 		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own memory is included only in the working set
@@ -76,8 +76,8 @@ func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	}
 }
 
-// disks adds the file systems of the node, images and containers.
-func (n *nodeAnswer) disks(ctx context.Context, out *stats.NodeStats) {
+// addDisks adds the file systems of the node, images and containers.
+func (n *nodeAnswer) addDisks(ctx context.Context, out *stats.NodeStats) {
 	if d, err := n.c.Host.Disk(ctx, n.c.Root); err == nil {
 		n.fs = fsOf(d)
 		out.Fs = n.fs

@@ -7,9 +7,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// rates computes CPU rates from two successive measurements of the runtime. It keeps the last measurement of each
-// existing container.
-type rates struct {
+// cpuRates computes how many cores containers use, from two successive measurements of the runtime. It keeps the last
+// measurement of each existing container.
+type cpuRates struct {
 	mu   sync.Mutex
 	last map[string]measured
 }
@@ -23,7 +23,7 @@ type measured struct {
 const minInterval = uint64(500 * time.Millisecond)
 
 // nanoCores returns the CPU rate of each container. The rate is nil while it is unknown.
-func (r *rates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
+func (r *cpuRates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, out := make(map[string]measured, len(list)), make(map[string]*uint64, len(list))
@@ -32,7 +32,7 @@ func (r *rates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
 		if cpu.GetUsageCoreNanoSeconds() == nil {
 			continue
 		}
-		n := measured{at: uint64(cpu.Timestamp), used: cpu.UsageCoreNanoSeconds.Value, nanoCores: value(cpu.UsageNanoCores)}
+		n := measured{at: uint64(cpu.Timestamp), used: cpu.UsageCoreNanoSeconds.Value, nanoCores: valueOrNil(cpu.UsageNanoCores)}
 		if last, ok := r.last[id]; ok && n.nanoCores == nil {
 			switch {
 			case n.at < last.at+minInterval:
@@ -48,7 +48,7 @@ func (r *rates) nanoCores(list []*api.ContainerStats) map[string]*uint64 {
 	return out
 }
 
-func value(v *api.UInt64Value) *uint64 {
+func valueOrNil(v *api.UInt64Value) *uint64 {
 	if v == nil {
 		return nil
 	}

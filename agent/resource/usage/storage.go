@@ -23,12 +23,12 @@ const (
 	downwardAPI = "kubernetes.io~downward-api"
 )
 
-var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
+var localPlugins = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
-// storage adds the figures of a pod's volumes, and of its total use of the node's file system. The total includes the
+// addStorage adds the figures of a pod's volumes, and of its total use of the node's file system. The total includes the
 // volumes, logs, writable layers, and the files in the pod's directory that containers can write: /etc/hosts and
 // termination logs.
-func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
+func (n *nodeAnswer) addStorage(ctx context.Context, p *pod, out *stats.PodStats) {
 	var bytes, inodes uint64
 	add := func(fs *stats.FsStats) {
 		if fs != nil {
@@ -45,7 +45,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 		}
 	}
 	if n.measure != nil && n.c.Root != "" {
-		for _, v := range n.volumes(ctx, p) {
+		for _, v := range n.measureVolumes(ctx, p) {
 			out.VolumeStats = append(out.VolumeStats, v.VolumeStats)
 			if !v.inMemory {
 				add(&v.FsStats)
@@ -78,14 +78,14 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures the volumes of a pod that are directories on this node. It measures a tmpfs as a whole file
+// measureVolumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
 // system.
-func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
+func (n *nodeAnswer) measureVolumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
 		return nil
 	}
 	top := filepath.Join(n.c.Root, "pods", p.uid, "volumes")
-	for plugin, name := range n.ephemeral(p, top) {
+	for plugin, name := range n.localVolumes(p, top) {
 		dir := filepath.Join(top, plugin, name)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			continue // the directory does not exist yet, or was removed
@@ -104,9 +104,9 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	return out
 }
 
-// ephemeral iterates over the plugin directories and names of a pod's volumes on the node's file system. They are
+// localVolumes iterates over the plugin directories and names of a pod's volumes on the node's file system. They are
 // read from the pod's spec or, if the pod is unknown, from its directory.
-func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
+func (n *nodeAnswer) localVolumes(p *pod, top string) iter.Seq2[string, string] {
 	return func(yield func(plugin, name string) bool) {
 		if p.spec != nil {
 			for i := range p.spec.Spec.Volumes {
@@ -117,7 +117,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 			}
 			return
 		}
-		for _, plugin := range ephemeral {
+		for _, plugin := range localPlugins {
 			entries, err := os.ReadDir(filepath.Join(top, plugin))
 			if err != nil {
 				continue // the pod has no such volume, or the pod was removed
@@ -131,7 +131,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf returns the plugin directory of a volume. It returns "" if ephemeral does not iterate over this volume.
+// pluginOf returns the plugin directory of a volume. It returns "" if localVolumes does not iterate over this volume.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

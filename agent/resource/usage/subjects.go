@@ -14,7 +14,7 @@ import (
 // Subjects returns the figures for /metrics/cadvisor: those of each cgroup, with the pod or container to which it
 // belongs.
 func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
-	j, err := u.join(ctx, true)
+	j, err := u.joinFigures(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	if j.sample != nil {
 		out = make([]exposition.Subject, 0, len(j.sample.Groups))
 		for i := range j.sample.Groups {
-			if s, ok := u.subject(ctx, j, &j.sample.Groups[i]); ok {
+			if s, ok := u.subjectOf(ctx, j, &j.sample.Groups[i]); ok {
 				out = append(out, s)
 			}
 		}
@@ -30,7 +30,7 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	fs := map[string]exposition.Disk{}
 	for i := range out {
 		if c := j.byID[out[i].Name]; c != nil {
-			u.layer(ctx, fs, c, &out[i])
+			u.addLayer(ctx, fs, c, &out[i])
 		}
 	}
 	for _, p := range j.pods { // containers without a visible cgroup
@@ -38,7 +38,7 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 			if c.group == nil && c.reported != nil {
 				s := exposition.Subject{Group: reportedGroup(c), ID: c.id}
 				setNames(&s, c)
-				u.layer(ctx, fs, c, &s)
+				u.addLayer(ctx, fs, c, &s)
 				out = append(out, s)
 			}
 		}
@@ -46,13 +46,13 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	return out, nil
 }
 
-func (u *Usage) subject(ctx context.Context, j *joinedFigures, g *sample.Group) (exposition.Subject, bool) {
+func (u *Usage) subjectOf(ctx context.Context, j *joinedFigures, g *sample.Group) (exposition.Subject, bool) {
 	s := exposition.Subject{Group: g}
 	switch g.Kind {
 	case sample.Root:
 		s.Devices = disk.Devices("/proc")
 		if u.c.Host != nil {
-			s.Disks = u.disks(ctx)
+			s.Disks = u.fileSystems(ctx)
 			if id, err := u.c.Host.Identity(ctx); err == nil {
 				s.Started = id.BootTime
 			}
@@ -77,8 +77,8 @@ func setNames(s *exposition.Subject, c *container) {
 	s.Container, s.Pod, s.Namespace, s.Image, s.Name, s.Started = c.name, c.pod, c.namespace, c.image, c.id, c.started
 }
 
-// disks returns the file systems of the node.
-func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
+// fileSystems returns the file systems of the node.
+func (u *Usage) fileSystems(ctx context.Context) (out []exposition.Disk) {
 	seen := map[string]bool{}
 	for _, dir := range []string{"/", u.c.Root, u.c.LogsDir} {
 		number, err := disk.DeviceNumber(dir)
@@ -96,8 +96,8 @@ func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	return out
 }
 
-// layer adds the figures of a container's writable layer.
-func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
+// addLayer adds the figures of a container's writable layer.
+func (u *Usage) addLayer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
 	fs := c.layer
 	if fs == nil {
 		return

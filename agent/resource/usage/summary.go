@@ -26,7 +26,7 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	}
 	sum := &stats.Summary{Node: *out, Pods: make([]stats.PodStats, 0, len(n.j.pods))}
 	for _, p := range n.j.pods {
-		sum.Pods = append(sum.Pods, n.pod(ctx, p))
+		sum.Pods = append(sum.Pods, n.podStats(ctx, p))
 	}
 	return sum, nil
 }
@@ -42,7 +42,7 @@ func (u *Usage) StreamSummary(ctx context.Context, short bool) (*exposition.Summ
 		var one stats.PodStats
 		for _, p := range n.j.pods {
 			n.arena.reset()
-			if one = n.pod(ctx, p); !yield(&one) {
+			if one = n.podStats(ctx, p); !yield(&one) {
 				return
 			}
 		}
@@ -51,7 +51,7 @@ func (u *Usage) StreamSummary(ctx context.Context, short bool) (*exposition.Summ
 
 // begin measures the node, and collects the figures that are needed for all pods.
 func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.NodeStats, error) {
-	j, err := u.join(ctx, !short)
+	j, err := u.joinFigures(ctx, !short)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,7 +61,7 @@ func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.Node
 	}
 	out := &stats.NodeStats{NodeName: u.c.NodeName, StartTime: metav1.NewTime(u.c.Started)}
 	if u.c.Host != nil {
-		if err := n.node(ctx, out); err != nil {
+		if err := n.measureNode(ctx, out); err != nil {
 			return nil, nil, fmt.Errorf("measure the host: %w", err)
 		}
 	}
@@ -91,20 +91,20 @@ type nodeAnswer struct {
 	measure func(ctx context.Context, dir string) disk.Usage // measures a directory; nil if directories are not measured
 }
 
-func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
+func (n *nodeAnswer) podStats(ctx context.Context, p *pod) stats.PodStats {
 	out := stats.PodStats{PodRef: stats.PodReference{Name: p.name, Namespace: p.namespace, UID: p.uid}}
 	if p.started != nil {
 		out.StartTime = *p.started
 	}
 	begin := len(n.containers)
 	for _, c := range p.containers {
-		n.containers = append(n.containers, n.container(ctx, c))
+		n.containers = append(n.containers, n.containerStats(ctx, c))
 	}
 	out.Containers = sliceSince(n.containers, begin)
 	if g := p.group; g != nil {
 		out.CPU, out.Memory, out.Swap = n.cpuOf(g), n.memoryOf(g), n.swapOf(g)
 	} else {
-		out.CPU, out.Memory = total(out.Containers)
+		out.CPU, out.Memory = totalStats(out.Containers)
 	}
 	if n.short {
 		return out
@@ -113,11 +113,11 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 		out.IO, out.Network = n.ioOf(g), n.networkOf(g)
 		out.ProcessStats = n.processes.put(stats.ProcessStats{ProcessCount: &g.PIDs})
 	}
-	n.storage(ctx, p, &out)
+	n.addStorage(ctx, p, &out)
 	return out
 }
 
-func (n *nodeAnswer) container(ctx context.Context, c *container) stats.ContainerStats {
+func (n *nodeAnswer) containerStats(ctx context.Context, c *container) stats.ContainerStats {
 	out := stats.ContainerStats{Name: c.name, StartTime: metav1.NewTime(c.started)}
 	switch {
 	case c.group != nil:
@@ -146,19 +146,19 @@ func setReported(out *stats.ContainerStats, c *container) {
 	if cpu := c.reported.Cpu; cpu != nil {
 		out.CPU = &stats.CPUStats{
 			Time: metav1.NewTime(time.Unix(0, cpu.Timestamp)), UsageNanoCores: c.nanoCores,
-			UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds),
+			UsageCoreNanoSeconds: valueOrNil(cpu.UsageCoreNanoSeconds),
 		}
 	}
 	if m := c.reported.Memory; m != nil {
 		out.Memory = &stats.MemoryStats{Time: metav1.NewTime(time.Unix(0, m.Timestamp)),
-			WorkingSetBytes: value(m.WorkingSetBytes), UsageBytes: value(m.UsageBytes),
-			RSSBytes: value(m.RssBytes), AvailableBytes: value(m.AvailableBytes),
-			PageFaults: value(m.PageFaults), MajorPageFaults: value(m.MajorPageFaults)}
+			WorkingSetBytes: valueOrNil(m.WorkingSetBytes), UsageBytes: valueOrNil(m.UsageBytes),
+			RSSBytes: valueOrNil(m.RssBytes), AvailableBytes: valueOrNil(m.AvailableBytes),
+			PageFaults: valueOrNil(m.PageFaults), MajorPageFaults: valueOrNil(m.MajorPageFaults)}
 	}
 	if s := c.reported.Swap; s != nil {
 		out.Swap = &stats.SwapStats{
-			Time: metav1.NewTime(time.Unix(0, s.Timestamp)), SwapUsageBytes: value(s.SwapUsageBytes),
-			SwapAvailableBytes: value(s.SwapAvailableBytes),
+			Time: metav1.NewTime(time.Unix(0, s.Timestamp)), SwapUsageBytes: valueOrNil(s.SwapUsageBytes),
+			SwapAvailableBytes: valueOrNil(s.SwapAvailableBytes),
 		}
 	}
 }
@@ -242,9 +242,9 @@ func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *st
 	return out
 }
 
-// total returns the sum of the figures of the containers. If a figure is unknown for one container, it is unknown for
+// totalStats returns the sum of the figures of the containers. If a figure is unknown for one container, it is unknown for
 // the sum.
-func total(containers []stats.ContainerStats) (*stats.CPUStats, *stats.MemoryStats) {
+func totalStats(containers []stats.ContainerStats) (*stats.CPUStats, *stats.MemoryStats) {
 	cpu, mem := &stats.CPUStats{}, &stats.MemoryStats{}
 	add := func(to **uint64, v *uint64, first bool) {
 		switch {

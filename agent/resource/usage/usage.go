@@ -67,13 +67,13 @@ type Config struct {
 // Usage measures pods and the node. Its methods may be called concurrently.
 type Usage struct {
 	c        Config
-	rates    rates
+	cpuRates cpuRates
 	topology func() (cores, sockets int) // cached
 
-	mu         sync.Mutex     // not locked during a measurement
-	last       *joinedFigures // the last result, for other callers with the same sample
-	forget     *time.Timer
-	gatherings []*gathering // in progress
+	mu          sync.Mutex     // not locked during a measurement
+	last        *joinedFigures // the last result, for other callers with the same sample
+	forgetTimer *time.Timer
+	gatherings  []*gathering // in progress
 }
 
 // New returns a Usage. It makes no measurement.
@@ -131,9 +131,9 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// queryRuntime requests figures from the runtime. If alone is true, a container has no cgroup, and it requests all
-// figures. Otherwise it requests the writable layers if j.disks is true. A runtime that implements Layered is then
-// queried only for these.
+// queryRuntime requests figures from the runtime. If alone is true, some container has no visible cgroup, so it
+// requests all figures. Otherwise, if j.disks is true, it requests the writable layers. A runtime that implements
+// Layered returns these without other figures.
 func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {
@@ -214,7 +214,7 @@ func (u *Usage) addReported(ctx context.Context, j *joinedFigures) error {
 	if err != nil {
 		return fmt.Errorf("measure containers: %w", err)
 	}
-	used := u.rates.nanoCores(list.Stats)
+	used := u.cpuRates.nanoCores(list.Stats)
 	for _, s := range list.Stats {
 		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
 			c.reported, c.layer, c.nanoCores = s, s.WritableLayer, used[c.id]

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// runtime is a fake runtime with the container c1, and the container v1 in a virtual machine.
+// runtime is a fake runtime with two containers. The container c1 runs on the host, and v1 in a virtual machine.
 type runtime struct{ asked int }
 
 func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
@@ -73,7 +73,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// node returns a node that has only the cgroup of the pod plain, whose volume and logs are files.
+// node returns a node that has only the cgroup of the pod plain. The pod's volume and logs are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
 	for _, path := range []string{
@@ -137,8 +137,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestMisc checks that the cgroup of systemCgroups is a system container and has its own statistics, with or without
-// slashes in its name. The root cgroup is not a system container, and the pods' cgroup is reported once.
+// TestMisc checks that the cgroup in systemCgroups is a system container with its own statistics. Its name may have slashes. The root
+// cgroup is not a system container. If the cgroup is that of the pods, it is reported once.
 func TestMisc(t *testing.T) {
 	root := t.TempDir()
 	for path, bytes := range map[string]string{"": "9000", "/kubepods": "1000", "/others": "5000"} {
@@ -177,7 +177,7 @@ func TestMisc(t *testing.T) {
 	}
 }
 
-// TestShort checks that a summary of only CPU and memory measures no directory.
+// TestShort checks that a summary with only CPU and memory does not measure directories.
 func TestShort(t *testing.T) {
 	u, _ := node(t)
 	sum, err := u.Summary(t.Context(), true)
@@ -191,10 +191,10 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestLook checks that Look returns the same pods as Summary, one after another in the same memory.
+// TestLook checks that StreamSummary returns the same pods as Summary. It returns them one after the other in the same memory.
 func TestLook(t *testing.T) {
 	u, _ := node(t)
-	free := regexp.MustCompile(`"(availableBytes|inodesFree)":\d+,`) // other programs also write to the disk
+	free := regexp.MustCompile(`"(availableBytes|inodesFree)":\d+,`) // other programs write to the disk too
 	for _, short := range []bool{true, false} {
 		sum, err := u.Summary(t.Context(), short)
 		if err != nil {
@@ -206,7 +206,7 @@ func TestLook(t *testing.T) {
 		}
 		text := func(p *stats.PodStats) string {
 			if p.EphemeralStorage != nil {
-				p.EphemeralStorage.Time = metav1.Time{} // the current time
+				p.EphemeralStorage.Time = metav1.Time{} // this field is the current time
 			}
 			b, err := json.Marshal(p)
 			if err != nil {
@@ -261,7 +261,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestBoard checks that the board lists the external network interfaces, whatever their names are.
+// TestBoard checks that the board lists the external network interfaces under any name.
 func TestBoard(t *testing.T) {
 	u, _ := node(t)
 	var want []string
@@ -276,8 +276,8 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestSwap checks that a container that may use no swap has none available, and that none is reported for a container
-// without a limit.
+// TestSwap checks that a container that must not use swap has no available swap. For a container without a limit, available swap is not
+// reported.
 func TestSwap(t *testing.T) {
 	n := nodeAnswer{Usage: New(Config{}), arena: new(arena)}
 	for _, x := range []struct {
@@ -298,15 +298,15 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestNodeMemory checks that the usage of the node includes the page cache. The sum of its working set and the
-// available memory is the total memory.
+// TestNodeMemory checks that the memory usage of the node includes the page cache. The working set and the available memory add up to the
+// total memory.
 func TestNodeMemory(t *testing.T) {
 	for name, root := range map[string]uint64{"with page cache": 1 << 50, "less than the kernel says": 1} {
 		u, _ := node(t)
 		n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: &joinedFigures{sample: &sample.Sample{Groups: []sample.Group{
 			{Path: "/", Reading: cgroup.Reading{Details: &cgroup.Details{Figures: cgroup.Figures{Memory: root}}}}}}}}
 		var out stats.NodeStats
-		if err := n.node(t.Context(), &out); err != nil {
+		if err := n.measureNode(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
 		now, err := u.c.Host.Usage(t.Context())
@@ -321,8 +321,8 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestIO checks that the reads and writes of the cgroups of pods and containers are counted once. If no cgroup has
-// any, the kernel may not count them.
+// TestIO checks that reads and writes of pods and containers are counted once. If no cgroup has any, the result is empty, because the
+// kernel may not count them.
 func TestIO(t *testing.T) {
 	u, rt := node(t)
 	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {

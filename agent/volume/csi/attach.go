@@ -25,7 +25,7 @@ func (d *Drivers) needsAttach(pod *v1.Pod, v storage.Volume) (bool, error) {
 	if v.Inline {
 		return false, nil
 	}
-	o, err := d.object(pod, v.Source.CSI.Driver)
+	o, err := d.driverObject(pod, v.Source.CSI.Driver)
 	if err != nil {
 		return false, err
 	}
@@ -49,7 +49,7 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 	}
 	again := retry.Backoff{FirstWindow: time.Second, MaxWindow: 10 * time.Second}
 	for {
-		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachment(v))
+		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachmentName(v))
 		if err == nil {
 			err = checkAttached(a)
 			if limitReached(a) {
@@ -61,23 +61,23 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 		}
 		if _, ended := again.Wait(ctx, 0, nil); ended != nil {
 			if errors.Is(ended, context.DeadlineExceeded) {
-				d.reject(v, u, a)
+				d.rejectOverLimit(v, u, a)
 			}
-			return fmt.Errorf("volume %s is not attached for volume attachment %s: %w", v.Source.CSI.VolumeHandle, d.attachment(v), err)
+			return fmt.Errorf("volume %s is not attached for volume attachment %s: %w", v.Source.CSI.VolumeHandle, d.attachmentName(v), err)
 		}
 	}
 }
 
-// reject ends a pod whose volume was not attached in time because the node has reached the driver's volume
+// rejectOverLimit ends a pod whose volume was not attached in time because the node has reached the driver's volume
 // limit. The pod's controller then creates another pod, which the scheduler places on a node with a free
 // slot. It does nothing unless the CSIDriver object sets an update period for the limit.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
-func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
+func (d *Drivers) rejectOverLimit(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
 	if d.cfg.Reject == nil || a == nil || checkAttached(a) == nil || !limitReached(a) {
 		return
 	}
-	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || limitPeriod(o) == 0 {
+	if o, err := d.driverObject(u.Pod, v.Source.CSI.Driver); err != nil || limitPeriod(o) == 0 {
 		return
 	}
 	d.cfg.Reject(u.Pod, limitExceeded, fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. "+
@@ -85,7 +85,7 @@ func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAtt
 		u.Volume, a.Status.AttachError.Message))
 }
 
-// checkAttached returns an error with the reason why a volume is not attached, or nil if it is.
+// checkAttached returns an error with the reason why a volume is not attached. It returns nil for an attached volume.
 func checkAttached(a *storagev1.VolumeAttachment) error {
 	switch {
 	case a.DeletionTimestamp != nil:
@@ -105,7 +105,7 @@ func (d *Drivers) publishContext(v storage.Volume, pod *v1.Pod) (map[string]stri
 	if err != nil || !needs {
 		return nil, err
 	}
-	a, err := d.cfg.Objects.Attachment(pod, d.attachment(v))
+	a, err := d.cfg.Objects.Attachment(pod, d.attachmentName(v))
 	if err != nil {
 		return nil, fmt.Errorf("read the VolumeAttachment: %w", err)
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestVolume checks the whole life of a claim's volume that is used by two pods.
+// TestVolume checks a claim's volume during its whole life. Two pods use it.
 func TestVolume(t *testing.T) {
 	w := newWorld(t)
 	w.info.MaxVolumesPerNode, w.info.AccessibleTopology = 3, &spec.Topology{Segments: map[string]string{"zone.dev/z": "a"}}
@@ -65,7 +65,7 @@ func TestVolume(t *testing.T) {
 		data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
 	}
-	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the label from this file
+	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the SELinux label from this file
 		text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
 		if err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"`+v.Label+`"`) {
 			t.Errorf("vol_data.json: %s, %v", text, err)
@@ -93,7 +93,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// TestInline checks that a volume in the pod's spec is mounted, and that the driver gets the data of the pod.
+// TestInline checks that an inline volume of a pod is mounted. The driver gets the data of the pod.
 func TestInline(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -158,7 +158,7 @@ func TestBlock(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestAttached checks that the mount waits for the VolumeAttachment, unless the driver does not require one.
+// TestAttached checks that a mount waits for the VolumeAttachment if the driver requires one.
 func TestAttached(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -198,8 +198,8 @@ func TestAttached(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestLimitExceeded checks that a pod is rejected if its volume could not be attached because the node has too many,
-// and the driver has an update period for its limit.
+// TestLimitExceeded checks that a pod is rejected if its volume could not be attached because the node has too many volumes. This applies
+// only if the driver has an update period for its limit.
 func TestLimitExceeded(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -207,7 +207,7 @@ func TestLimitExceeded(t *testing.T) {
 	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
 	ended := ""
 	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) {
-		eventtest.RecordEvent(v1.EventTypeWarning, reason, message) // package claims sends the event
+		eventtest.RecordEvent(v1.EventTypeWarning, reason, message) // package claims sends the real event
 		ended += pod.Name + ": " + reason + ": " + message
 	}
 	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
@@ -243,7 +243,7 @@ func TestLimitExceeded(t *testing.T) {
 	}
 }
 
-// TestExpandErrors checks how the driver's error code decides whether the expansion of a volume is retried.
+// TestExpandErrors checks that the driver's error code decides whether the expansion of a volume is retried.
 func TestExpandErrors(t *testing.T) {
 	for code, want := range map[codes.Code]storage.ExpandError{
 		codes.Unavailable: {}, codes.DeadlineExceeded: {}, codes.Aborted: {}, codes.ResourceExhausted: {}, codes.Canceled: {},
@@ -294,7 +294,7 @@ func TestAccessModes(t *testing.T) {
 	}
 }
 
-// TestGroup checks whether the node or the driver sets the fsGroup of a volume, or neither.
+// TestGroup checks whether the node, the driver or neither of them sets the fsGroup of a volume.
 func TestGroup(t *testing.T) {
 	w := newWorld(t)
 	gid := int64(77)
@@ -305,7 +305,7 @@ func TestGroup(t *testing.T) {
 			w.can = append(w.can, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 		}
 		w.register()
-		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // without and with a file system type
+		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // the values apply without and with a file system type
 			"": {false, true}, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy: {false, true},
 			storagev1.FileFSGroupPolicy: {true, true}, storagev1.NoneFSGroupPolicy: {false, false},
 		} {
@@ -356,8 +356,8 @@ func TestUsage(t *testing.T) {
 	requireNoError(t, w.Expand(t.Context(), v, "", u.Path, nil)) // no change is necessary
 }
 
-// TestRepublish checks that a driver that requires it is called again with new tokens in each round. A failed call
-// does not remove the volume from the pod.
+// TestRepublish checks that a driver that requires republishing is called with new tokens in each round. A failed call does not remove the
+// volume from the pod.
 func TestRepublish(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -380,7 +380,7 @@ func TestRepublish(t *testing.T) {
 	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
 	w.republishAll(t.Context(), &all)
 	<-hanging
-	w.republishAll(t.Context(), &all) // the running call is not repeated
+	w.republishAll(t.Context(), &all) // a running call is not repeated
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
@@ -395,8 +395,7 @@ func TestRepublish(t *testing.T) {
 	all.Wait()
 }
 
-// TestAdopt checks that a volume that was published before the agent's start is adopted, and republished when its
-// driver registers.
+// TestAdopt checks that a restarted agent adopts a published volume. It republishes the volume when the driver registers.
 func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -407,7 +406,7 @@ func TestAdopt(t *testing.T) {
 	requireNoError(t, w.mount(v, u))
 	after, err := New(w.cfg)
 	requireNoError(t, err)
-	w.Drivers = after // a restarted agent
+	w.Drivers = after // the agent is restarted
 	var all sync.WaitGroup
 	if w.republishAll(t.Context(), &all) {
 		t.Error("a volume is republished before it is adopted")
@@ -428,8 +427,8 @@ func TestAdopt(t *testing.T) {
 		t.Error("the volume is not republished after its driver has registered")
 	}
 	all.Wait()
-	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
-		t.Errorf("%d calls with %q", asked, w.uses[u.Path].staged)
+	if asked != 1 || w.published[u.Path].staged != w.StagePath(v) {
+		t.Errorf("%d calls with %q", asked, w.published[u.Path].staged)
 	}
 	w.fails("publish", nil)
 	w.undo(v, u)
@@ -441,7 +440,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestHostileNames checks that names in a manifest cannot lead out of the volumes' directories.
+// TestHostileNames checks that names in a manifest cannot lead out of the directories of the volumes.
 func TestHostileNames(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"", ".", "..", "a/b", "../../x", strings.Repeat("x", 64)} {

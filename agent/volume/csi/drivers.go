@@ -84,15 +84,15 @@ type Drivers struct {
 	cfg  Config
 	root string // real path
 
-	mu          sync.Mutex
-	drivers     map[string]*driver            // by name
-	waiting     map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver name
-	uses        map[string]*publishedVolume   // volumes that this process has published or adopted, by path
-	callSeconds *prometheus.HistogramVec      // of drivers
-	republish   chan struct{}                 // capacity 1; receives a value when a volume requires republishing
-	ctx         context.Context               // parent context of the drivers' limit loops
-	cancel      context.CancelFunc
-	loops       sync.WaitGroup
+	mu              sync.Mutex
+	drivers         map[string]*driver            // by name
+	waiting         map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver name
+	published       map[string]*publishedVolume   // volumes that this process has published or adopted, by path
+	callSeconds     *prometheus.HistogramVec      // of drivers
+	republishSignal chan struct{}                 // capacity 1; receives a value when a volume requires republishing
+	ctx             context.Context               // parent context of the drivers' limit loops
+	cancel          context.CancelFunc
+	loops           sync.WaitGroup
 }
 
 // A driver is a registered CSI driver.
@@ -102,7 +102,7 @@ type driver struct {
 	conn         *grpc.ClientConn
 	node         spec.NodeClient
 	capabilities map[spec.NodeServiceCapability_RPC_Type]bool
-	recheck      chan struct{} // capacity 1; receives a value when the limit must be read again, see watchLimit
+	limitSignal  chan struct{} // capacity 1; receives a value when the limit must be read again, see watchLimit
 	hasPeriod    atomic.Bool   // the CSIDriver object sets an update period for the limit
 	cancel       context.CancelFunc
 }
@@ -135,7 +135,7 @@ func New(cfg Config) (*Drivers, error) {
 	}
 	d := &Drivers{
 		cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{},
-		uses: map[string]*publishedVolume{}, callSeconds: newCallSeconds(), republish: make(chan struct{}, 1),
+		published: map[string]*publishedVolume{}, callSeconds: newCallSeconds(), republishSignal: make(chan struct{}, 1),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
@@ -143,11 +143,11 @@ func New(cfg Config) (*Drivers, error) {
 
 // Validate returns an error if the driver's name or version cannot be used.
 func (d *Drivers) Validate(p plugins.Plugin) error {
-	_, err := d.validate(p)
+	_, err := d.selectVersion(p)
 	return err
 }
 
-func (d *Drivers) validate(p plugins.Plugin) (*version.Version, error) {
+func (d *Drivers) selectVersion(p plugins.Plugin) (*version.Version, error) {
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(p.Name)); len(problems) > 0 || len(p.Name) > maxDriverName {
 		return nil, fmt.Errorf("%q is not a valid name for a CSI driver: it has at most %d characters: letters, digits, hyphens and dots",
 			p.Name, maxDriverName)
@@ -167,7 +167,7 @@ func (d *Drivers) validate(p plugins.Plugin) (*version.Version, error) {
 // Register connects to a driver, reads its node ID and capabilities, and makes it available to
 // pods.
 func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
-	v, err := d.validate(p)
+	v, err := d.selectVersion(p)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	}
 	n := &driver{
 		Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(countedConn{conn, p.Name, d.callSeconds}),
-		recheck: make(chan struct{}, 1),
+		limitSignal: make(chan struct{}, 1),
 	}
 	var life context.Context
 	life, n.cancel = context.WithCancel(d.ctx)
@@ -196,7 +196,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	d.drivers[p.Name] = n
 	waiting := d.waiting[p.Name]
 	delete(d.waiting, p.Name)
-	d.install(p.Name, info)
+	d.publishDriver(p.Name, info)
 	if d.cfg.Driver != nil && d.cfg.Nodes != nil {
 		d.loops.Go(func() { d.watchLimit(life, n, info) })
 	}
@@ -210,8 +210,8 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// install publishes the driver's node ID, volume limit and topology in the cluster.
-func (d *Drivers) install(name string, info *spec.NodeGetInfoResponse) {
+// publishDriver publishes the driver's node ID, volume limit and topology in the cluster.
+func (d *Drivers) publishDriver(name string, info *spec.NodeGetInfoResponse) {
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Install(name, info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments())
 	}
@@ -294,9 +294,9 @@ func (d *Drivers) Close() error {
 // errUnregistered means that a driver is not registered. It may register later.
 var errUnregistered = errors.New("not found in the list of registered CSI drivers")
 
-// find returns the registered driver with the given name. If there is none, it returns an error, and the pod
+// findDriver returns the registered driver with the given name. If there is none, it returns an error, and the pod
 // is retried when the driver registers.
-func (d *Drivers) find(name string, pod types.UID) (*driver, error) {
+func (d *Drivers) findDriver(name string, pod types.UID) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := d.drivers[name]; n != nil {

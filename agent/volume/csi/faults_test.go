@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// TestFaults checks that each fault of a driver is corrected or is an error that describes it, and that the mount can
-// be undone.
+// TestFaults checks that each fault of a driver is either corrected or returned as an error that describes it. The mount can be undone
+// afterwards.
 func TestFaults(t *testing.T) {
 	lie := func(context.Context) error { return errLie }
 	for name, c := range map[string]struct {
@@ -52,7 +52,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHang checks that a call of a driver ends with its context, and that the driver can be called again.
+// TestHang checks that a call of a driver ends with the call's context. The driver can then be called again.
 func TestHang(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -73,8 +73,7 @@ func TestHang(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestDies checks that a volume can be mounted after its driver died during a call and started again at the same
-// socket.
+// TestDies checks a driver that dies during a call and starts again at the same socket. The volume can then be mounted.
 func TestDies(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -91,7 +90,7 @@ func TestDies(t *testing.T) {
 	os.Remove(w.socket)
 	w.faulty = nil
 	w.serve()
-	for { // until the connection is restored
+	for { // the loop ends when the connection is restored
 		if err := w.mount(v, u); err == nil {
 			break
 		} else if status.Code(err) != codes.Unavailable {
@@ -101,8 +100,8 @@ func TestDies(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestNotRegistered checks that the mount of a volume fails while its driver is not registered, and succeeds when a
-// driver is registered or replaced.
+// TestNotRegistered checks that the mount of a volume fails while its driver is not registered. It succeeds after the driver was registered
+// or replaced.
 func TestNotRegistered(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -113,7 +112,7 @@ func TestNotRegistered(t *testing.T) {
 			t.Errorf("mounted: %v", err)
 		}
 	}
-	w.undo(v, u) // without a driver, because none was called
+	w.undo(v, u) // no driver is needed, because none was called
 	if err := w.mount(v, u); err == nil {
 		t.Error("mounted")
 	}
@@ -122,7 +121,7 @@ func TestNotRegistered(t *testing.T) {
 		t.Errorf("%s is tried again", uid)
 	}
 	requireNoError(t, w.mount(v, u))
-	w.register() // at the same socket, after a restart
+	w.register() // the driver restarts at the same socket
 	second := w.plugin()
 	second.Socket = "another"
 	if err := w.Validate(second); err == nil || !strings.Contains(err.Error(), "already registered") {
@@ -130,7 +129,7 @@ func TestNotRegistered(t *testing.T) {
 	}
 	second.Versions = []string{"1.1.0"}
 	requireNoError(t, w.Register(t.Context(), second))
-	w.Deregister(w.plugin()) // the earlier registration
+	w.Deregister(w.plugin()) // this ends the earlier registration
 	w.undo(v, u)
 	if len(w.retried) > 0 {
 		t.Errorf("%s is tried again", <-w.retried)

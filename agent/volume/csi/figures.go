@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// newCallSeconds returns the histogram of the durations of CSI calls, with the kubelet's metric name.
+// newCallSeconds returns the histogram of the durations of CSI calls. The metric has the same name as in a kubelet.
 func newCallSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "csi_operations_seconds", Help: "how long CSI drivers took to answer", Buckets: storage.Seconds,

@@ -42,7 +42,7 @@ func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetI
 		if time.Since(read) >= readEvery {
 			o, err := d.cfg.Driver(ctx, n.Name)
 			if err != nil && !apierrors.IsNotFound(err) {
-				woken, ended := again.Wait(ctx, 0, n.recheck)
+				woken, ended := again.Wait(ctx, 0, n.limitSignal)
 				if ended != nil {
 					return
 				}
@@ -64,7 +64,7 @@ func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetI
 		case <-ctx.Done():
 			return
 		case <-tick:
-		case <-n.recheck:
+		case <-n.limitSignal:
 			if every == 0 {
 				read = time.Time{}
 			}
@@ -86,7 +86,7 @@ func (d *Drivers) refreshLimit(ctx context.Context, n *driver, told *spec.NodeGe
 	}
 	d.cfg.Log.Info("the volume limit of a CSI driver changed", "driver", n.Name, "before",
 		told.GetMaxVolumesPerNode(), "now", info.GetMaxVolumesPerNode())
-	d.install(n.Name, info)
+	d.publishDriver(n.Name, info)
 	return info
 }
 
@@ -96,7 +96,7 @@ func (d *Drivers) requestLimit(name string) {
 	defer d.mu.Unlock()
 	if n := d.drivers[name]; n != nil {
 		select {
-		case n.recheck <- struct{}{}:
+		case n.limitSignal <- struct{}{}:
 		default:
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// The type limitedDriver is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
+// This type is a fake driver with its CSIDriver object. It is also the fake cluster to which the driver's limit is reported.
 type limitedDriver struct {
 	spec.NodeClient
 	mu     sync.Mutex
@@ -56,8 +56,9 @@ func (l *limitedDriver) Install(_, _ string, limit int64, _ map[string]string) {
 
 func (l *limitedDriver) Uninstall(string) {}
 
-// TestLimits checks that a driver's volume limit is read at the period in its CSIDriver, and that only changes are
-// reported to the cluster. Without a period, it is not read until a pod's volume requests it.
+// TestLimits checks that a driver's volume limit is read once per period of its CSIDriver object. Only changes are reported to the cluster.
+// If the object has no period, the limit is not read. If the object gets a period later, the reads begin when a pod's volume exceeds the
+// limit.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limitedDriver{limit: 1, down: true}
@@ -65,7 +66,7 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, recheck: make(chan struct{}, 1)}
+		n := &driver{Plugin: plugins.Plugin{Name: "d"}, node: l, limitSignal: make(chan struct{}, 1)}
 		d.drivers["d"] = n
 		ended, info := make(chan struct{}), &spec.NodeGetInfoResponse{NodeId: "id", MaxVolumesPerNode: 1}
 		ctx, stop := context.WithCancel(t.Context())
@@ -92,7 +93,7 @@ func TestLimits(t *testing.T) {
 				l.object.Spec.NodeAllocatableUpdatePeriodSeconds = &seconds
 			}
 		}
-		wants(time.Hour, 2, 0, "") // without a link
+		wants(time.Hour, 2, 0, "") // there is no link
 		set(0)
 		wants(time.Hour, 2, 0, "")
 		d.requestLimit("d") // exceeding a fixed limit has no effect
@@ -109,7 +110,7 @@ func TestLimits(t *testing.T) {
 		wants(time.Minute, 4, 1, "3 ")
 		d.requestLimit("d")
 		wants(time.Second, 4, 1, "4 ")
-		set(0) // read at the end of the current period
+		set(0) // the limit is read at the end of the current period
 		time.Sleep(readEvery)
 		wants(time.Minute, 5, 6, "")
 		wants(time.Hour, 5, 0, "")

@@ -23,8 +23,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Claim, PersistentVolume and Renew resolve the volumes of a world. Each claim is bound to a volume with the same
-// name.
+// Claim, PersistentVolume and Renew return the claims and volumes of a world. A claim and its volume have the same name.
 func (w *world) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
 	c.Spec.VolumeName, c.Status.Phase = name, v1.ClaimBound
@@ -40,16 +39,16 @@ func (w *world) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, 
 
 func (w *world) Renew(context.Context, *v1.Pod) error { return nil }
 
-// A node is a world with a store of the mounted volumes.
+// A node is a world with a store for the mounted volumes.
 type node struct {
 	*world
 	db      *store.Store
 	mounter *storage.Mounter
-	kill    context.CancelFunc // cancels all calls
+	kill    context.CancelFunc // ends all calls
 	life    context.Context
 }
 
-// start starts the agent again. The driver is not registered yet.
+// start restarts the agent. The driver is not registered yet.
 func (n *node) start() {
 	n.Helper()
 	if n.kill != nil {
@@ -67,7 +66,7 @@ func (n *node) start() {
 	requireNoError(n.T, err)
 }
 
-// The method mounted returns the sorted mounts below the root directory.
+// This helper returns the sorted mounts below the root directory.
 func (n *node) mounted() []string {
 	n.Helper()
 	below, err := mounts.ListBelow(n.root)
@@ -76,7 +75,7 @@ func (n *node) mounted() []string {
 	return below
 }
 
-// checkRecords checks that each mount is in the store, and in the right place.
+// checkRecords checks that the store has a row for each mount.
 func (n *node) checkRecords(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
@@ -88,9 +87,9 @@ func (n *node) checkRecords(after string) {
 	}
 }
 
-// TestMachine mounts and unmounts volumes of three pods at random, while the driver fails, hangs, returns false
-// results or dies, the agent is killed, and the machine reboots. Each mount must be in the store at any time. In the
-// end, all volumes can be unmounted, and no data is lost.
+// TestMachine mounts and unmounts volumes of three pods at random. Meanwhile the driver fails, hangs, dies or returns false results, the
+// agent is killed, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
+// and no data may be lost.
 func TestMachine(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -133,7 +132,7 @@ func (n *node) endFaults() {
 	}
 }
 
-// fault adds a random fault to one method, and returns its name.
+// fault adds a random fault to one method of the driver. It returns the names of the method and the fault.
 func (m *machine) fault(ctx context.Context, stop context.CancelFunc) string {
 	method := []string{"stage", "unstage", "publish", "unpublish"}[m.rand.IntN(4)]
 	how, name := []func(context.Context) error{
@@ -191,7 +190,7 @@ func (m *machine) run(steps int) {
 			what = "the machine reboots"
 			m.start()
 			requireNoError(m.T, mounts.DetachBelow(m.root))
-			if m.rand.IntN(2) == 0 { // pods may start before the driver
+			if m.rand.IntN(2) == 0 { // pods may start before the driver does
 				if _, err := m.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
 					m.Fatal("a volume without its driver")
 				}

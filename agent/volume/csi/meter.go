@@ -32,7 +32,7 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 	if err := checkSource(v); err != nil {
 		return out, err
 	}
-	n, err := d.find(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
 		return out, err
 	}
@@ -71,7 +71,7 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 		return err
 	}
 	uid := d.podUID(published)
-	n, err := d.find(v.Source.CSI.Driver, uid)
+	n, err := d.findDriver(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 		if p == nil {
 			return errors.New("the pod that uses the volume is not known yet")
 		}
-		if req.Secrets, err = d.secrets(p.use.Pod, "NodeExpandSecretRef", ref); err != nil {
+		if req.Secrets, err = d.readSecret(p.use.Pod, "NodeExpandSecretRef", ref); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 		return err
 	}
 	s := v.Source.CSI
-	n, err := d.find(s.Driver, u.Pod.UID)
+	n, err := d.findDriver(s.Driver, u.Pod.UID)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
-	secrets, err := d.secrets(u.Pod, "NodeStageSecretRef", s.NodeStageSecretRef)
+	secrets, err := d.readSecret(u.Pod, "NodeStageSecretRef", s.NodeStageSecretRef)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil // never staged or already unstaged
 	}
-	n, err := d.find(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
 		return err
 	}
@@ -102,31 +102,31 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 	if err != nil {
 		return err
 	}
-	defer p.release()
-	object, err := d.publish(ctx, p)
+	defer p.unlock()
+	object, err := d.publishVolume(ctx, p)
 	if err != nil {
 		return err
 	}
 	if object != nil && podspec.IsTrue(object.Spec.RequiresRepublish) {
 		d.mu.Lock()
-		p.repeat = true
+		p.needsRepublish = true
 		d.mu.Unlock()
 		select {
-		case d.republish <- struct{}{}:
+		case d.republishSignal <- struct{}{}:
 		default:
 		}
 	}
 	return nil
 }
 
-// publish calls NodePublishVolume. The caller must have called acquireUse to obtain p.
-func (d *Drivers) publish(ctx context.Context, p *publishedVolume) (*storagev1.CSIDriver, error) {
+// publishVolume calls NodePublishVolume. The caller must have called acquireUse to obtain p.
+func (d *Drivers) publishVolume(ctx context.Context, p *publishedVolume) (*storagev1.CSIDriver, error) {
 	v, u, s := p.volume, p.use, p.volume.Source.CSI
-	n, err := d.find(s.Driver, u.Pod.UID)
+	n, err := d.findDriver(s.Driver, u.Pod.UID)
 	if err != nil {
 		return nil, err
 	}
-	object, err := d.object(u.Pod, s.Driver)
+	object, err := d.driverObject(u.Pod, s.Driver)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (d *Drivers) publish(ctx context.Context, p *publishedVolume) (*storagev1.C
 			return nil, err
 		}
 	}
-	if req.Secrets, err = d.secrets(u.Pod, "NodePublishSecretRef", s.NodePublishSecretRef); err != nil {
+	if req.Secrets, err = d.readSecret(u.Pod, "NodePublishSecretRef", s.NodePublishSecretRef); err != nil {
 		return nil, err
 	}
 	if err := d.addPodInfo(ctx, object, v, u.Pod, req); err != nil {
@@ -159,7 +159,7 @@ func (d *Drivers) publish(ctx context.Context, p *publishedVolume) (*storagev1.C
 	}
 	// If this file or link exists, the driver may already have been called.
 	if v.Block {
-		err = link(req.TargetPath, u.Path)
+		err = linkDevice(req.TargetPath, u.Path)
 	} else {
 		err = d.saveData(filepath.Dir(u.Path), v, u.Pod.UID)
 	}
@@ -199,8 +199,8 @@ func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	return nil
 }
 
-// link creates a link to the device of a block volume in the pod's directory.
-func link(target, path string) error {
+// linkDevice creates a link to the device of a block volume in the pod's directory.
+func linkDevice(target, path string) error {
 	if to, err := os.Readlink(path); err == nil && to == target {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if !mayBePublished(v, path) { // the driver was never called, so there is no need to wait for it
 		return nil
 	}
-	n, err := d.find(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
 		return err
 	}

@@ -81,8 +81,8 @@ func volumeID(v storage.Volume, uid types.UID) string {
 	return v.Source.CSI.VolumeHandle
 }
 
-// attachment returns the name of the VolumeAttachment of a volume on this node.
-func (d *Drivers) attachment(v storage.Volume) string {
+// attachmentName returns the name of the VolumeAttachment of a volume on this node.
+func (d *Drivers) attachmentName(v storage.Volume) string {
 	s := v.Source.CSI
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+d.cfg.Node)))
 }
@@ -104,7 +104,7 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 	data := map[string]string{dataHandle: volumeID(v, uid), dataDriver: v.Source.CSI.Driver}
 	if uid != "" {
 		data[dataName], data[dataNode], data[dataMode] = v.Name, d.cfg.Node, "Persistent"
-		data[dataAttachment] = d.attachment(v)
+		data[dataAttachment] = d.attachmentName(v)
 		if v.Inline {
 			data[dataMode] = "Ephemeral"
 		}
@@ -140,7 +140,7 @@ func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	return removeEmpty(filepath.Dir(path))
 }
 
-// removeEmpty removes an empty directory or an empty file. For one that contains data it returns an error.
+// removeEmpty removes an empty directory or an empty file. If the directory or file is not empty, it returns an error.
 func removeEmpty(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -25,20 +25,20 @@ type publishedVolume struct {
 	busy   chan struct{} // a lock of capacity 1, which is locked while the driver is called for this volume
 
 	// Drivers.mu guards the following fields.
-	repeat  bool // requiresRepublish
-	failing bool // the failure has already been logged
+	needsRepublish bool // requiresRepublish
+	failing        bool // the failure has already been logged
 }
 
-func (p *publishedVolume) release() { <-p.busy }
+func (p *publishedVolume) unlock() { <-p.busy }
 
 // acquireUse registers a pod's volume and locks it. If a call to the driver for this volume is in progress,
 // acquireUse waits for it.
 func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*publishedVolume, error) {
 	d.mu.Lock()
-	p := d.uses[u.Path]
+	p := d.published[u.Path]
 	if p == nil {
 		p = &publishedVolume{busy: make(chan struct{}, 1)}
-		d.uses[u.Path] = p
+		d.published[u.Path] = p
 	}
 	d.mu.Unlock()
 	select {
@@ -58,17 +58,17 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if checkSource(v) != nil {
 		return
 	}
-	object, err := d.object(u.Pod, v.Source.CSI.Driver)
+	object, err := d.driverObject(u.Pod, v.Source.CSI.Driver)
 	repeat := err == nil && object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.uses[u.Path] != nil {
+	if d.published[u.Path] != nil {
 		return // already registered, because a container has started
 	}
-	d.uses[u.Path] = &publishedVolume{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
+	d.published[u.Path] = &publishedVolume{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), needsRepublish: repeat}
 	if repeat {
 		select {
-		case d.republish <- struct{}{}:
+		case d.republishSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -92,10 +92,10 @@ func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) err
 	case <-ctx.Done():
 		return fmt.Errorf("a call to the driver about the volume is in progress: %w", ctx.Err())
 	}
-	defer p.release()
+	defer p.unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.uses, path)
+	delete(d.published, path)
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) err
 func (d *Drivers) publishedAt(path string) *publishedVolume {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.uses[path]
+	return d.published[path]
 }
 
 // Run republishes volumes whose drivers require this, until ctx ends. Such a driver writes new tokens into
@@ -116,7 +116,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.republish:
+		case <-d.republishSignal:
 		}
 		for again := true; again; {
 			select {
@@ -135,8 +135,8 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	some := false
-	for path, p := range d.uses {
-		if !p.repeat {
+	for path, p := range d.published {
+		if !p.needsRepublish {
 			continue
 		}
 		some = true
@@ -146,7 +146,7 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 			continue
 		}
 		all.Go(func() {
-			defer p.release()
+			defer p.unlock()
 			if d.publishedAt(path) == p {
 				d.republishOne(ctx, p)
 			}
@@ -158,11 +158,11 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 // republishOne republishes a volume. If the call fails, the volume stays mounted, and the next
 // republishAll retries the call.
 func (d *Drivers) republishOne(ctx context.Context, p *publishedVolume) {
-	object, err := d.publish(ctx, p)
+	object, err := d.publishVolume(ctx, p)
 	d.mu.Lock()
 	news := (err != nil) != p.failing
 	p.failing = err != nil
-	p.repeat = err != nil || object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
+	p.needsRepublish = err != nil || object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
 	d.mu.Unlock()
 	if err != nil && news && ctx.Err() == nil {
 		d.cfg.Log.Warn("cannot republish a volume", "driver", p.volume.Source.CSI.Driver, "volume", p.volume.Name,

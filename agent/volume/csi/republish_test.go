@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// TestFailedRepublish checks that a failed republish does not change anything for the pod. Its mount, the files in it
-// and vol_data.json stay, and the next round publishes the volume. This also holds for a mount by another process.
+// TestFailedRepublish checks that a failed republish changes nothing for the pod. The mount, its files and vol_data.json stay, and the next
+// round publishes the volume. This also applies to a mount by another process.
 func TestFailedRepublish(t *testing.T) {
 	yes := true
 	answer := func(err error) func(*world) {
@@ -83,7 +83,7 @@ func TestFailedRepublish(t *testing.T) {
 	}
 }
 
-// republishNow runs a round that republishes one volume, and waits until it has ended.
+// republishNow republishes one volume in a round, and waits for the end of the round.
 func (w *world) republishNow(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -93,8 +93,7 @@ func (w *world) republishNow(t *testing.T) {
 	all.Wait()
 }
 
-// checkKept checks that the pod still has its volume, the file that it has written, and the record for the
-// unmount.
+// checkKept checks that the pod still has its volume, the file that the pod has written, and the record for the unmount.
 func (w *world) checkKept(v storage.Volume, u storage.Use) {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(u.Path, "file"))

@@ -22,8 +22,8 @@ import (
 // tokensKey is the key of the tokens in the volume context or in the secrets.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// object returns the driver's CSIDriver object. It returns nil if there is none, which is not an error.
-func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+// driverObject returns the driver's CSIDriver object. It returns nil if there is none, which is not an error.
+func (d *Drivers) driverObject(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := d.cfg.Objects.CSIDriver(pod, name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -34,7 +34,7 @@ func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	return o, nil
 }
 
-// checkLifecycle verifies that the driver supports persistent or inline volumes.
+// checkLifecycle verifies that the driver supports persistent volumes, or inline volumes if inline is true.
 // https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
 func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	mode := storagev1.VolumeLifecyclePersistent
@@ -97,9 +97,9 @@ func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_M
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// secrets returns the data of a referenced Secret. It returns nil if the reference is nil or
+// readSecret returns the data of a referenced Secret. It returns nil if the reference is nil or
 // contains no name.
-func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
+func (d *Drivers) readSecret(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil
 	}
@@ -115,7 +115,8 @@ func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (m
 }
 
 // addPodInfo adds information about the pod, and tokens, to a request if the CSIDriver object asks for them.
-// https://kubernetes-csi.github.io/docs/pod-info.html https://kubernetes-csi.github.io/docs/token-requests.html
+// https://kubernetes-csi.github.io/docs/pod-info.html
+// https://kubernetes-csi.github.io/docs/token-requests.html
 func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
 	req *spec.NodePublishVolumeRequest) error {
 	if o == nil {
@@ -129,24 +130,24 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 		add["csi.storage.k8s.io/serviceAccount.name"] = pod.Spec.ServiceAccountName
 		add["csi.storage.k8s.io/ephemeral"] = strconv.FormatBool(v.Inline)
 	}
-	tokens, err := d.tokens(ctx, o.Spec.TokenRequests, pod)
+	tokens, err := d.requestTokens(ctx, o.Spec.TokenRequests, pod)
 	if err != nil {
 		return err
 	}
 	if tokens != "" && podspec.IsTrue(o.Spec.ServiceAccountTokenInSecrets) {
-		req.Secrets = merge(req.Secrets, map[string]string{tokensKey: tokens})
+		req.Secrets = mergeMaps(req.Secrets, map[string]string{tokensKey: tokens})
 	} else if tokens != "" {
 		add[tokensKey] = tokens
 	}
 	if v.Block { // a kubelet sends no tokens for block volumes
 		delete(add, tokensKey)
 	}
-	req.VolumeContext = merge(req.VolumeContext, add)
+	req.VolumeContext = mergeMaps(req.VolumeContext, add)
 	return nil
 }
 
-// merge returns the entries of two maps. For a key in both of them, it returns the value from the first.
-func merge(to, add map[string]string) map[string]string {
+// mergeMaps returns the entries of two maps. For a key in both of them, it returns the value from the first.
+func mergeMaps(to, add map[string]string) map[string]string {
 	if len(add) == 0 {
 		return to
 	}
@@ -159,8 +160,8 @@ func merge(to, add map[string]string) map[string]string {
 	return out
 }
 
-// tokens returns the requested tokens by audience, as JSON. It returns "" if the driver requests no tokens.
-func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
+// requestTokens returns the requested tokens by audience, as JSON. It returns "" if the driver requests no tokens.
+func (d *Drivers) requestTokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
 	if len(wanted) == 0 {
 		return "", nil
 	}
@@ -190,20 +191,21 @@ func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, p
 // MountsLabel reports whether the driver supports mounting with an SELinux label.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
-	o, err := d.object(pod, v.Source.CSI.Driver)
+	o, err := d.driverObject(pod, v.Source.CSI.Driver)
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }
 
 // SetsGroup reports whether the node must change the group of the volume's files to the pod's fsGroup. If it
 // returns false, the driver changes the group, or the CSIDriver object specifies that the group is not
-// changed. https://kubernetes-csi.github.io/docs/support-fsgroup.html
+// changed.
+// https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
-	n, err := d.find(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 		return false
 	}
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
-	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err == nil && o != nil && o.Spec.FSGroupPolicy != nil {
+	if o, err := d.driverObject(u.Pod, v.Source.CSI.Driver); err == nil && o != nil && o.Spec.FSGroupPolicy != nil {
 		policy = *o.Spec.FSGroupPolicy
 	}
 	switch policy {

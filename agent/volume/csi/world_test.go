@@ -42,7 +42,7 @@ func requireNoError(t *testing.T, err error) {
 	}
 }
 
-// A world is a node with one driver, which really mounts, and the API objects.
+// A world is a node with the API objects and one driver. The driver mounts real file systems.
 type world struct {
 	*testing.T
 	*Drivers
@@ -52,8 +52,8 @@ type world struct {
 	mu        sync.Mutex
 	object    *storagev1.CSIDriver // nil: no CSIDriver exists
 	attach    *storagev1.VolumeAttachment
-	noSecret  error // reading a Secret fails
-	noToken   error // requesting a token fails
+	noSecret  error // error for each read of a Secret
+	noToken   error // error for each request of a token
 	installed chan string
 	retried   chan types.UID
 }
@@ -62,7 +62,7 @@ const driverName = "faulty.islet.dev"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	root, err := os.MkdirTemp("", "csi") // short, because the length of a socket's path is limited
+	root, err := os.MkdirTemp("", "csi") // short, because the path of a socket has a limited length
 	requireNoError(t, err)
 	requireNoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, ""))
 	t.Cleanup(func() {
@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// serve starts the driver, or restarts it.
+// serve starts or restarts the driver.
 func (w *world) serve() {
 	w.Helper()
 	if w.faulty != nil {
@@ -170,7 +170,7 @@ func volume() storage.Volume {
 		}}
 }
 
-// The method use returns the paths that the Keeper would use for a volume of a pod.
+// This helper returns the paths that the Mounter would use for a pod's volume.
 func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	kind := "volumes"
 	if v.Block {
@@ -193,7 +193,7 @@ func (w *world) mount(v storage.Volume, u storage.Use) error {
 	return w.Publish(w.Context(), v, staged, u)
 }
 
-// The method undo unmounts the volume twice, and checks that nothing is left.
+// This helper unmounts the volume twice and checks that nothing is left.
 func (w *world) undo(v storage.Volume, u storage.Use) {
 	w.Helper()
 	for range 2 {
@@ -215,14 +215,14 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 	}
 }
 
-// The type faulty is a driver that mounts directories, and fails if the test requests it.
+// This type is a driver that mounts directories. The test can make it fail.
 type faulty struct {
 	spec.UnimplementedNodeServer
 	data   string
 	server *grpc.Server
 
 	mu         sync.Mutex
-	fault      map[string]func(context.Context) error // by method; errLie: reports success without an effect
+	fault      map[string]func(context.Context) error // the key is the method; errLie: the method reports success without an effect
 	info       *spec.NodeGetInfoResponse
 	can        []spec.NodeServiceCapability_RPC_Type
 	gotStage   *spec.NodeStageVolumeRequest // the last request

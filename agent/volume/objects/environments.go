@@ -16,8 +16,7 @@ type savedEnvironments struct {
 	byContainer map[types.UID]map[string][]*api.KeyValue // by pod and container; nil if the database was not lost
 }
 
-// KeepEnvironment stores the environment of a running container in memory. The parameter env contains
-// KEY=VALUE pairs.
+// KeepEnvironment stores the environment of a running container in memory. The environment consists of KEY=VALUE pairs.
 func (o *Objects) KeepEnvironment(uid types.UID, container string, env []string) {
 	var kept []*api.KeyValue
 	for _, e := range env {

@@ -92,7 +92,7 @@ func (m Manifests) podNames(pods []types.UID) (podNames []string) {
 	return podNames
 }
 
-// Apply creates or updates objects on behalf of a user. If it fails for one of them, it changes none.
+// Apply creates or updates objects on behalf of a user. If it fails for one object, it changes none.
 func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) ([]api.Applied, error) {
 	actions, err := m.Local.Apply(ctx, all, dry)
 	if err != nil {

@@ -165,8 +165,7 @@ func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chai
 	return o.Certs.Credentials(pod, volume, source)
 }
 
-// Deleted reports whether an object of the pod has been deleted. The parameter kind is ConfigMap or
-// Secret.
+// Deleted reports whether a ConfigMap or Secret of the pod has been deleted.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.sourceOf(pod).Deleted(pod, kind, name)
 }
@@ -253,7 +252,7 @@ func (o *Objects) Run(ctx context.Context) error {
 		for {
 			select {
 			case <-o.dirty.Wake():
-				o.refresh()
+				o.refreshMarked()
 			case <-ctx.Done():
 				return nil
 			}
@@ -262,8 +261,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refresh updates the volumes of pods that were marked, and retries pods that waited for an object.
-func (o *Objects) refresh() {
+// refreshMarked updates the volumes of pods that were marked, and retries pods that waited for an object.
+func (o *Objects) refreshMarked() {
 	for _, uid := range o.dirty.TakeAll() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
 			if err := o.c.Refresh(d.Pod); err != nil {

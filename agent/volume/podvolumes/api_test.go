@@ -27,7 +27,7 @@ type fakeAPI struct {
 	unreachable error
 	bundle      string
 	cert        error
-	deleted     []string // kind/name of deleted objects, which pods still read
+	deleted     []string // kind/name of deleted objects that pods still read
 }
 
 func (a *fakeAPI) Deleted(_ *v1.Pod, kind, name string) bool {
@@ -134,7 +134,7 @@ var everything = []v1.VolumeProjection{
 	{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
 }
 
-// readVolume returns the files in a volume that a user sees: regular files by path, with their modes.
+// readVolume returns the regular files in a volume that a user sees. The keys are their paths, and the values contain their modes.
 func readVolume(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -179,7 +179,7 @@ func shows(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// The function hiddenIn returns the data directories and links of a volume.
+// This helper returns the names of the data directories and links of a volume.
 func hiddenIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

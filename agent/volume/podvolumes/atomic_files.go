@@ -38,10 +38,10 @@ type files map[string]file
 //
 // https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically
 const (
-	hidden   = ".."
-	dataLink = "..data"
-	nextLink = "..data_tmp"
-	stamp    = "..2006_01_02_15_04_05.000000000"
+	hidden          = ".."
+	dataLink        = "..data"
+	nextLink        = "..data_tmp"
+	timestampLayout = "..2006_01_02_15_04_05.000000000"
 
 	groupReads = 0o440 // added to the mode of files if the pod has an fsGroup
 	dataDir    = 0o755
@@ -62,9 +62,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// write replaces the content of the directory by these files. The group with the ID gid can read them; -1
-// stands for no group. If write is interrupted, the old files stay valid, and the next call removes the
-// incomplete new ones.
+// write replaces the content of the directory by these files. The group with the ID gid can read them. If gid is -1,
+// there is no such group. If write is interrupted, the old files remain valid, and the next call removes the incomplete
+// new files.
 func (f files) write(dir string, gid int) error {
 	for name, file := range f {
 		if err := checkName(name); err != nil {
@@ -87,7 +87,7 @@ func (f files) write(dir string, gid int) error {
 		if now, err = f.writeNew(root, gid); err != nil {
 			return fmt.Errorf("write the files of the volume: %w", err)
 		}
-		if err := f.link(root, now); err != nil {
+		if err := f.linkFiles(root, now); err != nil {
 			return fmt.Errorf("link the files of the volume: %w", err)
 		}
 	}
@@ -164,7 +164,7 @@ func (f files) writeNew(root *os.Root, gid int) (data string, err error) {
 		return root.Chmod(name, dirMode)
 	}
 	for now := time.Now().UTC(); ; now = now.Add(1) { // needed because the clock may not have advanced
-		data = now.Format(stamp)
+		data = now.Format(timestampLayout)
 		if err := mkdir(data); err == nil {
 			break
 		} else if !errors.Is(err, fs.ErrExist) {
@@ -205,22 +205,22 @@ func (f file) create(root *os.Root, name string, gid int) error {
 	return errors.Join(err, out.Close())
 }
 
-// link creates the links to new files. These links dangle until dataLink is replaced, which changes all files at
+// linkFiles creates the links to new files. These links dangle until dataLink is replaced, which changes all files at
 // once.
-func (f files) link(root *os.Root, data string) error {
+func (f files) linkFiles(root *os.Root, data string) error {
 	for name := range f.topNames() {
 		to := path.Join(dataLink, name)
 		if has, err := root.Readlink(name); err == nil && has == to {
 			continue
 		}
-		if err := remove(root, name); err != nil {
+		if err := removeTree(root, name); err != nil {
 			return err
 		}
 		if err := root.Symlink(to, name); err != nil {
 			return err
 		}
 	}
-	if err := remove(root, nextLink); err != nil {
+	if err := removeTree(root, nextLink); err != nil {
 		return err
 	}
 	if err := root.Symlink(data, nextLink); err != nil {
@@ -247,7 +247,7 @@ func (f files) removeStale(root *os.Root, data string) error {
 		if !stale {
 			continue
 		}
-		if err := remove(root, name); err != nil {
+		if err := removeTree(root, name); err != nil {
 			return fmt.Errorf("remove old files of the volume: %w", err)
 		}
 	}
@@ -264,8 +264,8 @@ func (f files) topNames() map[string]bool {
 	return tops
 }
 
-// remove removes a directory tree. It fails if anything is mounted below it.
-func remove(root *os.Root, name string) error {
+// removeTree removes a directory tree. It fails if anything is mounted below it.
+func removeTree(root *os.Root, name string) error {
 	dir, err := root.Open(".")
 	if err != nil {
 		return err

@@ -18,8 +18,8 @@ func textFiles(pairs ...string) files {
 	return f
 }
 
-// TestInterruptedWrite checks that a volume is complete after an interrupted write, and that the next write removes
-// its remains.
+// TestInterruptedWrite checks that a volume is complete after an interrupted write. The next write removes the remains of the interrupted
+// one.
 func TestInterruptedWrite(t *testing.T) {
 	for name, interrupt := range map[string]func(dir string) error{
 		"data directory begun": func(dir string) error {
@@ -61,7 +61,7 @@ func TestInterruptedWrite(t *testing.T) {
 	}
 }
 
-// TestHostileNames checks that no file is written outside the volume, and that no file of the volume is hidden.
+// TestHostileNames checks that no file is written outside the volume. A name must not hide a file of the volume.
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "a/../../x", "a/../b", "..data", "..data/x", "..x", "a//b", "a/", "./a", "a\x00b"} {
@@ -114,7 +114,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestReadersSeeOneWrite checks that a reader always sees the files of one write.
+// TestReadersSeeOneWrite checks that a reader always sees the files of the same write.
 func TestReadersSeeOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	if err := textFiles("a", "0", "b", "0").write(dir, -1); err != nil {
@@ -135,9 +135,9 @@ func TestReadersSeeOneWrite(t *testing.T) {
 			return
 		default:
 		}
-		data, err := os.OpenRoot(filepath.Join(dir, dataLink)) // keeps one data directory open
+		data, err := os.OpenRoot(filepath.Join(dir, dataLink)) // this keeps one data directory open
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // replaced between the read of the link and the open
+			continue // the link was replaced before the open
 		} else if err != nil {
 			t.Error(err)
 			continue
@@ -146,7 +146,7 @@ func TestReadersSeeOneWrite(t *testing.T) {
 		b, errB := data.ReadFile("b")
 		data.Close()
 		if errors.Is(errA, fs.ErrNotExist) || errors.Is(errB, fs.ErrNotExist) {
-			continue // replaced and removed meanwhile
+			continue // the directory was replaced and removed meanwhile
 		}
 		if string(a) != string(b) || strings.TrimSpace(string(a)) == "" {
 			t.Errorf("%q and %q, %v, %v", a, b, errA, errB)

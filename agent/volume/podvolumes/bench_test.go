@@ -9,8 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// BenchmarkContainer measures the preparation of a pod for the start of another container, and the mount of its
-// volume.
+// BenchmarkContainer measures the preparation of a pod for the start of another container, including the mount of the pod's volume.
 func BenchmarkContainer(b *testing.B) {
 	a := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1", "b": "2"}}, secrets: map[string]map[string]string{"s": {"p": "hush"}}, token: "ey"}
 	v, err := New(Config{Root: b.TempDir(), Hostname: func(p *v1.Pod) (string, string) { return p.Name, "" }, Objects: a, Fields: a})

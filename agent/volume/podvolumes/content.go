@@ -26,8 +26,8 @@ type Objects interface {
 	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
 	// Credentials returns the key and the certificate chain of a podCertificate source, as PEM.
 	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// Deleted reports whether the API server has deleted an object. The parameter kind is ConfigMap or
-	// Secret. The pod can still use the last copy of a deleted object.
+	// Deleted reports whether the API server has deleted a ConfigMap or Secret. The pod can still use the last copy of
+	// a deleted object.
 	Deleted(pod *v1.Pod, kind, name string) bool
 }
 
@@ -40,24 +40,24 @@ type Fields interface {
 // content implements the kinds of volumes whose files the node writes and updates atomically. Containers always mount
 // such a volume read-only, as in a kubelet.
 type content struct {
-	plugin string
-	serves func(*v1.Volume) bool
-	memory *memory // mounts a tmpfs for the volume, so that its data is never written to a disk; nil for a volume on disk
-	files  func(*v1.Pod, *v1.Volume) (files, error)
+	plugin       string
+	servesVolume func(*v1.Volume) bool
+	memory       *tmpfsMounter // mounts a tmpfs for the volume, so that its data is never written to a disk; nil for a volume on disk
+	listFiles    func(*v1.Pod, *v1.Volume) (files, error)
 
-	writing sync.Mutex // guards the volumes' files, because containers of a pod may start concurrently
+	writeLock sync.Mutex // guards the volumes' files, because containers of a pod may start concurrently
 }
 
 func (c *content) Plugin() string             { return c.plugin }
-func (c *content) Serves(vol *v1.Volume) bool { return c.serves(vol) }
+func (c *content) Serves(vol *v1.Volume) bool { return c.servesVolume(vol) }
 func (c *content) ReadOnly() bool             { return true }
 
 // SetUp creates the volume. If the files' content cannot be determined, existing files stay unchanged, so that a
 // container of a running pod can still restart.
 func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	f, err := c.files(pod, vol)
+	c.writeLock.Lock()
+	defer c.writeLock.Unlock()
+	f, err := c.listFiles(pod, vol)
 	if err != nil && hasFiles(dir) {
 		return dir, nil
 	}
@@ -80,12 +80,12 @@ func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir st
 
 // Refresh updates the files of a volume that is already set up.
 func (c *content) Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writeLock.Lock()
+	defer c.writeLock.Unlock()
 	if !hasFiles(dir) {
 		return nil
 	}
-	f, err := c.files(pod, vol)
+	f, err := c.listFiles(pod, vol)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestConfigMapVolume(t *testing.T) {
 			t.Error("a reader has lost its file:", err)
 		}
 	}
-	// The ConfigMap cannot be read any more, so the files stay.
+	// The ConfigMap can no longer be read, so the files stay.
 	a.set(func() { a.unreachable = errors.New("no route") })
 	if err := v.Refresh(p); err == nil {
 		t.Error("the failure is not reported")
@@ -132,7 +132,7 @@ func TestSecretVolume(t *testing.T) {
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 	dir := setUp(t, v, p)
 	setUp(t, v, p)
-	shows(t, dir, map[string]string{"p": "-r--r----- hush"}) // readable for the pod's group
+	shows(t, dir, map[string]string{"p": "-r--r----- hush"}) // the pod's group may read the file
 	if !isTmpfs(t, dir) {
 		t.Error("a secret is on a disk")
 	}
@@ -170,8 +170,8 @@ func TestProjectedVolume(t *testing.T) {
 	}
 }
 
-// TestProjectedCertificates checks that the pod's certificates, and those that it trusts, are readable only for users
-// that may read a token. The pod waits for a missing certificate. An existing one stays if it cannot be renewed.
+// TestProjectedCertificates checks the files with a pod's certificates and the certificates that it trusts. They are readable only for
+// users that may read a token. The pod waits for a missing certificate. An existing one stays if it cannot be renewed.
 func TestProjectedCertificates(t *testing.T) {
 	uid := int64(os.Getuid())
 	for _, tt := range []struct {
@@ -213,7 +213,8 @@ func TestProjectedCertificates(t *testing.T) {
 	}
 }
 
-// TestTokenModes checks that a token is readable only for the pod's user or group, if the pod has a single one.
+// TestTokenModes checks who can read a token. If all containers of the pod have the same user, it is this user. If the pod has an fsGroup,
+// it is this group too. Otherwise everyone can read the token.
 func TestTokenModes(t *testing.T) {
 	uid, gid := int64(os.Getuid()), int64(os.Getgid())
 	for _, tt := range []struct {
@@ -238,8 +239,8 @@ func TestTokenModes(t *testing.T) {
 	}
 }
 
-// TestSubPathOfConfigMap checks that a subPath is the file's version at the container's start, and that the next
-// attempt gets the new version.
+// TestSubPathOfConfigMap checks that a subPath shows the file as it was at the container's start. The next attempt of the container gets
+// the new file.
 func TestSubPathOfConfigMap(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(configMap("cm"))
@@ -266,7 +267,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 	has("2")
 }
 
-// TestNestedMounts checks that a mount inside a read-only volume has a mount point.
+// TestNestedMounts checks that a read-only volume contains the mount point for a mount inside it.
 func TestNestedMounts(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(configMap("cm"), emptyDirVolume("data", ""))
@@ -285,7 +286,7 @@ func TestNestedMounts(t *testing.T) {
 	shows(t, dir, map[string]string{"a": "-rw-r--r-- 2", "blob": "-rw-r--r-- \x00\x01"})
 }
 
-// TestConcurrentSetUp checks that several containers of a pod can start at the same time while its objects change.
+// TestConcurrentSetUp checks that several containers of a pod can start at the same time while the pod's objects change.
 func TestConcurrentSetUp(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(projection(everything...))
@@ -307,8 +308,8 @@ func TestConcurrentSetUp(t *testing.T) {
 	}
 }
 
-// TestDeletedObjects checks that the files of a required object stay after its deletion, and that those of an
-// optional object are removed.
+// TestDeletedObjects checks that the files of a required object stay when the object is deleted. The files of an optional object are
+// removed.
 func TestDeletedObjects(t *testing.T) {
 	yes := true
 	for _, optional := range []*bool{nil, &yes} {
@@ -353,7 +354,7 @@ func TestDeletedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		there(optional == nil, all...)
-		api.set(func() { api.deleted, api.unreachable = nil, errors.New("no route") }) // the objects are created again
+		api.set(func() { api.deleted, api.unreachable = nil, errors.New("no route") }) // the objects exist again
 		v.Refresh(p)
 		api.set(func() { api.unreachable = nil })
 		if err := v.Refresh(p); err != nil {
@@ -366,8 +367,8 @@ func TestDeletedObjects(t *testing.T) {
 	}
 }
 
-// TestContainerTakesWhatPrepareMade checks that a container's start writes a volume only if it does not exist.
-// Otherwise Prepare and Refresh write it.
+// TestContainerTakesWhatPrepareMade checks that the start of a container writes a volume only if the volume does not exist. An existing
+// volume is written only by Prepare and Refresh.
 func TestContainerTakesWhatPrepareMade(t *testing.T) {
 	v, a := withAPI(t)
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
@@ -382,7 +383,7 @@ func TestContainerTakesWhatPrepareMade(t *testing.T) {
 		}
 		return out.Mounts[0]
 	}
-	m := mount() // such as after a reboot
+	m := mount() // the volume does not exist, as after a reboot
 	if !m.Readonly || !m.SelinuxRelabel {
 		t.Errorf("mounted as %v", m)
 	}

@@ -19,7 +19,7 @@ func requireNoError(t *testing.T, err error) {
 	}
 }
 
-// mountDead mounts a file system whose server has exited, so that every access fails with ENOTCONN.
+// mountDead mounts a file system whose server has exited. Every access to it fails with ENOTCONN.
 func mountDead(t *testing.T, dir string) {
 	t.Helper()
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -35,8 +35,8 @@ func mountDead(t *testing.T, dir string) {
 	}
 }
 
-// TestCorruptedSubPath checks that the next start of a container replaces the mount of a subPath that no longer
-// works, or that is another directory than the volume's. A pod with such a mount can be removed.
+// TestCorruptedSubPath checks that the next start of a container replaces a bad mount of a subPath. A bad mount no longer works, or shows
+// another directory than the volume's. A pod with such a mount can be removed.
 func TestCorruptedSubPath(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, v *Volumes, target, volume string){
 		"the server has ended": func(t *testing.T, _ *Volumes, target, _ string) { mountDead(t, target) },

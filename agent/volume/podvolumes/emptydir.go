@@ -17,7 +17,7 @@ import (
 // emptyDir is a directory on disk, in memory or in huge pages that exists as long as its pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 type emptyDir struct {
-	memory    *memory
+	memory    *tmpfsMounter
 	quota     Quota // nil if there are no quotas
 	podMemory func() int64
 	modes     bool // emptyDir.mode has an effect
@@ -50,7 +50,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		}
 		return dir, e.memory.mountAt(dir, e.dirOptions(pod, vol)+tmpfsSize(pod, vol, e.podMemory))
 	}
-	if hugePages(vol.EmptyDir.Medium) {
+	if isHugePages(vol.EmptyDir.Medium) {
 		options, err := hugeOptions(pod, vol)
 		if err != nil {
 			return "", err
@@ -67,7 +67,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 // releaseQuotas releases the quotas of a pod's volumes before they are removed.
 func (v *Volumes) releaseQuotas(points []string) {
 	for _, p := range points {
-		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escape(emptyDir{}.Plugin()) {
+		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escapePlugin(emptyDir{}.Plugin()) {
 			continue
 		}
 		if err := v.cfg.Quota.RemoveLimit(p); err != nil && v.cfg.Log != nil { // a quota that is not released does no harm
@@ -76,10 +76,11 @@ func (v *Volumes) releaseQuotas(points []string) {
 	}
 }
 
-// mode returns the mode of a volume's directory. The default for a volume on disk is 0777. The default for a
+// volumeMode returns the mode of a volume's directory. The default for a volume on disk is 0777. The default for a
 // file system in memory is 1777, the mode of /tmp. A kubelet has the same defaults. The volume may set
-// another mode. The pod's fsGroup may always write, and owns all new files. https://kep.k8s.io/5502
-func (e emptyDir) mode(pod *v1.Pod, vol *v1.Volume) uint32 {
+// another mode. The pod's fsGroup may always write, and owns all new files.
+// https://kep.k8s.io/5502
+func (e emptyDir) volumeMode(pod *v1.Pod, vol *v1.Volume) uint32 {
 	const sticky, groupWrites = 0o1000, 0o2770
 	mode := uint32(0o777)
 	if vol.EmptyDir.Medium != v1.StorageMediumDefault {
@@ -108,7 +109,7 @@ func (e emptyDir) makeDir(dir string, pod *v1.Pod, vol *v1.Volume) error {
 			return err
 		}
 	}
-	if err := unix.Chmod(unfinished, e.mode(pod, vol)); err != nil {
+	if err := unix.Chmod(unfinished, e.volumeMode(pod, vol)); err != nil {
 		return &fs.PathError{Op: "chmod", Path: unfinished, Err: err}
 	}
 	return os.Rename(unfinished, dir)
@@ -116,7 +117,7 @@ func (e emptyDir) makeDir(dir string, pod *v1.Pod, vol *v1.Volume) error {
 
 // dirOptions returns the mount options for the mode and the group of a file system in memory.
 func (e emptyDir) dirOptions(pod *v1.Pod, vol *v1.Volume) string {
-	options := fmt.Sprintf("mode=%o", e.mode(pod, vol))
+	options := fmt.Sprintf("mode=%o", e.volumeMode(pod, vol))
 	if gid, ok := fsGroup(pod); ok {
 		options += fmt.Sprintf(",gid=%d", gid)
 	}

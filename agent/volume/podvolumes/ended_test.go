@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// TestEnded checks that the volumes of a finished pod are removed, on disk, in memory and mounts of subPaths, and
-// that the pod can be prepared again. Termination messages and host directories stay.
+// TestEnded checks that the volumes of a finished pod are removed: those on disk, those in memory, and the mounts of subPaths. The pod can
+// be prepared again. Termination messages and host directories stay.
 func TestEnded(t *testing.T) {
 	v, d := volumes(t), t.TempDir()
 	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {

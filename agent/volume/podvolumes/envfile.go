@@ -17,11 +17,11 @@ func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte
 	}
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
-		k := v.kind(vol)
+		k := v.kindOf(vol)
 		if vol.Name != volume || vol.EmptyDir == nil || k == nil {
 			continue
 		}
-		b, err := untrusted.ReadInRoot(v.dir(pod, vol, k), path, limit)
+		b, err := untrusted.ReadInRoot(v.volumeDir(pod, vol, k), path, limit)
 		if err != nil {
 			return nil, fmt.Errorf("file %q of volume %q: %w", path, volume, err)
 		}

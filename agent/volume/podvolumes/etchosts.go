@@ -40,8 +40,8 @@ func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerCon
 	}
 	content = append(content, hostAliases(pod)...)
 	path := filepath.Join(v.podDir(pod.UID), "etc-hosts")
-	v.hosts.Lock()
-	defer v.hosts.Unlock()
+	v.hostsLock.Lock()
+	defer v.hostsLock.Unlock()
 	// Containers can write to an existing file, so its content is not trusted.
 	if old, err := untrusted.ReadFile(v.podDir(pod.UID), "etc-hosts", int64(len(content))); err != nil || !bytes.Equal(old, content) {
 		if err := replaceFile(path, content); err != nil {

@@ -32,8 +32,8 @@ var totalVolumesDesc = prometheus.NewDesc("volume_manager_total_volumes",
 	"number of volumes that pods require (desired_state_of_world) and that are set up (actual_state_of_world)",
 	[]string{"plugin_name", "state"}, nil)
 
-// Collectors returns the metrics of volumes. The function pods returns the pods with their
-// phases.
+// Collectors returns the metrics of volumes. The metrics are computed from the pods that the given function returns,
+// with their phases.
 func (v *Volumes) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{totalVolumes{v, pods}}
 }
@@ -51,7 +51,7 @@ func (t totalVolumes) Collect(out chan<- prometheus.Metric) {
 			if checkUID(pod.UID) != nil || !usesVolume(pod, vol.Name) {
 				continue
 			}
-			plugin, mounted := t.v.count(pod, vol)
+			plugin, mounted := t.v.volumeState(pod, vol)
 			if plugin == "" {
 				continue
 			}
@@ -81,21 +81,21 @@ func usesVolume(pod *v1.Pod, volume string) bool {
 	return false
 }
 
-// count returns the plugin's name of a volume and whether the volume is set up. A volume of a kind without a
-// directory, such as hostPath, counts as set up when the pod's directory for volumes exists.
-func (v *Volumes) count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
-	k := v.kind(vol)
+// volumeState returns the name of a volume's plugin and whether the volume is set up. A volume of a kind without a directory,
+// such as hostPath, counts as set up when the pod's directory for volumes exists.
+func (v *Volumes) volumeState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
+	k := v.kindOf(vol)
 	switch k := k.(type) {
 	case nil:
 		return "", false
 	case PluginReporter:
 		return k.PluginState(pod, vol)
 	case *content:
-		return k.Plugin(), hasFiles(v.dir(pod, vol, k))
-	case hostPath, image:
+		return k.Plugin(), hasFiles(v.volumeDir(pod, vol, k))
+	case hostPath, imageVolume:
 		fi, err := os.Lstat(filepath.Join(v.podDir(pod.UID), "volumes"))
 		return k.Plugin(), err == nil && fi.IsDir()
 	}
-	fi, err := os.Lstat(v.dir(pod, vol, k))
+	fi, err := os.Lstat(v.volumeDir(pod, vol, k))
 	return k.Plugin(), err == nil && fi.Mode().Type() == fs.ModeDir
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A claimedKind is a Kind of volumes with drivers.
+// A claimedKind is a Kind for volumes of drivers.
 type claimedKind struct {
 	servedKind
 	mounted bool
@@ -26,8 +26,8 @@ func (c *claimedKind) PluginState(_ *v1.Pod, vol *v1.Volume) (string, bool) {
 	return "kubernetes.io/csi:d", c.mounted
 }
 
-// TestTotalVolumes checks that each volume that a container uses is counted by its plugin as a desired volume while
-// its pod is desired, and as an actual one while it is set up.
+// TestTotalVolumes checks that each volume that a container uses is counted for its plugin. It counts as a desired volume while its pod is
+// desired, and as an actual volume while it is set up.
 func TestTotalVolumes(t *testing.T) {
 	c := &claimedKind{servedKind: servedKind{t.TempDir(), make(chan struct{})}}
 	objects := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1"}}}
@@ -83,7 +83,7 @@ func TestTotalVolumes(t *testing.T) {
 	check("one has ended", 1, 1, 0)
 }
 
-// totals returns the values of the metric by labels.
+// totals returns the values of the metric for each set of labels.
 func totals(t *testing.T, v *Volumes, pods []*v1.Pod) map[string]int {
 	t.Helper()
 	r := prometheus.NewRegistry()

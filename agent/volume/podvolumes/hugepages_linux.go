@@ -11,15 +11,16 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// hugePages reports whether a medium is memory in huge pages, such as HugePages or HugePages-2Mi.
-func hugePages(m v1.StorageMedium) bool {
+// isHugePages reports whether a medium is memory in huge pages, such as HugePages or HugePages-2Mi.
+func isHugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
 // hugeOptions returns the mount options of a volume in huge pages. The page size comes from the medium, such
 // as HugePages-2Mi. If the medium specifies no page size, the pod must request only one, which is used. The
 // volume's size is the pod's limit or the volume's sizeLimit, whichever is lower. The error messages are
-// those of a kubelet. https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
+// those of a kubelet.
+// https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	medium := vol.EmptyDir.Medium
 	var named resource.Quantity

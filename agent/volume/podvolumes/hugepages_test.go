@@ -55,8 +55,7 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
-// TestHugePagesMounted checks that the volume is a hugetlbfs with the page size of the pod, and that a page size that
-// the host does not have is rejected.
+// TestHugePagesMounted checks that the volume is a hugetlbfs with the pod's page size. A page size that the host does not have is rejected.
 func TestHugePagesMounted(t *testing.T) {
 	if _, err := os.Stat("/sys/kernel/mm/hugepages/hugepages-2048kB"); err != nil {
 		t.Skip("this kernel has no pages of 2 MiB:", err)

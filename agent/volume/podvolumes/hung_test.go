@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A servedKind is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is
-// unmounted.
+// A servedKind is a Kind for volumes of a server. A call to an unreachable server hangs until the volume is unmounted.
 type servedKind struct {
 	dir       string
 	unmounted chan struct{}
@@ -45,8 +44,8 @@ func (s *servedKind) TearDown(context.Context, types.UID) error {
 	return nil
 }
 
-// TestSubPathThatHangs checks that a subPath of a volume whose server is unreachable times out, and that the pod can
-// be removed at once. The hanging call ends when the volume is unmounted, and the file that it opens is not mounted.
+// TestSubPathThatHangs checks that the mount of a subPath times out if the volume's server is unreachable. The pod can then be removed at
+// once. The hanging call ends when the volume is unmounted. The file that it opens is not mounted.
 func TestSubPathThatHangs(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,14 +55,14 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var calls atomic.Int32
-		v.open = func(*v1.VolumeMount, string) (*subPathFile, error) {
+		v.openFile = func(*v1.VolumeMount, string) (*subPathFile, error) {
 			calls.Add(1)
 			<-s.unmounted
-			f, err := os.Open(s.dir) // the server may respond at this time
+			f, err := os.Open(s.dir) // the server may respond now
 			return &subPathFile{f, true}, err
 		}
 		pod := podWith(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}})
-		for range 3 { // attempts of the container
+		for range 3 { // three attempts of the container
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			_, err := mountsWithin(ctx, v, pod, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
 			stop()

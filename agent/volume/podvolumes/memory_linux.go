@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory mounts tmpfs volumes. Their contents must not be written to a disk. Like a kubelet, it therefore
+// tmpfsMounter mounts tmpfs volumes. Their contents must not be written to a disk. Like a kubelet, it therefore
 // excludes them from swap, which is possible since Linux 6.4.
 // https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
-type memory struct {
-	log   *slog.Logger
-	mount func(dir, options string) error
-	swaps func() ([]byte, error) // /proc/swaps
-	once  sync.Once
+type tmpfsMounter struct {
+	log       *slog.Logger
+	mount     func(dir, options string) error
+	readSwaps func() ([]byte, error) // /proc/swaps
+	warnOnce  sync.Once
 }
 
-func newMemory(log *slog.Logger) *memory {
-	return &memory{
-		log:   log,
-		mount: func(dir, options string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, options) },
-		swaps: func() ([]byte, error) { return os.ReadFile("/proc/swaps") },
+func newMemory(log *slog.Logger) *tmpfsMounter {
+	return &tmpfsMounter{
+		log:       log,
+		mount:     func(dir, options string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, options) },
+		readSwaps: func() ([]byte, error) { return os.ReadFile("/proc/swaps") },
 	}
 }
 
 // mountAt mounts a tmpfs. If the kernel cannot exclude it from swap and swap is on, mountAt logs a warning once.
-func (m *memory) mountAt(dir, options string) error {
+func (m *tmpfsMounter) mountAt(dir, options string) error {
 	err := m.mount(dir, options+",noswap")
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // the kernel is old, or this is a user namespace
-		m.once.Do(m.warnSwap)
+		m.warnOnce.Do(m.warnSwap)
 		err = m.mount(dir, options)
 	}
 	if err != nil {
@@ -42,8 +42,8 @@ func (m *memory) mountAt(dir, options string) error {
 	return nil
 }
 
-func (m *memory) warnSwap() {
-	text, err := m.swaps()
+func (m *tmpfsMounter) warnSwap() {
+	text, err := m.readSwaps()
 	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // the file contains only its header
 		return
 	}

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestSizeInMemory checks that the size of a volume in memory is the minimum of its sizeLimit, the pod's limit and
-// the memory of all pods.
+// TestSizeInMemory checks that the size of an in-memory volume is the minimum of its sizeLimit, the pod's memory limit and the memory of
+// all pods.
 func TestSizeInMemory(t *testing.T) {
 	for _, tt := range []struct{ sizeLimit, limit, room, want string }{
 		{"", "", "", "mode=1777"},

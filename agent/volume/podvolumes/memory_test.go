@@ -15,7 +15,7 @@ import (
 func TestMemoryNeverSwaps(t *testing.T) {
 	const head, swap = "Filename\tType\tSize\tUsed\tPriority\n", "/dev/zram0 partition 1 0 100\n"
 	for name, tt := range map[string]struct {
-		refuse error // error for noswap
+		refuse error // error for the option noswap
 		swaps  string
 		asked  []string
 		warns  int
@@ -30,7 +30,7 @@ func TestMemoryNeverSwaps(t *testing.T) {
 		var asked []string
 		var log bytes.Buffer
 		m := newMemory(slog.New(slog.NewTextHandler(&log, nil)))
-		m.swaps = func() ([]byte, error) { return []byte(tt.swaps), nil }
+		m.readSwaps = func() ([]byte, error) { return []byte(tt.swaps), nil }
 		m.mount = func(_, options string) error {
 			asked = append(asked, options)
 			if strings.HasSuffix(options, "noswap") {

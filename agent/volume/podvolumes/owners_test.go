@@ -15,8 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestEmptyDirMode checks that the directory of an emptyDir has the mode in the volume's spec, on disk and in memory.
-// The pod's fsGroup always has write permission. Without the gate, the mode is the default.
+// TestEmptyDirMode checks that the directory of an emptyDir on disk or in memory has the mode in the volume's spec. The pod's fsGroup
+// always has write permission. If the gate is off, the mode is the default.
 func TestEmptyDirMode(t *testing.T) {
 	group := int64(123)
 	for _, tt := range []struct {
@@ -45,7 +45,7 @@ func TestEmptyDirMode(t *testing.T) {
 		vol.EmptyDir.Mode = tt.mode
 		p := podWith(vol)
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: tt.group}
-		for range 2 { // also for the next container
+		for range 2 { // the next container has the same result
 			requireNoError(t, v.Prepare(t.Context(), p))
 			fi, err := os.Stat(filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data"))
 			requireNoError(t, err)
@@ -74,8 +74,8 @@ func owners(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestFileOwners checks that a file belongs to its own user, or else to that of the volume. Files with tokens and
-// certificates are then readable only for that user. Without the gate, the users have no effect.
+// TestFileOwners checks that a file belongs to the user in its own entry, or otherwise to the volume's user. A file with a token or a
+// certificate is readable only for that user. If the gate is off, these users have no effect.
 func TestFileOwners(t *testing.T) {
 	seven, eight := ptr(int64(7)), ptr(int64(8))
 	items := []v1.KeyToPath{{Key: "a", Path: "own/a", User: eight, Mode: ptr(int32(0o400))}, {Key: "b", Path: "b"}}
@@ -101,9 +101,9 @@ func TestFileOwners(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		vol   v1.Volume
-		runAs *int64 // of the pod
+		runAs *int64 // user in the pod's security context
 		want  map[string]string
-		off   map[string]string // without the gate
+		off   map[string]string // result if the gate is off
 	}{
 		{"ConfigMap", cm, nil, map[string]string{"own/a": "8 400", "b": "7 644"}, map[string]string{"own/a": "0 400", "b": "0 644"}},
 		{"Secret", sec, nil, map[string]string{"p": "7 400"}, map[string]string{"p": "0 400"}},
@@ -141,11 +141,11 @@ func TestFileOwners(t *testing.T) {
 			}
 			check(tt.off)
 			var err error
-			v, err = New(Config{Root: filepath.Dir(v.pods), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
+			v, err = New(Config{Root: filepath.Dir(v.podsDir), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
 			requireNoError(t, err)
-			requireNoError(t, v.Refresh(p)) // the files of an agent without the gate get their owners
+			requireNoError(t, v.Refresh(p)) // an agent without the gate wrote these files; now they get their owners
 			check(tt.want)
-			dir := v.dir(p, &p.Spec.Volumes[0], v.kind(&p.Spec.Volumes[0]))
+			dir := v.volumeDir(p, &p.Spec.Volumes[0], v.kindOf(&p.Spec.Volumes[0]))
 			before := hiddenIn(t, dir)
 			requireNoError(t, v.Refresh(p))
 			if after := hiddenIn(t, dir); !slices.Equal(after, before) {
@@ -155,8 +155,8 @@ func TestFileOwners(t *testing.T) {
 	}
 }
 
-// TestOwnerOutOfRange: a file of a user that the kernel cannot set is an error. No file is written again without a
-// change, whoever owns it.
+// TestOwnerOutOfRange checks that a file is rejected if the kernel does not support the ID of its owner. An unchanged file is not written
+// again, regardless of its owner.
 func TestOwnerOutOfRange(t *testing.T) {
 	for uid, valid := range map[int64]bool{
 		0: true, 1: true, 65536: true, 1<<31 - 1: true, -1: false, -2: false, 1 << 31: false, 1<<32 - 1: false, 1<<32 + 5: false,

@@ -21,78 +21,78 @@ const (
 
 // contentKinds returns the kinds of volumes whose files contain data of API objects or of the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
-func contentKinds(s sources, m *memory) []Kind {
+func contentKinds(s fileSources, m *tmpfsMounter) []Kind {
 	return []Kind{
 		&content{
-			plugin: "kubernetes.io/configmap", serves: func(v *v1.Volume) bool { return v.ConfigMap != nil },
-			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+			plugin: "kubernetes.io/configmap", servesVolume: func(v *v1.Volume) bool { return v.ConfigMap != nil },
+			listFiles: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				c := vol.ConfigMap
-				return s.configMap(pod, c.Name, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
+				return s.configMapFiles(pod, c.Name, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/secret", serves: func(v *v1.Volume) bool { return v.Secret != nil }, memory: m,
-			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+			plugin: "kubernetes.io/secret", servesVolume: func(v *v1.Volume) bool { return v.Secret != nil }, memory: m,
+			listFiles: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				c := vol.Secret
-				return s.secret(pod, c.SecretName, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
+				return s.secretFiles(pod, c.SecretName, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/downward-api", serves: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: m,
-			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+			plugin: "kubernetes.io/downward-api", servesVolume: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: m,
+			listFiles: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				d := vol.DownwardAPI
-				return s.downward(pod, d.Items, defaults{d.DefaultMode, d.DefaultUser})
+				return s.downwardFiles(pod, d.Items, defaults{d.DefaultMode, d.DefaultUser})
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/projected", serves: func(v *v1.Volume) bool { return v.Projected != nil }, memory: m,
-			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projected(pod, vol) },
+			plugin: "kubernetes.io/projected", servesVolume: func(v *v1.Volume) bool { return v.Projected != nil }, memory: m,
+			listFiles: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projectedFiles(pod, vol) },
 		},
 	}
 }
 
-// sources returns the files that a volume's sources describe.
-type sources struct {
+// fileSources returns the files that a volume's sources describe.
+type fileSources struct {
 	objects Objects
 	fields  Fields
 	owners  bool // the users of files have an effect
 }
 
-// defaults are a volume's mode and user for files that do not set their own.
+// defaults contains a volume's mode and user for files that do not set their own.
 type defaults struct {
 	mode *int32
 	user *int64
 }
 
-// owner returns the user who owns a file, or nil for root (KEP-5936).
-func (s sources) owner(own *int64, volume defaults) *int64 {
+// ownerOf returns the user who owns a file, or nil for root (KEP-5936).
+func (s fileSources) ownerOf(own *int64, volume defaults) *int64 {
 	if !s.owners {
 		return nil
 	}
 	return cmp.Or(own, volume.user)
 }
 
-// file returns a file with its mode and owner. If the mode or the user of the file is nil, the
+// newFile returns a file with its mode and owner. If the mode or the user of the file is nil, the
 // default of the volume applies.
-func (s sources) file(data []byte, mode *int32, user *int64, volume defaults) file {
+func (s fileSources) newFile(data []byte, mode *int32, user *int64, volume defaults) file {
 	f := file{data: data, mode: modeOf(mode, volume.mode)}
-	if u := s.owner(user, volume); u != nil {
+	if u := s.ownerOf(user, volume); u != nil {
 		f.uid = int(*u)
 	}
 	return f
 }
 
-// projected returns the files of all sources. If several sources fail, the error contains all their errors.
-func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
+// projectedFiles returns the files of all sources. If several sources fail, the error contains all their errors.
+func (s fileSources) projectedFiles(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	all, p := files{}, vol.Projected
 	var errs []error
 	for i := range p.Sources {
 		var f files
 		var err error
 		if c := p.Sources[i].PodCertificate; c != nil {
-			f, err = s.certificate(pod, vol.Name, i, c, defaults{p.DefaultMode, p.DefaultUser})
+			f, err = s.certificateFiles(pod, vol.Name, i, c, defaults{p.DefaultMode, p.DefaultUser})
 		} else {
-			f, err = s.source(pod, &p.Sources[i], defaults{p.DefaultMode, p.DefaultUser})
+			f, err = s.sourceFiles(pod, &p.Sources[i], defaults{p.DefaultMode, p.DefaultUser})
 		}
 		maps.Copy(all, f)
 		errs = append(errs, err)
@@ -100,28 +100,28 @@ func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	return all, errors.Join(errs...)
 }
 
-func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, volume defaults) (files, error) {
+func (s fileSources) sourceFiles(pod *v1.Pod, p *v1.VolumeProjection, volume defaults) (files, error) {
 	switch {
 	case p.ConfigMap != nil:
-		return s.configMap(pod, p.ConfigMap.Name, p.ConfigMap.Items, volume, p.ConfigMap.Optional)
+		return s.configMapFiles(pod, p.ConfigMap.Name, p.ConfigMap.Items, volume, p.ConfigMap.Optional)
 	case p.Secret != nil:
-		return s.secret(pod, p.Secret.Name, p.Secret.Items, volume, p.Secret.Optional)
+		return s.secretFiles(pod, p.Secret.Name, p.Secret.Items, volume, p.Secret.Optional)
 	case p.DownwardAPI != nil:
-		return s.downward(pod, p.DownwardAPI.Items, volume)
+		return s.downwardFiles(pod, p.DownwardAPI.Items, volume)
 	case p.ServiceAccountToken != nil:
-		return s.token(pod, p.ServiceAccountToken, volume)
+		return s.tokenFile(pod, p.ServiceAccountToken, volume)
 	case p.ClusterTrustBundle != nil:
-		return s.trustBundle(pod, p.ClusterTrustBundle, volume)
+		return s.trustBundleFile(pod, p.ClusterTrustBundle, volume)
 	}
 	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
 
-// configMap returns the files of a ConfigMap. If an optional ConfigMap was deleted, it returns no files, as
+// configMapFiles returns the files of a ConfigMap. If an optional ConfigMap was deleted, it returns no files, as
 // in a kubelet. If a required ConfigMap was deleted, it returns the files of the last copy, so that the pod's
 // containers can restart.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
-func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
+func (s fileSources) configMapFiles(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
 	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
 		return files{}, nil
@@ -133,26 +133,26 @@ func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, volum
 		data[k] = []byte(v)
 	}
 	maps.Copy(data, m.BinaryData)
-	return s.project(data, items, volume, podspec.IsTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
+	return s.selectKeys(data, items, volume, podspec.IsTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
 }
 
-func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
+func (s fileSources) secretFiles(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
 	m, err := s.objects.Secret(pod, name)
 	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	return s.project(m.Data, items, volume, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
+	return s.selectKeys(m.Data, items, volume, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
-// project returns a file for each key. If items is not empty, it returns files only for the keys in items, at the
+// selectKeys returns a file for each key. If items is not empty, it returns files only for the keys in items, at the
 // paths given there.
-func (s sources) project(data map[string][]byte, items []v1.KeyToPath, volume defaults, optional bool, from string) (files, error) {
+func (s fileSources) selectKeys(data map[string][]byte, items []v1.KeyToPath, volume defaults, optional bool, from string) (files, error) {
 	all := make(files, len(data))
 	if len(items) == 0 {
 		for k, v := range data {
-			all[k] = s.file(v, nil, nil, volume)
+			all[k] = s.newFile(v, nil, nil, volume)
 		}
 		return all, nil
 	}
@@ -164,12 +164,12 @@ func (s sources) project(data map[string][]byte, items []v1.KeyToPath, volume de
 		if !ok {
 			return nil, fmt.Errorf("%s has no key %q", from, item.Key)
 		}
-		all[item.Path] = s.file(v, item.Mode, item.User, volume)
+		all[item.Path] = s.newFile(v, item.Mode, item.User, volume)
 	}
 	return all, nil
 }
 
-func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, volume defaults) (files, error) {
+func (s fileSources) downwardFiles(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, volume defaults) (files, error) {
 	all := make(files, len(items))
 	for _, item := range items {
 		var value string
@@ -185,14 +185,14 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, volume 
 		if err != nil {
 			return nil, fmt.Errorf("file %q: %w", item.Path, err)
 		}
-		all[item.Path] = s.file([]byte(value), item.Mode, item.User, volume)
+		all[item.Path] = s.newFile([]byte(value), item.Mode, item.User, volume)
 	}
 	return all, nil
 }
 
-// token returns a file with a token. For the mode of the file, see privateFile.
+// tokenFile returns a file with a token. For the mode of the file, see privateFile.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
-func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, volume defaults) (files, error) {
+func (s fileSources) tokenFile(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, volume defaults) (files, error) {
 	text, err := s.objects.Token(pod, p)
 	if err != nil {
 		return nil, err
@@ -204,10 +204,10 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, volume 
 // the volume specifies. If the volume specifies none, the owner is the user with whose ID all containers of
 // the pod run. If there is neither such a user nor an fsGroup, the file belongs to root and has the mode that
 // the volume specifies.
-func (s sources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaults) file {
-	f := s.file(data, nil, own, volume)
+func (s fileSources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaults) file {
+	f := s.newFile(data, nil, own, volume)
 	user, one := onlyUser(pod)
-	explicit := s.owner(own, volume) != nil
+	explicit := s.ownerOf(own, volume) != nil
 	if _, group := fsGroup(pod); group || one || explicit {
 		f.mode = privateMode
 	}
@@ -217,10 +217,10 @@ func (s sources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaul
 	return f
 }
 
-// trustBundle returns a file with the certificates of a ClusterTrustBundle. The file is empty
+// trustBundleFile returns a file with the certificates of a ClusterTrustBundle. The file is empty
 // if an optional bundle does not exist.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
-func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, volume defaults) (files, error) {
+func (s fileSources) trustBundleFile(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, volume defaults) (files, error) {
 	anchors, err := s.objects.TrustAnchors(pod, p)
 	if err != nil {
 		return nil, fmt.Errorf("clusterTrustBundle %q: %w", p.Path, err)
@@ -228,11 +228,11 @@ func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, vo
 	return files{p.Path: s.privateFile(pod, anchors, p.User, volume)}, nil
 }
 
-// certificate returns the files of a pod certificate. The key and the chain are written to one common file, to
+// certificateFiles returns the files of a pod certificate. The key and the chain are written to one common file, to
 // separate files, or to both.
 //
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
-func (s sources) certificate(pod *v1.Pod, name string, source int, p *v1.PodCertificateProjection,
+func (s fileSources) certificateFiles(pod *v1.Pod, name string, source int, p *v1.PodCertificateProjection,
 	volume defaults) (files, error) {
 	key, chain, err := s.objects.Credentials(pod, name, source)
 	if err != nil {

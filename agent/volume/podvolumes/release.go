@@ -18,8 +18,8 @@ import (
 // keptAttempts is the number of termination logs of earlier attempts that are kept.
 const keptAttempts = 4
 
-// escape converts a plugin's name into a path element, like a kubelet.
-func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
+// escapePlugin converts a plugin's name into a path element, like a kubelet.
+func escapePlugin(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
 // checkUID returns an error for a UID that could lead out of the pods' directory. UIDs are read from labels and file
 // names.
@@ -59,11 +59,11 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the pods that have a directory and for which the function keep returns false. It must be
+// Sweep releases the pods that have a directory and that need not be kept, as decided by the given function. It must be
 // called once, after all sources of pods have reported.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	errs := []error{v.sweepTracked(ctx, keep)}
-	entries, err := os.ReadDir(v.pods)
+	entries, err := os.ReadDir(v.podsDir)
 	if err != nil {
 		return fmt.Errorf("list the directories of the pods: %w", err)
 	}

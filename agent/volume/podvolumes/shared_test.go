@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// sharedHost returns a directory of a host with shared mounts, as with systemd, and Volumes on this host. Another
-// file system is mounted at data/disk.
+// sharedHost returns a directory of a host and the host's Volumes. The host has shared mounts, as systemd sets them up. Another file system
+// is mounted at data/disk.
 func sharedHost(t *testing.T) (dir string, v *Volumes) {
 	t.Helper()
 	root := t.TempDir()
@@ -59,8 +59,8 @@ func mountTable(t *testing.T) []string {
 	return all
 }
 
-// TestHostKeepsItsMounts checks that the host's mounts are unchanged after pods have mounted directories of the host
-// with mounts below, for each propagation.
+// TestHostKeepsItsMounts checks that pods that mount directories of the host do not change the host's mounts. The directories contain
+// mounts. The test covers each mount propagation.
 func TestHostKeepsItsMounts(t *testing.T) {
 	for _, p := range []v1.MountPropagationMode{"", v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional} {
 		for _, sub := range []string{"", "data", "data/disk"} {
@@ -72,12 +72,12 @@ func TestHostKeepsItsMounts(t *testing.T) {
 					m.MountPropagation = &p
 				}
 				pod := podWith(host("h", dir, ""))
-				for range 2 { // the second attempt of a container
+				for range 2 { // the second run is the container's second attempt
 					if _, err := mountsOf(t, v, pod, m); err != nil {
 						t.Fatal(err)
 					}
 				}
-				late := filepath.Join(dir, "data/disk/late") // the host mounts a file system while the pod runs
+				late := filepath.Join(dir, "data/disk/late") // the host mounts this file system while the pod runs
 				tmpfs(t, late)
 				if sub == "data" {
 					below := filepath.Join(v.podDir("u1"), "volume-subpaths/h/c/0")
@@ -103,14 +103,14 @@ func TestHostKeepsItsMounts(t *testing.T) {
 	}
 }
 
-// TestReleaseStopsAtWhatStaysMounted checks that a mount that cannot be unmounted keeps its directory and its files.
+// TestReleaseStopsAtWhatStaysMounted checks that Release keeps the directory and the files of a mount that cannot be unmounted.
 func TestReleaseStopsAtWhatStaysMounted(t *testing.T) {
 	dir, v := sharedHost(t)
 	both := v1.MountPropagationBidirectional
 	if _, err := mountsOf(t, v, podWith(host("h", dir, "")), v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "data", MountPropagation: &both}); err != nil {
 		t.Fatal(err)
 	}
-	tmpfs(t, filepath.Join(dir, "data")) // also over the pod's mount, because the mounts are shared
+	tmpfs(t, filepath.Join(dir, "data")) // this mount also covers the pod's mount, because the mounts are shared
 	write(t, filepath.Join(dir, "data/kept"), "x")
 	if err := v.Release(t.Context(), "u1"); err == nil {
 		t.Error("released")
@@ -126,8 +126,8 @@ func TestReleaseStopsAtWhatStaysMounted(t *testing.T) {
 	}
 }
 
-// TestContentStopsAtMounts checks that files of a file system that is mounted in a volume are not removed with the
-// old files of the volume.
+// TestContentStopsAtMounts checks that the removal of a volume's old files does not remove the files of a file system that is mounted in
+// the volume.
 func TestContentStopsAtMounts(t *testing.T) {
 	dir := t.TempDir()
 	if err := (files{"a": {data: []byte("1"), mode: 0o644}}).write(dir, -1); err != nil {

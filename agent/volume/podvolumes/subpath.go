@@ -63,10 +63,10 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *su
 	return target, nil
 }
 
-// bindTo bind-mounts an open file at the target, without the mounts below the file, like a kubelet. Mounts
-// that are later created below the source also appear at the target. If the parameter both is true, mounts
-// that are created at the target also appear at the source. Containers with bidirectional mount propagation
-// need this. mounts.Detach makes such a bind mount private before it unmounts it.
+// bindTo bind-mounts an open file at the target, without the mounts below the file, like a kubelet. Mounts that are
+// later created below the source also appear at the target. For a container with bidirectional mount propagation,
+// mounts that are created at the target also appear at the source. mounts.Detach makes such a bind mount private before
+// it unmounts it.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err

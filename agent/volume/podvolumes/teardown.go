@@ -22,8 +22,7 @@ const (
 	sweepAgain = time.Minute
 )
 
-// podLocks contains a lock for each pod. If a caller stops waiting, its call still holds the lock until the call
-// returns.
+// podLocks contains a lock for each pod. If a caller stops waiting, the pod stays locked until the call has returned.
 type podLocks struct {
 	mu       sync.Mutex
 	locks    map[types.UID]*podLock
@@ -31,11 +30,12 @@ type podLocks struct {
 }
 
 type podLock struct {
-	free  chan struct{} // a lock of capacity 1
+	lock  chan struct{} // a lock of capacity 1
 	users int
 }
 
-// withLock runs f in a goroutine that holds the pod's lock. It returns when f returns or when ctx ends.
+// withLock locks the pod and runs f in a goroutine. The pod stays locked until f returns. withLock returns when f
+// returns or when ctx ends.
 func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) error {
 	t.mu.Lock()
 	if t.locks == nil {
@@ -43,7 +43,7 @@ func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) 
 	}
 	mine := t.locks[uid]
 	if mine == nil {
-		mine = &podLock{free: make(chan struct{}, 1)}
+		mine = &podLock{lock: make(chan struct{}, 1)}
 		t.locks[uid] = mine
 	}
 	mine.users++
@@ -57,7 +57,7 @@ func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) 
 		}
 	}
 	select {
-	case mine.free <- struct{}{}:
+	case mine.lock <- struct{}{}:
 	case <-ctx.Done():
 		leave()
 		return fmt.Errorf("a volume of the pod does not answer: %w", ctx.Err())
@@ -65,7 +65,7 @@ func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) 
 	ended := make(chan error, 1)
 	go func() {
 		err := f()
-		<-mine.free
+		<-mine.lock
 		leave()
 		ended <- err
 	}()
@@ -103,7 +103,7 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	subPaths := filepath.Join(v.podDir(uid), "volume-subpaths")
-	if err := v.mounting.withLock(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
+	if err := v.mountLocks.withLock(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
 		return fmt.Errorf("unmount the subPaths: %w", err)
 	}
 	var errs []error
@@ -113,18 +113,18 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a
-// server does not respond, but subPath returns when ctx ends. A blocked open never blocks tearDown, because the
-// unmount in tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
+// subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a server
+// does not respond, but the method returns when ctx ends. A blocked open never blocks tearDown, because the unmount in
+// tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
-	if err := v.opening.withLock(ctx, pod.UID, func() error {
-		p, err := v.open(&ctr.VolumeMounts[index], volume)
+	if err := v.openLocks.withLock(ctx, pod.UID, func() error {
+		p, err := v.openFile(&ctr.VolumeMounts[index], volume)
 		if err != nil {
 			return err
 		}
 		defer p.Close()
-		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // short, because it does not call the server
+		return v.mountLocks.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // short, because it does not call the server
 			if err := ctx.Err(); err != nil {
 				return err // the pod's volumes may have been torn down
 			}
@@ -138,13 +138,13 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts
-// the volumes that no pod uses. It waits at most sweepTime.
+// sweepTracked unmounts the volumes of the pods that need not be kept, as decided by the given function. It also
+// unmounts the volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {
 		for _, uid := range a.Pods() {
-			if !keep(uid) && v.mounting.setSweeping(uid, true) {
+			if !keep(uid) && v.mountLocks.setSweeping(uid, true) {
 				todo = append(todo, uid)
 			}
 		}
@@ -152,7 +152,7 @@ func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) e
 	ended := make(chan error, len(todo)+1)
 	for _, uid := range todo {
 		go func() {
-			defer v.mounting.setSweeping(uid, false)
+			defer v.mountLocks.setSweeping(uid, false)
 			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
 				if keep(uid) { // the pod is desired again, which can happen with a static pod
 					return nil
@@ -196,7 +196,7 @@ func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	return true
 }
 
-// sweepOne retries the function do until the function succeeds or ctx ends.
+// sweepOne repeats an unmount until it succeeds or ctx ends.
 func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
 	for {
 		once, stop := context.WithTimeout(ctx, sweepEach)

@@ -33,10 +33,9 @@ type Kind interface {
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
-	// SetUp creates the volume and returns its path on the host. The parameter dir is the usual path below
-	// the pod's directory, which need not exist. SetUp is called for each container, and again after a
-	// reboot, so repeated calls must succeed and be cheap. When the pod is released, all mounts below dir are
-	// unmounted.
+	// SetUp creates the volume and returns its path on the host. The directory dir is the usual path below the pod's
+	// directory. It need not exist. SetUp is called for each container, and again after a reboot, so repeated calls
+	// must succeed and be cheap. When the pod is released, all mounts below dir are unmounted.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
@@ -84,24 +83,24 @@ type Quota interface {
 
 // Volumes is a pod hook that manages the volumes of all pods.
 type Volumes struct {
-	cfg      Config
-	pods     string // real path, which the mount table contains
-	kinds    []Kind
-	opening  podLocks // locked while opening a file, which may block forever on a file server
-	mounting podLocks // locked while the mounts below a pod's directory are changed
+	cfg        Config
+	podsDir    string // real path, which the mount table contains
+	kinds      []Kind
+	openLocks  podLocks // locked while opening a file, which may block forever on a file server
+	mountLocks podLocks // locked while the mounts below a pod's directory are changed
 
 	// The function openSubPath. Tests replace it.
-	open func(m *v1.VolumeMount, volume string) (*subPathFile, error)
+	openFile func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
-	hosts sync.Mutex // guards the pods' etc-hosts files, because containers of a pod may start concurrently
+	hostsLock sync.Mutex // guards the pods' etc-hosts files, because containers of a pod may start concurrently
 }
 
 // builtinKinds returns the kinds that this package implements. If a kind has a method ReadOnly that returns true,
 // containers mount its volumes read-only.
 func builtinKinds(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contentKinds(sources{cfg.Objects, cfg.Fields, cfg.Owners}, m),
-		emptyDir{m, cfg.Quota, cfg.Memory, cfg.Modes}, hostPath{}, image{})
+	return append(contentKinds(fileSources{cfg.Objects, cfg.Fields, cfg.Owners}, m),
+		emptyDir{m, cfg.Quota, cfg.Memory, cfg.Modes}, hostPath{}, imageVolume{})
 }
 
 // A Refresher is a Kind that can update its volumes while containers use them.
@@ -123,16 +122,16 @@ func New(cfg Config) (*Volumes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory of the pods: %w", err)
 	}
-	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtinKinds(cfg), cfg.Kinds...), open: openSubPath}, nil
+	return &Volumes{cfg: cfg, podsDir: pods, kinds: append(builtinKinds(cfg), cfg.Kinds...), openFile: openSubPath}, nil
 }
 
 // Name returns the name of the hook.
 func (*Volumes) Name() string { return "volumes" }
 
 // Pods returns the parent directory of all pods' directories.
-func (v *Volumes) Pods() string { return v.pods }
+func (v *Volumes) Pods() string { return v.podsDir }
 
-func (v *Volumes) podDir(uid types.UID) string { return filepath.Join(v.pods, string(uid)) }
+func (v *Volumes) podDir(uid types.UID) string { return filepath.Join(v.podsDir, string(uid)) }
 
 // Prepare creates the pod's directories and sets up all its volumes.
 func (v *Volumes) Prepare(ctx context.Context, pod *v1.Pod) error {
@@ -161,8 +160,8 @@ func (v *Volumes) Refresh(pod *v1.Pod) error {
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
-		if r, ok := v.kind(vol).(Refresher); ok {
-			if err := r.Refresh(pod, vol, v.dir(pod, vol, r.(Kind))); err != nil {
+		if r, ok := v.kindOf(vol).(Refresher); ok {
+			if err := r.Refresh(pod, vol, v.volumeDir(pod, vol, r.(Kind))); err != nil {
 				errs = append(errs, fmt.Errorf("volume %q: %w", vol.Name, err))
 			}
 		}
@@ -170,20 +169,20 @@ func (v *Volumes) Refresh(pod *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// kind returns the kind of a volume, or nil if no kind serves it.
-func (v *Volumes) kind(vol *v1.Volume) Kind {
+// kindOf returns the kind of a volume, or nil if no kind serves it.
+func (v *Volumes) kindOf(vol *v1.Volume) Kind {
 	if i := slices.IndexFunc(v.kinds, func(k Kind) bool { return k.Serves(vol) }); i >= 0 {
 		return v.kinds[i]
 	}
 	return nil
 }
 
-func (v *Volumes) dir(pod *v1.Pod, vol *v1.Volume, k Kind) string {
-	return filepath.Join(v.podDir(pod.UID), "volumes", escape(k.Plugin()), vol.Name)
+func (v *Volumes) volumeDir(pod *v1.Pod, vol *v1.Volume, k Kind) string {
+	return filepath.Join(v.podDir(pod.UID), "volumes", escapePlugin(k.Plugin()), vol.Name)
 }
 
 func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
-	k := v.kind(vol)
+	k := v.kindOf(vol)
 	if k == nil {
 		return "", fmt.Errorf("volume %q is of a type that this node does not support", vol.Name)
 	}
@@ -200,12 +199,12 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 // setUpKind sets up a volume. For a hostPath, which may be on a file server, it waits at most answerTime.
 func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	if _, hosts := k.(hostPath); !hosts {
-		return k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
+		return k.SetUp(ctx, pod, vol, v.volumeDir(pod, vol, k))
 	}
 	ctx, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	found := make(chan string, 1)
-	if err := v.opening.withLock(ctx, pod.UID, func() error {
+	if err := v.openLocks.withLock(ctx, pod.UID, func() error {
 		path, err := k.SetUp(ctx, pod, vol, "")
 		found <- path
 		return err
@@ -218,14 +217,14 @@ func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Vo
 // Container adds the mounts and devices of one attempt of a container.
 func (v *Volumes) Container(ctx context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
 	for i := range ctr.VolumeMounts {
-		m, err := v.mount(ctx, pod, ctr, i)
+		m, err := v.containerMount(ctx, pod, ctr, i)
 		if err != nil {
 			return err
 		}
 		out.Mounts = append(out.Mounts, m)
 	}
 	for i := range ctr.VolumeDevices {
-		d, err := v.device(pod, &ctr.VolumeDevices[i])
+		d, err := v.containerDevice(pod, &ctr.VolumeDevices[i])
 		if err != nil {
 			return err
 		}
@@ -237,16 +236,16 @@ func (v *Volumes) Container(ctx context.Context, pod *v1.Pod, ctr *v1.Container,
 	return v.terminationLog(pod, ctr, out)
 }
 
-func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int) (*api.Mount, error) {
+func (v *Volumes) containerMount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int) (*api.Mount, error) {
 	m := &ctr.VolumeMounts[index]
 	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == m.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("volume mount %q: the pod has no such volume", m.Name)
 	}
-	if k, ok := v.kind(&pod.Spec.Volumes[i]).(image); ok {
-		return k.mount(m, &pod.Spec.Volumes[i]), nil
+	if k, ok := v.kindOf(&pod.Spec.Volumes[i]).(imageVolume); ok {
+		return k.containerMount(m, &pod.Spec.Volumes[i]), nil
 	}
-	path, readOnly, relabel, err := v.locate(ctx, pod, &pod.Spec.Volumes[i])
+	path, readOnly, relabel, err := v.locateVolume(ctx, pod, &pod.Spec.Volumes[i])
 	if err != nil {
 		return nil, err
 	}
@@ -270,16 +269,16 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	return out, err
 }
 
-// locate returns the volume's path, whether the volume is read-only, and whether the runtime must relabel it for
+// locateVolume returns the volume's path, whether the volume is read-only, and whether the runtime must relabel it for
 // SELinux. All volumes except a hostPath must be relabelled.
-func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
-	k := v.kind(vol)
+func (v *Volumes) locateVolume(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
+	k := v.kindOf(vol)
 	if a, ok := k.(MountTracker); ok {
 		return a.MountPath(pod, vol)
 	}
-	if c, ok := k.(*content); ok && hasFiles(v.dir(pod, vol, c)) {
+	if c, ok := k.(*content); ok && hasFiles(v.volumeDir(pod, vol, c)) {
 		// The files are up to date: Prepare has checked them before this container, and Refresh writes later changes.
-		return v.dir(pod, vol, c), c.ReadOnly(), true, nil
+		return v.volumeDir(pod, vol, c), c.ReadOnly(), true, nil
 	}
 	path, err = v.setUp(ctx, pod, vol)
 	alone, ok := k.(interface{ ReadOnly() bool })
@@ -287,14 +286,14 @@ func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path
 	return path, ok && alone.ReadOnly(), !hosts, err
 }
 
-// device returns the container's device for a block volume.
+// containerDevice returns the container's device for a block volume.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#raw-block-volume-support
-func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
+func (v *Volumes) containerDevice(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
 	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == d.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("volume device %q: the pod has no such volume", d.Name)
 	}
-	a, ok := v.kind(&pod.Spec.Volumes[i]).(MountTracker)
+	a, ok := v.kindOf(&pod.Spec.Volumes[i]).(MountTracker)
 	if !ok {
 		return nil, fmt.Errorf("volume device %q: the volume is not a block volume", d.Name)
 	}

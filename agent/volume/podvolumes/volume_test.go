@@ -86,7 +86,7 @@ func TestEmptyDir(t *testing.T) {
 	p := podWith(emptyDirVolume("data", ""))
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 	unfinished := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data.new")
-	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it created the volume
+	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it was creating the volume
 		t.Fatal(err)
 	}
 	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/data", ReadOnly: true})
@@ -184,7 +184,7 @@ func TestHostPath(t *testing.T) {
 	}
 }
 
-// TestSubPathMode checks that a new subPath has the mode of its volume, with the setgid and the sticky bit.
+// TestSubPathMode checks that a new subPath has the same mode as its volume, including the setgid bit and the sticky bit.
 func TestSubPathMode(t *testing.T) {
 	v := volumes(t)
 	p, group := podWith(emptyDirVolume("data", "Memory")), int64(123)
@@ -207,7 +207,7 @@ func TestSubPathMode(t *testing.T) {
 	}
 }
 
-// TestSubPath checks that a subPath cannot lead out of the volume, whatever links a container has created.
+// TestSubPath checks that a subPath cannot lead out of the volume, even if a container has created links.
 func TestSubPath(t *testing.T) {
 	v, outside := volumes(t), t.TempDir()
 	write(t, outside+"/secret", "s")
@@ -239,7 +239,7 @@ func TestSubPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The container replaces the directory with a link before it is mounted.
+	// The container replaces the directory with a link before the directory is mounted.
 	if err := os.Rename(dir+"/new", dir+"/old"); err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +258,7 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
-// TestReleaseKeepsTheHost checks that the removal of a pod unmounts its host directories, and does not delete files
-// in them.
+// TestReleaseKeepsTheHost checks that the removal of a pod unmounts its host directories. It does not delete files in them.
 func TestReleaseKeepsTheHost(t *testing.T) {
 	v, d := volumes(t), t.TempDir()
 	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {
@@ -267,7 +266,7 @@ func TestReleaseKeepsTheHost(t *testing.T) {
 	}
 	write(t, d+"/sub/precious", "p")
 	p := podWith(host("h", d, v1.HostPathDirectory))
-	for range 2 { // two attempts
+	for range 2 { // the container has two attempts
 		mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "sub"})
 		if err != nil {
 			t.Fatal(err)
@@ -338,8 +337,7 @@ func TestEtcHosts(t *testing.T) {
 	}
 }
 
-// TestContainersTogether checks that containers of a pod that start at the same time have the same volumes and
-// /etc/hosts.
+// TestContainersTogether checks that containers of a pod get the same volumes and the same /etc/hosts if they start at the same time.
 func TestContainersTogether(t *testing.T) {
 	v := volumes(t)
 	for i := range 50 {
@@ -422,7 +420,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestHostileHosts checks that /etc/hosts is restored after a container has modified it in any way.
+// TestHostileHosts checks that /etc/hosts is restored after a container has changed or replaced it.
 func TestHostileHosts(t *testing.T) {
 	v := volumes(t)
 	p := podWith()
@@ -458,7 +456,7 @@ func TestHostileHosts(t *testing.T) {
 	}
 }
 
-// TestImageMount checks that the runtime gets the image and its subPath, and no host path.
+// TestImageMount checks that the runtime gets the image and the subPath of an image volume. It gets no host path.
 func TestImageMount(t *testing.T) {
 	v, err := New(Config{Root: t.TempDir(), Hostname: func(*v1.Pod) (string, string) { return "h", "" }})
 	if err != nil {
@@ -485,7 +483,7 @@ func TestImageMount(t *testing.T) {
 	}
 }
 
-// TestBindMountOptions checks that the runtime gets the options of a mount, also with a subPath.
+// TestBindMountOptions checks that the runtime gets the options of a mount. A mount with a subPath is checked too.
 func TestBindMountOptions(t *testing.T) {
 	v, want := volumes(t), []string{"noexec", "nosuid"}
 	t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })

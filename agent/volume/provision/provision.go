@@ -46,11 +46,9 @@ type Local interface {
 
 // A Quota limits the size of directories. It is nil if the file system does not support quotas.
 type Quota interface {
-	// Limit sets the quota of a directory, in bytes. The result enforced is true if the file system
-	// enforces the quota.
+	// Limit sets the quota of a directory, in bytes. It returns true if the file system enforces the quota.
 	Limit(dir string, bytes int64) (enforced bool, err error)
-	// Usage returns the number of bytes below a directory. The result known is false if the directory
-	// has no quota.
+	// Usage returns the number of bytes below a directory. It returns false if the directory has no quota.
 	Usage(dir string) (bytes int64, known bool)
 	// RemoveLimit releases the quota of a directory, which must still exist.
 	RemoveLimit(dir string) error

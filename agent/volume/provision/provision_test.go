@@ -51,8 +51,8 @@ func podOf(source, claim string) *v1.Pod {
 	return p
 }
 
-// TestClaim checks that a claim in a manifest is bound to a directory, which stays after the deletion of the pod and
-// the claim. It is removed when nothing uses it.
+// TestClaim checks that a claim in a manifest is bound to a directory. The directory stays after the deletion of the pod and the claim, and
+// is removed when nothing uses it any more.
 func TestClaim(t *testing.T) {
 	c, l := node(t)
 	pod := podOf("local", "data")
@@ -112,7 +112,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestOthersHaveNone checks that pods of the API server and of other sources cannot use a local claim.
+// TestOthersHaveNone checks that pods of the API server, of files and of URLs cannot use a local claim.
 func TestOthersHaveNone(t *testing.T) {
 	c, l := node(t)
 	claimed(t, l, "data", "1Gi")

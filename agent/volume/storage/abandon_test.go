@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestLeavesOneBehind checks that repeated attempts of a hanging operation share one call, and that an attempt after
-// its end starts a new one.
+// TestLeavesOneBehind checks that repeated attempts of a hanging operation share one call. After the end of this call, the next attempt
+// starts a new one.
 func TestLeavesOneBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32

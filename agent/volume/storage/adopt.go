@@ -15,7 +15,7 @@ func (k *Mounter) Adopt(pods []*v1.Pod) {
 			if !k.Serves(vol) {
 				continue
 			}
-			v, d, err := k.resolve(pod, vol)
+			v, d, err := k.resolveVolume(pod, vol)
 			if err != nil {
 				continue // starting the pod reports the error
 			}

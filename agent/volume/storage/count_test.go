@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A linkDriver is a driver that mounts directories and links devices.
+// A linkDriver is a driver that mounts directories and creates links to devices.
 type linkDriver struct{ source string }
 
 func (linkDriver) Plugin() string                           { return "kubernetes.io/csi" }
@@ -26,18 +26,18 @@ func (d linkDriver) Publish(_ context.Context, v Volume, _ string, u Use) error 
 	if v.Block {
 		return os.Symlink(d.source, u.Path)
 	}
-	return bind(context.Background(), d.source, u.Path, false, nil)
+	return bindMount(context.Background(), d.source, u.Path, false, nil)
 }
 
 func (linkDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
 		return os.Remove(path)
 	}
-	return unbind(path)
+	return removeBindMount(path)
 }
 
-// TestCount checks that a volume is counted as mounted until its unmount, also if a previous agent has mounted it,
-// and not after a reboot.
+// TestCount checks that a volume is counted as mounted until it is unmounted, even if a previous agent has mounted it. After a reboot it is
+// not counted.
 func TestCount(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestISCSILabel checks that iSCSI PersistentVolumes are mounted with a label, and inline iSCSI volumes are not.
+// TestISCSILabel checks that an iSCSI PersistentVolume is mounted with a label. An inline iSCSI volume is not.
 func TestISCSILabel(t *testing.T) {
 	o := &objects{}
 	_, pv := o.bound("data", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "p", IQN: "iqn"}})
@@ -98,11 +98,11 @@ func TestISCSILabel(t *testing.T) {
 	})
 	requireNoError(t, err)
 	pod := labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")
-	if v, _, err := k.resolve(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "s0:c1" {
+	if v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "s0:c1" {
 		t.Errorf("%+v, %v", v, err)
 	}
 	pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "p", IQN: "iqn"}}
-	if v, _, err := k.resolve(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "" || len(v.MountOptions) != 0 {
+	if v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0]); err != nil || v.Label != "" || len(v.MountOptions) != 0 {
 		t.Errorf("inline: %+v, %v", v, err)
 	}
 }

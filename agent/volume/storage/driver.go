@@ -52,8 +52,8 @@ type Driver interface {
 	Plugin() string
 	// Serves reports whether this driver mounts the source.
 	Serves(*v1.PersistentVolumeSource) bool
-	// Publish mounts the volume at u.Path. The parameter staged is the path at which Stage has
-	// mounted it.
+	// Publish mounts the volume at u.Path. If Stage has mounted the volume, staged is the path of that mount. Otherwise
+	// it is empty.
 	Publish(ctx context.Context, v Volume, staged string, u Use) error
 	// Unpublish reverts Publish. Only the pod's UID and the data in the ledger are available to it.
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error

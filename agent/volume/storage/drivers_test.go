@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// TestLocalVolumes checks that a pod's local volumes have the paths that a kubelet uses. After the unmount, the data
-// is kept and nothing else is left.
+// TestLocalVolumes checks that a pod's local volumes have the same paths as with a kubelet. After the unmount, the data is kept and nothing
+// else is left.
 func TestLocalVolumes(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	requireNoError(t, os.WriteFile(disk+"/kept", []byte("x"), 0o600))
@@ -99,8 +99,8 @@ func loop(t *testing.T, kib int64) string {
 	return dev
 }
 
-// TestLocalDisk checks that a disk is formatted once, mounted once for two pods, and unmounted with the last one. A
-// block volume gives the container the device.
+// TestLocalDisk checks that a disk is formatted once, mounted once for two pods, and unmounted with the second pod. For a block volume, the
+// container gets the device.
 func TestLocalDisk(t *testing.T) {
 	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
 	defer s.Close()
@@ -142,14 +142,14 @@ func TestLocalDisk(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), "uid-c"))
 
 	requireNoError(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
-	lost := openStore(t, t.TempDir()) // the database is damaged and created again
+	lost := openStore(t, t.TempDir()) // the database was damaged and created again
 	defer lost.Close()
 	k = newMounter(t, root, lost, o)
 	requireNoError(t, k.Sweep(t.Context()))
 	if m, err := mounts.FindTopmost(staged); err != nil || m == nil {
 		t.Errorf("unmounted under a pod: %v", err)
 	}
-	requireNoError(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
+	requireNoError(t, removeBindMount(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
 	requireNoError(t, k.Sweep(t.Context()))
 	if m, err := mounts.FindTopmost(staged); err != nil || m != nil {
 		t.Errorf("mounted for ever: %v", err)
@@ -170,7 +170,7 @@ func TestLocalDisk(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that the errors of volumes that cannot be mounted are those of a kubelet.
+// TestRefusals checks that the errors about volumes that cannot be mounted are the same as in a kubelet.
 func TestRefusals(t *testing.T) {
 	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
 	defer s.Close()
@@ -250,8 +250,8 @@ func TestRefusals(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), two.UID))
 }
 
-// TestHungServer checks that a pod whose volume's server does not respond waits as long as with a kubelet, and that
-// other pods do not wait. A hanging mount is not repeated before it has ended.
+// TestHungServer checks that a pod waits as long as with a kubelet if the server of its volume does not respond. Other pods do not wait. A
+// hanging mount is not repeated before it has ended.
 func TestHungServer(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
-// The type remote is a driver whose volume stops responding.
+// This type is a driver whose volume stops responding.
 type remote struct {
 	nfs
 	gone *atomic.Bool
@@ -325,8 +325,8 @@ func (r remote) Probe(string) error {
 	return nil
 }
 
-// TestVolumeThatStopsToAnswer checks that a volume that no longer responds is reported before a container's start
-// would hang on it, also by a restarted agent, and that its pod can be removed.
+// TestVolumeThatStopsToAnswer checks that an unresponsive volume is reported before a container's start would hang. A restarted agent
+// reports it too. The pod can be removed.
 func TestVolumeThatStopsToAnswer(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -370,8 +370,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestISCSI checks that iscsiadm is called as by upstream, that no error contains credentials, and that the unmount
-// of the target's last disk logs out.
+// TestISCSI checks that iscsiadm is called with the same arguments as by upstream. The unmount of a target's last disk logs out. No error
+// contains credentials.
 func TestISCSI(t *testing.T) {
 	root, by := t.TempDir(), t.TempDir()
 	dev := loop(t, 64)
@@ -390,7 +390,7 @@ func TestISCSI(t *testing.T) {
 	staged := d.StagePath(v)
 	requireNoError(t, d.Stage(t.Context(), v, staged, u))
 	requireNoError(t, d.Publish(t.Context(), v, staged, u))
-	if got, err := device(u.Path); err != nil || got != dev {
+	if got, err := resolveDevice(u.Path); err != nil || got != dev {
 		t.Errorf("%s: %v", got, err)
 	}
 	const node = "-m node -p 10.0.0.1:3260 -T iqn.2026-01.example:disk -I default "
@@ -419,7 +419,7 @@ func TestISCSI(t *testing.T) {
 		t.Errorf("%q", calls)
 	}
 	d.admin = func(ctx context.Context, args ...string) (string, error) {
-		return output(ctx, "islet-no-such-program", args...)
+		return programOutput(ctx, "islet-no-such-program", args...)
 	}
 	if err := d.Stage(t.Context(), v, staged, u); err == nil || !strings.Contains(err.Error(), "is not on this host") ||
 		!strings.Contains(err.Error(), "install open-iscsi") {

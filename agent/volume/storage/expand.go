@@ -17,14 +17,14 @@ type Resizer interface {
 	ReportResizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
 	// ReportResized reports that the node has expanded the volume.
 	ReportResized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
-	// ResizeFailed reports a failed expansion. If the parameter infeasible is true, a retry cannot succeed,
-	// and the controller may choose another size.
+	// ResizeFailed reports a failed expansion. If the expansion is infeasible, a retry cannot succeed, and the
+	// controller may select another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
 }
 
-// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is
-// needed. The node may see the new size before the controller requests the expansion. After such a late
-// request it reports the expansion again.
+// sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is needed. The
+// node may see the new size before the controller requests the expansion. After such a late request, the node reports
+// the expansion again.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func sizeToExpand(v Volume) *resource.Quantity {
@@ -62,7 +62,7 @@ func resizeStatus(v Volume) v1.ClaimResourceStatus {
 // Refresh starts the expansion of the file system of a volume that has grown while the pod uses it. It does not wait
 // for the result.
 func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
-	v, d, err := k.resolve(pod, vol)
+	v, d, err := k.resolveVolume(pod, vol)
 	if err != nil || sizeToExpand(v) == nil {
 		return nil //nolint:nilerr // starting the pod reports the error
 	}
@@ -71,7 +71,7 @@ func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)
 			defer stop()
-			k.expand(ctx, v, d, u)
+			k.expandVolume(ctx, v, d, u)
 		}()
 	}
 	return nil
@@ -83,9 +83,9 @@ func canExpand(d Driver) bool {
 	return ok
 }
 
-// expand calls the driver to expand a volume. A failure does not affect the pod: expand schedules a retry. The caller
-// must have called beginExpansion.
-func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
+// expandVolume calls the driver to expand a volume. A failure does not affect the pod. The expansion is retried later. The
+// caller must have called beginExpansion.
+func (k *Mounter) expandVolume(ctx context.Context, v Volume, d Driver, u Use) {
 	e, _ := d.(Expander)
 	to := sizeToExpand(v)
 	r := k.cfg.Resizer
@@ -95,7 +95,7 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 			staged = s.StagePath(v)
 		}
 		if v.ReadOnly {
-			k.event(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed",
+			k.recordEvent(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed",
 				fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
 		} else {
 			if r != nil && resizeStatus(v) == v1.PersistentVolumeClaimNodeResizePending {
@@ -103,11 +103,11 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 					return fmt.Errorf("MountVolume.NodeExpandVolume failed to mark node expansion in progress: %w", err)
 				}
 			}
-			if err := k.observe("volume_fs_resize", d.Plugin(), v,
+			if err := k.observeCall("volume_fs_resize", d.Plugin(), v,
 				func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
 				return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
 			}
-			k.event(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+			k.recordEvent(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful",
 				fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
 		}
 		if r != nil {
@@ -116,10 +116,10 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 		return nil
 	})
 	if err == nil {
-		k.forgetExpansion(use{v.ID, u.Pod.UID})
+		k.forgetExpansion(volumeUse{v.ID, u.Pod.UID})
 		return
 	}
-	k.event(u.Pod, v1.EventTypeWarning, "VolumeResizeFailed", err.Error())
+	k.recordEvent(u.Pod, v1.EventTypeWarning, "VolumeResizeFailed", err.Error())
 	k.cfg.Log.Warn("cannot expand the file system of a volume", "pod", u.Pod.Namespace+"/"+u.Pod.Name, "uid",
 		u.Pod.UID, "volume", v.Name, "error", err)
 	if err := k.scheduleExpansion(ctx, v, u, r, err); err != nil {
@@ -127,7 +127,7 @@ func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 	}
 }
 
-func (k *Mounter) event(pod *v1.Pod, eventType, reason, message string) {
+func (k *Mounter) recordEvent(pod *v1.Pod, eventType, reason, message string) {
 	if k.cfg.Event != nil {
 		k.cfg.Event(pod, eventType, reason, message)
 	}

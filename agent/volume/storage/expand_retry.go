@@ -55,7 +55,7 @@ func sizeKey(v Volume) string {
 func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	key := use{v.ID, pod}
+	key := volumeUse{v.ID, pod}
 	e := k.expansions[key]
 	if e == nil {
 		e = &expansion{backoff: retry.Backoff{FirstWindow: firstExpansion, SecondWindow: lastExpansion, MaxWindow: lastExpansion}}
@@ -69,7 +69,7 @@ func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 }
 
 // forgetExpansion cancels the retries of an expansion.
-func (k *Mounter) forgetExpansion(u use) {
+func (k *Mounter) forgetExpansion(u volumeUse) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.expansions[u]; e != nil {
@@ -80,16 +80,16 @@ func (k *Mounter) forgetExpansion(u use) {
 	}
 }
 
-// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a
-// kubelet. It reports the expansion as infeasible if the driver's error says so. After two final errors it
-// also does so if the claim requests another size than the volume has. The controller then continues the
+// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a kubelet.
+// It reports the expansion as infeasible if the driver's error says so. After two final errors, it also reports the
+// expansion as infeasible if the claim requests another size than the volume has. The controller then continues the
 // resize.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
 func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resizer, err error) error {
 	f := &ExpandError{}
 	errors.As(err, &f)
-	key := use{v.ID, u.Pod.UID}
+	key := volumeUse{v.ID, u.Pod.UID}
 	want, has := v.claim.Spec.Resources.Requests.Storage(), v.Capacity.Storage()
 	k.mu.Lock()
 	e := k.expansions[key]
@@ -113,7 +113,7 @@ func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resi
 }
 
 // retryExpansion performs a scheduled retry.
-func (k *Mounter) retryExpansion(key use, e *expansion, u Use) {
+func (k *Mounter) retryExpansion(key volumeUse, e *expansion, u Use) {
 	k.mu.Lock()
 	current := k.expansions[key] == e
 	if current {

@@ -31,7 +31,7 @@ func (g growingDriver) Expand(_ context.Context, _ Volume, _, published string, 
 	return nil
 }
 
-// An  is a driver that adopts volumes that were mounted before.
+// An adoptingDriver is a driver that adopts mounted volumes.
 type adoptingDriver struct {
 	growingDriver
 	adopted []string
@@ -92,8 +92,8 @@ func (r *resizableDriver) ReportResized(_ context.Context, c *v1.PersistentVolum
 	})
 }
 
-// TestExpansion checks that an expanded volume is expanded on the node once, when a pod starts or while one runs, and
-// that the claim's status is updated.
+// TestExpansion checks that an expanded volume is expanded on the node once, either when a pod starts or while a pod runs. The status of
+// the claim is updated.
 func TestExpansion(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -148,8 +148,7 @@ func TestExpansion(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionReadOnly checks that a volume that a pod mounts read-only is not expanded, and that the pod has an
-// event.
+// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets an event.
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -174,9 +173,8 @@ func TestExpansionReadOnly(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionFails checks that the error of a failed expansion is reported as by a kubelet. The expansion is
-// retried later or for another size, or is not retried, depending on the error. The end of the driver ends the
-// attempts.
+// TestExpansionFails checks that a failed expansion is reported in the same way as by a kubelet. The error decides whether the expansion is
+// retried later, retried for another size, or not retried. The end of the driver ends the attempts.
 func TestExpansionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -237,7 +235,7 @@ func TestExpansionFails(t *testing.T) {
 			now.Spec.Resources.Requests = size(to)
 			o.claims["c"] = now
 		}
-		request("3Gi") // the user changes the request
+		request("3Gi") // the user has changed the request
 		requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("another size", 1, 1, "failed c true")
 		time.Sleep(time.Hour)
@@ -258,8 +256,8 @@ func TestExpansionFails(t *testing.T) {
 	})
 }
 
-// TestGrown checks that a volume is expanded if its claim has a smaller capacity or the API server waits for the
-// node. It is not expanded if the controller must act first, or if the volume is smaller.
+// TestGrown checks that a volume is expanded if the claim's capacity is smaller or if the API server waits for the node. It is not expanded
+// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity.
 func TestGrown(t *testing.T) {
 	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	for _, tt := range []struct {

@@ -2,7 +2,7 @@ package storage
 
 import v1 "k8s.io/api/core/v1"
 
-// Exported for tests in package storage_test.
+// These names are exported for the tests in package storage_test.
 var (
 	OpenStore = openStore
 	PodWith   = podWith

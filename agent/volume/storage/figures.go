@@ -16,7 +16,8 @@ import (
 // Seconds contains the histogram buckets for the durations of volume operations, as in a kubelet.
 var Seconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// newOperationSeconds returns the histogram of the durations of volume operations, with the kubelet's metric name.
+// newOperationSeconds returns the histogram of the durations of volume operations. The metric has the same name as in a
+// kubelet.
 func newOperationSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "storage_operation_duration_seconds", Help: "how long it took to mount and unmount volumes",
@@ -25,8 +26,8 @@ func newOperationSeconds() *prometheus.HistogramVec {
 		[]string{"volume_plugin", "operation_name", "status", "migrated"})
 }
 
-// observe calls the function f and records the duration and the result of the call.
-func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) error {
+// observeCall calls f and records the duration and the result of the call.
+func (k *Mounter) observeCall(operation, plugin string, v Volume, f func() error) error {
 	begin := time.Now()
 	err := f()
 	status := "success"
@@ -43,7 +44,7 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 // PluginState returns the name of the volume's plugin and whether the volume is mounted for the pod. The name
 // is empty if the volume cannot be resolved yet. PluginState never blocks.
 func (k *Mounter) PluginState(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
-	v, d, err := k.resolve(pod, vol)
+	v, d, err := k.resolveVolume(pod, vol)
 	if err != nil {
 		return "", false
 	}

@@ -30,9 +30,9 @@ const (
 	waitDelay = time.Second // time to wait for the output of a killed program
 )
 
-// bind creates a bind mount of a directory at another path. The options are those of the mount
+// bindMount creates a bind mount of a directory at another path. The options are those of the mount
 // program.
-func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
+func bindMount(ctx context.Context, from, to string, readOnly bool, options []string) error {
 	if there, err := mounts.FindTopmost(to); err != nil || there != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func bind(ctx context.Context, from, to string, readOnly bool, options []string)
 			err = unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|keep, "")
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("make the mount %s read-only: %w", to, err), unbind(to))
+			return errors.Join(fmt.Errorf("make the mount %s read-only: %w", to, err), removeBindMount(to))
 		}
 		return nil
 	}
-	if err := mount(ctx, from, to, "", append([]string{"bind"}, withReadOnly(options, readOnly)...)); err != nil {
-		return errors.Join(err, unbind(to))
+	if err := runMount(ctx, from, to, "", append([]string{"bind"}, withReadOnly(options, readOnly)...)); err != nil {
+		return errors.Join(err, removeBindMount(to))
 	}
 	return nil
 }
@@ -71,28 +71,28 @@ func withReadOnly(options []string, readOnly bool) []string {
 	return options
 }
 
-// mount runs the mount program, which supports the mount helpers of file systems. The program is killed when ctx
+// runMount runs the mount program, which supports the mount helpers of file systems. The program is killed when ctx
 // ends. A bind mount with options needs two calls.
-func mount(ctx context.Context, source, target, fsType string, options []string) error {
+func runMount(ctx context.Context, source, target, fsType string, options []string) error {
 	isBind, first, second := mountutils.MakeBindOpts(options)
 	if !isBind {
-		return run(ctx, "mount", mountutils.MakeMountArgs(source, target, fsType, options)...)
+		return runProgram(ctx, "mount", mountutils.MakeMountArgs(source, target, fsType, options)...)
 	}
-	if err := run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", first)...); err != nil {
+	if err := runProgram(ctx, "mount", mountutils.MakeMountArgs(source, target, "", first)...); err != nil {
 		return err
 	}
-	return run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", second)...)
+	return runProgram(ctx, "mount", mountutils.MakeMountArgs(source, target, "", second)...)
 }
 
-// run runs a program on the host until it exits or ctx ends.
-func run(ctx context.Context, program string, args ...string) error {
-	_, err := output(ctx, program, args...)
+// runProgram runs a program on the host until it exits or ctx ends.
+func runProgram(ctx context.Context, program string, args ...string) error {
+	_, err := programOutput(ctx, program, args...)
 	return err
 }
 
-// output runs a program and returns its output. If a killed program does not exit, because it waits for a server that
-// no longer responds, output returns without waiting for it.
-func output(ctx context.Context, program string, args ...string) (string, error) {
+// programOutput runs a program and returns its output. A killed program does not exit while it waits for a server that no
+// longer responds. The function does not wait for such a program.
+func programOutput(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
 	var out limitedBuffer
@@ -144,9 +144,9 @@ func (l *limitedBuffer) String() string {
 	return strings.TrimSpace(l.text.String())
 }
 
-// unbind unmounts a bind mount, and all mounts that containers have made below it. Then it removes the empty
+// removeBindMount unmounts a bind mount, and all mounts that containers have made below it. Then it removes the empty
 // directory. It does not change the source of the bind mount.
-func unbind(path string) error {
+func removeBindMount(path string) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
 	}
@@ -161,9 +161,9 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// unmount unmounts a device. It fails while the mount is in use. A lazy unmount is not used: the device could then be
+// unmountDevice unmounts a device. It fails while the mount is in use. A lazy unmount is not used: the device could then be
 // mounted elsewhere while it is still in use.
-func unmount(path string) error {
+func unmountDevice(path string) error {
 	for {
 		there, err := mounts.FindTopmost(path)
 		if err != nil {
@@ -192,11 +192,11 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	}
 	soon, stop := context.WithTimeout(ctx, orderly)
 	defer stop()
-	failed := run(soon, "umount", path)
+	failed := runProgram(soon, "umount", path)
 	if there, err = mounts.FindTopmost(path); err == nil && there != nil && ctx.Err() == nil {
 		soon, stop := context.WithTimeout(ctx, forceTime)
 		defer stop()
-		failed = errors.Join(failed, run(soon, "umount", "-i", "-f", "-l", path))
+		failed = errors.Join(failed, runProgram(soon, "umount", "-i", "-f", "-l", path))
 		there, err = mounts.FindTopmost(path)
 	}
 	if err != nil || there != nil {
@@ -220,7 +220,7 @@ func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, o
 	}
 	m := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), contextExec{utilexec.New(), ctx})
 	if err := m.FormatAndMount(dev, path, fsType, withReadOnly(options, readOnly)); err != nil {
-		return errors.Join(err, unmount(path))
+		return errors.Join(err, unmountDevice(path))
 	}
 	return nil
 }
@@ -246,8 +246,8 @@ func checkBlock(path string) error {
 	return nil
 }
 
-// link creates the link to a device for a pod.
-func link(dev, path string) error {
+// linkDevice creates the link to a device for a pod.
+func linkDevice(dev, path string) error {
 	if err := checkBlock(dev); err != nil {
 		return err
 	}
@@ -263,8 +263,8 @@ func link(dev, path string) error {
 	return os.Symlink(dev, path)
 }
 
-// unlink removes the link to a device.
-func unlink(path string) error {
+// unlinkDevice removes the link to a device.
+func unlinkDevice(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function stand installs a script in place of a program, before all others in the PATH. The script may call the
-// program as $real.
+// This helper installs a script in place of a program. The script's directory comes first in the PATH. The script may call the program as
+// $real.
 func stand(t *testing.T, name, script string) {
 	t.Helper()
 	real, err := exec.LookPath(name)
@@ -23,8 +23,8 @@ func stand(t *testing.T, name, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestUnmountWithoutServer checks that the mount of an unreachable server is removed without the server, even if a
-// process still waits for the server.
+// TestUnmountWithoutServer checks that a mount of an unreachable server is removed without a response of the server. A process may still be
+// waiting for the server.
 func TestUnmountWithoutServer(t *testing.T) {
 	for name, script := range map[string]string{
 		"orderly":     `exec $real "$@"`,
@@ -37,7 +37,7 @@ func TestUnmountWithoutServer(t *testing.T) {
 			requireNoError(t, os.Mkdir(path, 0o755))
 			requireNoError(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
 			stand(t, "umount", script)
-			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // also limits the forced unmount after forceTime
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // the forced unmount after forceTime has this limit too
 			defer stop()
 			requireNoError(t, unmountRemote(ctx, path, 300*time.Millisecond))
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {

@@ -48,7 +48,7 @@ type iscsi struct {
 func newISCSI(root string, objects Objects) *iscsi {
 	return &iscsi{root: root, objects: objects, byPath: "/dev/disk/by-path", targets: map[string]chan struct{}{},
 		admin: func(ctx context.Context, args ...string) (string, error) {
-			return output(ctx, "iscsiadm", args...)
+			return programOutput(ctx, "iscsiadm", args...)
 		}}
 }
 
@@ -60,7 +60,7 @@ func (*iscsi) MountsLabel(*v1.Pod, Volume) bool         { return true }
 // StagePath returns the path at which the disk is mounted for the node. For a block volume, it returns the path of a
 // link to the device. The path contains the first portal, the target and the LUN.
 func (d *iscsi) StagePath(v Volume) string {
-	s, kind := v.Source.ISCSI, "iface-"+iface(v.Source.ISCSI)
+	s, kind := v.Source.ISCSI, "iface-"+interfaceName(v.Source.ISCSI)
 	if v.Block {
 		kind = filepath.Join("volumeDevices", kind)
 	}
@@ -71,7 +71,7 @@ func diskName(portal string, s *v1.ISCSIPersistentVolumeSource) string {
 	return fmt.Sprintf("%s-%s-lun-%d", portal, s.IQN, s.Lun)
 }
 
-func iface(s *v1.ISCSIPersistentVolumeSource) string {
+func interfaceName(s *v1.ISCSIPersistentVolumeSource) string {
 	if s.ISCSIInterface == "" {
 		return "default"
 	}
@@ -85,7 +85,7 @@ func withPort(portal string) string {
 	return net.JoinHostPort(strings.Trim(portal, "[]"), iscsiPort)
 }
 
-func portals(s *v1.ISCSIPersistentVolumeSource) []string {
+func listPortals(s *v1.ISCSIPersistentVolumeSource) []string {
 	all := []string{withPort(s.TargetPortal)}
 	for _, p := range s.Portals {
 		if p = withPort(p); !slices.Contains(all, p) {
@@ -97,7 +97,7 @@ func portals(s *v1.ISCSIPersistentVolumeSource) []string {
 
 func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	s := v.Source.ISCSI
-	for _, name := range append([]string{s.IQN, iface(s), s.TargetPortal}, s.Portals...) {
+	for _, name := range append([]string{s.IQN, interfaceName(s), s.TargetPortal}, s.Portals...) {
 		if name == "" || strings.ContainsAny(name, "/\x00 ") || name[0] == '-' {
 			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
 		}
@@ -110,12 +110,12 @@ func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 		return err
 	}
 	defer leave()
-	dev, err := d.attach(ctx, v, u)
+	dev, err := d.attachDisk(ctx, v, u)
 	if err != nil {
 		return err
 	}
 	if v.Block {
-		return link(dev, path)
+		return linkDevice(dev, path)
 	}
 	return mountDevice(ctx, dev, path, s.FSType, false, v.MountOptions)
 }
@@ -137,16 +137,16 @@ func (d *iscsi) lockTarget(ctx context.Context, iqn string) (leave func(), err e
 	}
 }
 
-// attach logs in through one portal after the other until one provides the disk, and returns the disk's device.
-func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
+// attachDisk logs in through one portal after the other until one provides the disk, and returns the disk's device.
+func (d *iscsi) attachDisk(ctx context.Context, v Volume, u Use) (string, error) {
 	s := v.Source.ISCSI
-	auth, err := d.secret(v, u)
+	auth, err := d.chapSecret(v, u)
 	if err != nil {
 		return "", err
 	}
 	var errs []error
-	for _, portal := range portals(s) {
-		if err := d.login(ctx, s, portal, auth); err != nil {
+	for _, portal := range listPortals(s) {
+		if err := d.logIn(ctx, s, portal, auth); err != nil {
 			if errors.Is(err, exec.ErrNotFound) {
 				return "", fmt.Errorf("%w: install open-iscsi (Debian) or iscsi-initiator-utils", err)
 			}
@@ -163,8 +163,8 @@ func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	return "", fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", errors.Join(errs...))
 }
 
-// secret returns the CHAP credentials. It returns nil if CHAP is not configured.
-func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
+// chapSecret returns the CHAP credentials. It returns nil if CHAP is not configured.
+func (d *iscsi) chapSecret(v Volume, u Use) (map[string][]byte, error) {
 	s := v.Source.ISCSI
 	if !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth {
 		return nil, nil
@@ -183,10 +183,10 @@ func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	return secret.Data, nil
 }
 
-// login creates iscsiadm's records for a target and logs in.
-func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
-	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", iface(s)}
-	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
+// logIn creates iscsiadm's records for a target and logs in.
+func (d *iscsi) logIn(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
+	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", interfaceName(s)}
+	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", interfaceName(s)}
 	if _, err := d.admin(ctx, append(slices.Clone(discovery), "-o", "new")...); err != nil {
 		return err
 	}
@@ -268,9 +268,9 @@ func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	}
 	defer leave()
 	if v.Block {
-		err = unlink(path)
+		err = unlinkDevice(path)
 	} else {
-		err = unmount(path)
+		err = unmountDevice(path)
 	}
 	if err != nil {
 		return err
@@ -280,8 +280,8 @@ func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 		return err
 	}
 	var errs []error
-	for _, portal := range portals(s) {
-		node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
+	for _, portal := range listPortals(s) {
+		node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", interfaceName(s)}
 		for _, step := range [][]string{{"--logout"}, {"-o", "delete"}} {
 			if _, err := d.admin(ctx, append(slices.Clone(node), step...)...); err != nil && exitCode(err) != iscsiNoObjects {
 				errs = append(errs, fmt.Errorf("iscsi: failed to detach disk: %w", err))
@@ -319,16 +319,16 @@ func (d *iscsi) Publish(ctx context.Context, v Volume, staged string, u Use) err
 		if err != nil {
 			return err
 		}
-		return link(dev, u.Path)
+		return linkDevice(dev, u.Path)
 	}
-	return bind(ctx, staged, u.Path, v.ReadOnly, nil)
+	return bindMount(ctx, staged, u.Path, v.ReadOnly, nil)
 }
 
 func (d *iscsi) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
-		return unlink(path)
+		return unlinkDevice(path)
 	}
-	return unbind(path)
+	return removeBindMount(path)
 }
 
 // builtInDrivers returns the drivers that every node has.

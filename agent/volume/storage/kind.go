@@ -35,16 +35,16 @@ func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ stri
 }
 
 func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
-	v, d, err := k.resolve(pod, vol)
+	v, d, err := k.resolveVolume(pod, vol)
 	if err != nil {
 		return "", err
 	}
 	ctx, stop := context.WithTimeout(ctx, mountTime)
 	defer stop()
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-	err = k.mount(ctx, v, d, u)
+	err = k.mountVolume(ctx, v, d, u)
 	if err == nil {
-		err = k.probe(ctx, v, d, u.Path)
+		err = k.probeVolume(ctx, v, d, u.Path)
 	}
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy)) {
@@ -53,7 +53,7 @@ func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", err
 	}
 	if sizeToExpand(v) != nil && canExpand(d) && k.beginExpansion(v, pod.UID) {
-		k.expand(ctx, v, d, u)
+		k.expandVolume(ctx, v, d, u)
 	}
 	return u.Path, nil
 }
@@ -61,7 +61,7 @@ func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 // MountPath returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block volume
 // is its device. MountPath never blocks.
 func (k *Mounter) MountPath(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
-	v, d, err := k.resolve(pod, vol)
+	v, d, err := k.resolveVolume(pod, vol)
 	if err != nil {
 		return "", false, false, err
 	}
@@ -73,7 +73,7 @@ func (k *Mounter) MountPath(pod *v1.Pod, vol *v1.Volume) (path string, readOnly,
 		return "", false, false, fmt.Errorf("volume %q is not mounted", vol.Name)
 	}
 	if v.Block {
-		path, err = device(path)
+		path, err = resolveDevice(path)
 		return path, v.ReadOnly, false, err
 	}
 	return path, v.ReadOnly, k.belowRoot(path) && v.Source.NFS == nil && v.Label == "", nil
@@ -89,8 +89,8 @@ func (k *Mounter) readyPaths(uid types.UID) (paths []string) {
 	return paths
 }
 
-// device resolves the link to a block volume's device.
-func device(path string) (string, error) {
+// resolveDevice resolves the link to a block volume's device.
+func resolveDevice(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", fmt.Errorf("find the device of the volume: %w", err)
@@ -135,8 +135,8 @@ func (k *Mounter) Pods() []types.UID {
 // TearDown unmounts all volumes of a pod, and unstages the volumes that no other pod uses. No container of the pod
 // may be running. If it returns an error, volumes may still be mounted, and the pod's files must not be removed.
 func (k *Mounter) TearDown(ctx context.Context, uid types.UID) error {
-	return k.release(ctx, uid)
+	return k.unmountPod(ctx, uid)
 }
 
 // Sweep unmounts volumes that are staged for the node but not used by any pod.
-func (k *Mounter) Sweep(ctx context.Context) error { return k.sweep(ctx) }
+func (k *Mounter) Sweep(ctx context.Context) error { return k.sweepUnused(ctx) }

@@ -17,12 +17,12 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// labelDisk is a driver whose volumes are file systems. The kernel has one label for a file system, from its first
-// mount to the last unmount.
+// labelDisk is a driver whose volumes are file systems. In the kernel, a file system has only one label from its first mount to its last
+// unmount.
 type labelDisk struct {
 	root       string
 	label      string // label of the staged file system; "-" if it is not staged
-	stuck      bool   // Unstage fails
+	stuck      bool   // Unstage returns an error
 	takes      bool
 	conflicted error
 }
@@ -65,10 +65,10 @@ func (d *labelDisk) Publish(_ context.Context, _ Volume, staged string, u Use) e
 }
 
 func (d *labelDisk) Unpublish(_ context.Context, _ Volume, _ types.UID, path string) error {
-	return unbind(path)
+	return removeBindMount(path)
 }
 
-// A labelNode is a node with SELinux and a volume of a labelDisk.
+// A labelNode is a node with SELinux. It has one volume of a labelDisk.
 type labelNode struct {
 	*testing.T
 	*Mounter
@@ -104,7 +104,7 @@ func (n *labelNode) restart() {
 	requireNoError(n.T, err)
 }
 
-// The function labelled returns a pod that mounts the volume with a level in each container.
+// This helper returns a pod that mounts the volume. The pod has a container for each of the given levels.
 func labelled(name string, policy v1.PodSELinuxChangePolicy, levels ...string) *v1.Pod {
 	p := podWith(name, "data")
 	p.Spec.Containers, p.Spec.SecurityContext = nil, &v1.PodSecurityContext{SELinuxChangePolicy: &policy}
@@ -117,7 +117,7 @@ func labelled(name string, policy v1.PodSELinuxChangePolicy, levels ...string) *
 	return p
 }
 
-// setUp mounts the volume for a pod. It returns an error, or "labelled" or "relabel".
+// setUp mounts the volume for a pod. It returns "labelled", "relabel" or the text of an error.
 func (n *labelNode) setUp(p *v1.Pod) string {
 	n.Helper()
 	vol := &p.Spec.Volumes[0]
@@ -140,7 +140,7 @@ func (n *labelNode) tearDown(name string) {
 	requireNoError(n.T, n.TearDown(n.Context(), types.UID("uid-"+name)))
 }
 
-// figures returns the metrics of SELinux labels that are not 0.
+// figures returns the metrics about SELinux labels whose values are not 0.
 func (n *labelNode) figures() (all []string) {
 	n.Helper()
 	r := prometheus.NewRegistry()
@@ -161,8 +161,8 @@ func (n *labelNode) figures() (all []string) {
 	return all
 }
 
-// TestLabelsOfTwoPods checks that pods share a volume only if they require the same label. When the former pods are
-// removed, the volume is mounted with the new label.
+// TestLabelsOfTwoPods checks that two pods share a volume only if they require the same label. When the first pod is removed, the volume is
+// mounted with the label that the second pod requires.
 func TestLabelsOfTwoPods(t *testing.T) {
 	const mount, recursive = v1.SELinuxChangePolicyMountOption, v1.SELinuxChangePolicyRecursive
 	for name, c := range map[string]struct {
@@ -207,8 +207,8 @@ func TestLabelsOfTwoPods(t *testing.T) {
 	}
 }
 
-// TestLabelThatIsNoLongerSet checks that a volume that is mounted with a label keeps it when its driver no longer mounts with
-// labels. Another pod gets the volume, without a label, when the first one is gone.
+// TestLabelThatIsNoLongerSet checks a volume that is mounted with a label when its driver stops mounting with labels. The volume keeps its
+// label. After the removal of its pod, another pod gets the volume without a label.
 func TestLabelThatIsNoLongerSet(t *testing.T) {
 	for name, turnOff := range map[string]func(*labelNode){
 		"driver":  func(n *labelNode) { n.disk.takes = false },
@@ -245,8 +245,8 @@ func TestLabelThatIsNoLongerSet(t *testing.T) {
 	}
 }
 
-// TestLabelOfAStagedVolume checks that a volume that could not be unmounted at its pod's end is unmounted before
-// another pod gets it with another label.
+// TestLabelOfAStagedVolume checks a volume whose unmount failed at its pod's end. It is unmounted before another pod gets it with another
+// label.
 func TestLabelOfAStagedVolume(t *testing.T) {
 	n := newLabelNode(t, v1.ReadWriteOnce)
 	if got := n.setUp(labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")); got != "labelled" {
@@ -269,9 +269,8 @@ func TestLabelOfAStagedVolume(t *testing.T) {
 	n.tearDown("q")
 }
 
-// TestLabelOfAMountedVolume checks that a volume keeps its label while it is mounted, even if the gate or the
-// CSIDriver changes. Otherwise the runtime would relabel files of a mount that does not permit labels, or would not
-// relabel those of another mount.
+// TestLabelOfAMountedVolume checks that a mounted volume keeps its label even if the gate or the CSIDriver changes. Otherwise the runtime
+// would relabel files of a mount that does not permit this, or would not relabel files that need it.
 func TestLabelOfAMountedVolume(t *testing.T) {
 	n := newLabelNode(t, v1.ReadWriteOnce)
 	n.cfg.LabelAll = false
@@ -285,9 +284,9 @@ func TestLabelOfAMountedVolume(t *testing.T) {
 	if got := n.setUp(p); got != "relabel" {
 		t.Errorf("then %s", got)
 	}
-	v, d, err := n.resolve(p, &p.Spec.Volumes[0])
+	v, d, err := n.resolveVolume(p, &p.Spec.Volumes[0])
 	requireNoError(t, err)
-	requireNoError(t, unix.Unmount(n.volumePath(p, v, d), 0)) // a reboot
+	requireNoError(t, unix.Unmount(n.volumePath(p, v, d), 0)) // the machine reboots
 	n.disk.label = "-"
 	n.restart()
 	if got := n.setUp(p); got != "labelled" || n.disk.label != `"s0:c1"` {
@@ -296,8 +295,8 @@ func TestLabelOfAMountedVolume(t *testing.T) {
 	n.tearDown("p")
 }
 
-// TestLabelFigures checks that each attempt that fails because of a label is counted once, and each volume that is
-// mounted with a label.
+// TestLabelFigures checks that each attempt that fails because of a label is counted once. Each volume that is mounted with a label is
+// counted too.
 func TestLabelFigures(t *testing.T) {
 	const policy = v1.SELinuxChangePolicyMountOption
 	n := newLabelNode(t, v1.ReadWriteOnce)

@@ -19,14 +19,14 @@ func (labelingDriver) Plugin() string                           { return "kubern
 func (labelingDriver) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 func (l labelingDriver) MountsLabel(*v1.Pod, Volume) bool       { return l.takes }
 
-// TestLabel checks that a volume is mounted with the SELinux label of its containers, if the driver supports that and
-// the pod does not request otherwise. Without the gate SELinuxMount, the volume must be usable by only one pod.
+// TestLabel checks that a volume is mounted with the SELinux label of its containers if the driver supports labels and the pod does not opt
+// out. If the gate SELinuxMount is off, the volume must also be limited to one pod.
 func TestLabel(t *testing.T) {
 	recursive, mount := v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption
 	options := func(level string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: level} }
 	for name, c := range map[string]struct {
 		change func(*v1.Pod, *v1.PersistentVolume, *Config, *labelingDriver)
-		want   string // the mount option
+		want   string // the expected mount option
 		fails  string
 	}{
 		"the pod's": {func(*v1.Pod, *v1.PersistentVolume, *Config, *labelingDriver) {}, `context="files:s0:c1,c2"`, ""},
@@ -88,7 +88,7 @@ func TestLabel(t *testing.T) {
 			cfg.Drivers = []Driver{d}
 			k, err := New(t.Context(), cfg)
 			requireNoError(t, err)
-			v, _, err := k.resolve(pod, &pod.Spec.Volumes[0])
+			v, _, err := k.resolveVolume(pod, &pod.Spec.Volumes[0])
 			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Fatalf("%v, not %q", err, c.fails)
 			}

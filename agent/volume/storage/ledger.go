@@ -27,9 +27,9 @@ type record struct {
 	Volume Volume
 }
 
-// load reads the ledger. For a row that cannot be decoded it returns an empty record. The row, its mount
+// loadLedger reads the ledger. For a row that cannot be decoded it returns an empty record. The row, its mount
 // and the pod's directory then stay until an administrator removes them.
-func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
+func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {
 		return nil, err

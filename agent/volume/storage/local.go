@@ -84,7 +84,9 @@ func (l localDriver) Stage(ctx context.Context, v Volume, path string, _ Use) er
 	return nil
 }
 
-func (localDriver) Unstage(_ context.Context, _ Volume, path string) error { return unmount(path) }
+func (localDriver) Unstage(_ context.Context, _ Volume, path string) error {
+	return unmountDevice(path)
+}
 
 func (l localDriver) Publish(ctx context.Context, v Volume, staged string, u Use) error {
 	from := filepath.Clean(v.Source.Local.Path)
@@ -92,15 +94,15 @@ func (l localDriver) Publish(ctx context.Context, v Volume, staged string, u Use
 		return fmt.Errorf("invalid path: %s is not absolute", from)
 	}
 	if v.Block {
-		return link(from, u.Path)
+		return linkDevice(from, u.Path)
 	}
 	if staged != "" {
-		return bind(ctx, staged, u.Path, v.ReadOnly, nil)
+		return bindMount(ctx, staged, u.Path, v.ReadOnly, nil)
 	}
 	if err := CallOrAbandon(ctx, "local", from, func() error { return checkDir(from) }); err != nil {
 		return err
 	}
-	return bind(ctx, from, u.Path, v.ReadOnly, v.MountOptions)
+	return bindMount(ctx, from, u.Path, v.ReadOnly, v.MountOptions)
 }
 
 func checkDir(path string) error {
@@ -116,7 +118,7 @@ func checkDir(path string) error {
 
 func (localDriver) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
 	if v.Block {
-		return unlink(path)
+		return unlinkDevice(path)
 	}
-	return unbind(path)
+	return removeBindMount(path)
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestStateMachine starts and ends pods at random on volumes of a driver that fails, hangs and panics, while the
-// agent dies and the machine reboots. At any time, the mounted volumes must be in the ledger, only one call is made
-// for a volume, and no volume of a running pod is unmounted. In the end, nothing must be left.
+// TestStateMachine starts and ends pods at random. Meanwhile the driver of their volumes fails, hangs and panics, the agent dies, and the
+// machine reboots. Every mounted volume must always be in the ledger. A volume must have only one call at a time, and the volume of a
+// running pod must not be unmounted. In the end, nothing may be left.
 func TestStateMachine(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -65,7 +65,7 @@ func (m *machine) start() {
 	m.mounter = k
 }
 
-// The method dead reports whether the agent has died.
+// This helper reports whether the agent has died.
 func (m *machine) dead() bool {
 	m.kernel.mu.Lock()
 	defer m.kernel.mu.Unlock()
@@ -100,7 +100,7 @@ func (m *machine) step() {
 		m.setUp(ctx, p)
 	case n < 15:
 		m.tearDown(ctx, p.UID)
-	case n < 17: // both at the same time, for different pods
+	case n < 17: // both operations run at the same time for different pods
 		q := m.pod(m.rand.IntN(6))
 		done := make(chan struct{})
 		go func() {
@@ -123,7 +123,7 @@ func (m *machine) step() {
 	}
 }
 
-// setUp mounts the volumes of a pod, as a worker does before it starts containers.
+// setUp mounts the volumes of a pod. A worker does the same before it starts containers.
 func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 	life := m.life
 	for i := range p.Spec.Volumes {
@@ -144,7 +144,7 @@ func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// tearDown unmounts the volumes of a pod, as a worker does when no container runs.
+// tearDown unmounts the volumes of a pod. A worker does the same when no container runs.
 func (m *machine) tearDown(ctx context.Context, uid types.UID) {
 	m.kernel.mu.Lock()
 	delete(m.kernel.running, string(uid))

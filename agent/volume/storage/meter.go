@@ -22,13 +22,13 @@ import (
 // returned by the next call of Stats.
 const meterTime = 2 * time.Second
 
-// A measure contains the last measured usage of a pod's volume.
-type measure struct {
+// A measuredUsage contains the last measured usage of a pod's volume.
+type measuredUsage struct {
 	Usage
-	at       time.Time     // zero if the volume has never been measured
-	tried    time.Time     // when the last measurement started
-	done     chan struct{} // closed when the measurement has ended; nil if none is running
-	reported string        // the last Abnormal for which an event was recorded
+	measuredAt      time.Time     // zero if the volume has never been measured
+	startedAt       time.Time     // when the last measurement started
+	done            chan struct{} // closed when the measurement has ended; nil if none is running
+	reportedProblem string        // the last Abnormal for which an event was recorded
 }
 
 // Stats returns the usage of the volumes that are mounted for pods, for the Summary API. It obtains the usage
@@ -54,13 +54,13 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 			if !k.Serves(vol) {
 				continue
 			}
-			v, d, err := k.resolve(pod, vol)
+			v, d, err := k.resolveVolume(pod, vol)
 			if err != nil {
 				continue // starting the pod reports the error
 			}
 			path := k.volumePath(pod, v, d)
 			key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: path}
-			if done := k.measure(pod, vol.Name, v, d, key); done != nil {
+			if done := k.startMeasurement(pod, vol.Name, v, d, key); done != nil {
 				waits = append(waits, done)
 			}
 			w := want{pod: pod, name: vol.Name, path: path}
@@ -83,8 +83,8 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 	defer k.mu.Unlock()
 	out := map[types.UID][]stats.VolumeStats{}
 	for _, w := range all {
-		if m := k.measures[w.path]; m != nil && !m.at.IsZero() {
-			out[w.pod.UID] = append(out[w.pod.UID], m.stats(w.name, w.ref))
+		if m := k.measures[w.path]; m != nil && !m.measuredAt.IsZero() {
+			out[w.pod.UID] = append(out[w.pod.UID], m.toStats(w.name, w.ref))
 		}
 	}
 	for path, m := range k.measures {
@@ -106,9 +106,9 @@ func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	return ""
 }
 
-// measure starts a measurement of a volume if one is due. It returns a channel that is closed when the measurement
+// startMeasurement starts a measurement of a volume if one is due. It returns a channel that is closed when the measurement
 // has ended, or nil if the caller need not wait.
-func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
+func (k *Mounter) startMeasurement(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,14 +118,14 @@ func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key stor
 	m := k.measures[key.Path]
 	switch {
 	case m == nil:
-		m = &measure{}
+		m = &measuredUsage{}
 		k.measures[key.Path] = m
-	case m.done != nil && now.Sub(m.tried) < meterTime:
+	case m.done != nil && now.Sub(m.startedAt) < meterTime:
 		return m.done // a measurement is running
-	case m.done != nil || now.Sub(m.tried) < k.cfg.Period:
+	case m.done != nil || now.Sub(m.startedAt) < k.cfg.Period:
 		return nil
 	}
-	m.tried, m.done = now, make(chan struct{})
+	m.startedAt, m.done = now, make(chan struct{})
 	done := m.done
 	go func() {
 		var u Usage
@@ -140,15 +140,15 @@ func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key stor
 		m.done = nil
 		news := ""
 		if err == nil {
-			if u.Abnormal != "" && u.Abnormal != m.reported {
+			if u.Abnormal != "" && u.Abnormal != m.reportedProblem {
 				news = u.Abnormal
 			}
-			m.Usage, m.at, m.reported = u, now, u.Abnormal
+			m.Usage, m.measuredAt, m.reportedProblem = u, now, u.Abnormal
 		}
 		k.mu.Unlock()
 		close(done)
 		if news != "" {
-			k.event(pod, v1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", name, news))
+			k.recordEvent(pod, v1.EventTypeWarning, "VolumeConditionAbnormal", fmt.Sprintf("Volume %s: %s", name, news))
 		}
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			k.cfg.Log.Debug("cannot measure a volume", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", name, "error", err)
@@ -184,7 +184,7 @@ func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, 
 // deviceSize returns the size of a block volume. The usage is unknown.
 func deviceSize(path string) (Usage, error) {
 	out := Usage{Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
-	real, err := device(path)
+	real, err := resolveDevice(path)
 	if err != nil {
 		return out, err
 	}
@@ -197,9 +197,9 @@ func deviceSize(path string) (Usage, error) {
 	return out, err
 }
 
-func (m *measure) stats(name string, ref *stats.PVCReference) stats.VolumeStats {
+func (m *measuredUsage) toStats(name string, ref *stats.PVCReference) stats.VolumeStats {
 	return stats.VolumeStats{Name: name, PVCRef: ref, FsStats: stats.FsStats{
-		Time: metav1.NewTime(m.at), CapacityBytes: nonNegative(m.Capacity),
+		Time: metav1.NewTime(m.measuredAt), CapacityBytes: nonNegative(m.Capacity),
 		AvailableBytes: nonNegative(m.Available), UsedBytes: nonNegative(m.Used),
 		Inodes: nonNegative(m.Inodes), InodesFree: nonNegative(m.InodeFree), InodesUsed: nonNegative(m.InodesUsed),
 	}}

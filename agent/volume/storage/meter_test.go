@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// A meteredDriver is a driver that measures its volumes, or hangs.
+// A meteredDriver is a driver that measures its volumes. The test can make it hang.
 type meteredDriver struct {
 	growingDriver
 	mu    sync.Mutex
@@ -49,8 +49,8 @@ func (m *meteredDriver) set(f func()) {
 	f()
 }
 
-// TestStats checks that volumes are measured on request, at most once a period. A measurement that hangs does not
-// delay other callers, and the last figures are kept.
+// TestStats checks that volumes are measured on request, at most once a period. A hanging measurement does not delay other callers. They
+// get the last figures.
 func TestStats(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,8 +102,7 @@ func TestStats(t *testing.T) {
 		if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 {
 			t.Errorf("%+v", v)
 		}
-		// The measurement hangs. The first caller waits for meterTime, the next one does not wait, and only one call
-		// is running.
+		// The measurement hangs. The first caller waits for meterTime, and the next caller does not wait. Only one call is running.
 		hang := make(chan struct{})
 		m.set(func() { m.err, m.hang, m.usage.Used = nil, hang, 32 })
 		time.Sleep(time.Minute)
@@ -130,7 +129,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// TestStatsOfFileSystem checks that a volume without a measuring driver is measured by its file system.
+// TestStatsOfFileSystem checks that the figures of a volume come from its file system if its driver cannot measure it.
 func TestStatsOfFileSystem(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -148,7 +147,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 	}
 }
 
-// TestVolumeMetrics checks that the metrics contain each claim once, and the durations of operations.
+// TestVolumeMetrics checks that the metrics contain each claim once. They also contain the durations of operations.
 func TestVolumeMetrics(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()

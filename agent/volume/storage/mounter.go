@@ -47,17 +47,17 @@ type Mounter struct {
 	labels     *labelFigures
 
 	mu         sync.Mutex
-	rows       map[store.VolumeKey]record // copy of the ledger
-	ready      map[store.VolumeKey]bool   // volumes that this process has mounted; true for a mount point, false for a directory or link
-	inFlight   map[use]*pendingCalls      // unfinished calls, by volume of a pod
-	locks      map[string]*volumeLock     // locks that a call holds or waits for, by Volume.ID
-	probes     map[string]*probeCall      // running probes, by path
-	measures   map[string]*measure        // the last usage of volumes, by path
-	expansions map[use]*expansion         // expansions that are running or have failed
+	rows       map[store.VolumeKey]record  // copy of the ledger
+	ready      map[store.VolumeKey]bool    // volumes that this process has mounted; true for a mount point, false for a directory or link
+	inFlight   map[volumeUse]*pendingCalls // unfinished calls, by volume of a pod
+	locks      map[string]*volumeLock      // locks that a call holds or waits for, by Volume.ID
+	probes     map[string]*probeCall       // running probes, by path
+	measures   map[string]*measuredUsage   // the last usage of volumes, by path
+	expansions map[volumeUse]*expansion    // expansions that are running or have failed
 }
 
-// A use is a map key that consists of a volume and a pod that uses it.
-type use struct {
+// A volumeUse is a map key that consists of a volume and a pod that uses it.
+type volumeUse struct {
 	id  string
 	pod types.UID
 }
@@ -70,7 +70,7 @@ type pendingCalls struct {
 
 // A volumeLock is locked while a driver is called for the volume.
 type volumeLock struct {
-	free  chan struct{} // a lock of capacity 1
+	lock  chan struct{} // a lock of capacity 1
 	users int
 }
 
@@ -88,26 +88,26 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	}
 	cfg.Drivers = append(builtInDrivers(root, cfg.Objects), cfg.Drivers...)
 	k := &Mounter{
-		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[use]*pendingCalls{},
-		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measure{},
-		expansions: map[use]*expansion{}, operations: newOperationSeconds(),
+		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
+		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
+		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
 		labels: newLabelFigures(),
 	}
-	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
+	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
 
 // errBusy means that a call has stopped waiting for another call.
 var errBusy = errors.New("another operation on the volume has not ended")
 
-// withLock runs f in a goroutine that holds the volume's lock. If ctx ends first, withLock returns while f continues.
-// f holds the lock until it returns.
+// withLock locks the volume and runs f in a goroutine. If ctx ends first, withLock returns while f continues. The
+// volume stays locked until f returns.
 func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
-	u := use{id, pod}
+	u := volumeUse{id, pod}
 	k.mu.Lock()
 	t := k.locks[id]
 	if t == nil {
-		t = &volumeLock{free: make(chan struct{}, 1)}
+		t = &volumeLock{lock: make(chan struct{}, 1)}
 		k.locks[id] = t
 	}
 	t.users++
@@ -129,7 +129,7 @@ func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func
 		}
 	}
 	select {
-	case t.free <- struct{}{}:
+	case t.lock <- struct{}{}:
 	case <-ctx.Done():
 		leave()
 		return fmt.Errorf("%w: %w", errBusy, ctx.Err())
@@ -138,7 +138,7 @@ func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func
 	go func() {
 		err := callRecovering(ctx, f)
 		leave() // before the lock is released, so that the next holder of the lock does not see this call
-		<-t.free
+		<-t.lock
 		ended <- err
 	}()
 	select {
@@ -159,8 +159,8 @@ func callRecovering(ctx context.Context, f func(context.Context) error) (err err
 	return f(ctx)
 }
 
-// mount mounts a volume for a pod. It does nothing if this process has already mounted it.
-func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
+// mountVolume mounts a volume for a pod. It does nothing if this process has already mounted it.
+func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) error {
 	key := store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}
 	if k.isReady(key) {
 		return nil
@@ -173,7 +173,7 @@ func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 		if v.Block {
 			operation = "map_volume"
 		}
-		if err := k.observe(operation, d.Plugin(), v, func() error { return k.publish(ctx, v, d, u, key) }); err != nil {
+		if err := k.observeCall(operation, d.Plugin(), v, func() error { return k.publishVolume(ctx, v, d, u, key) }); err != nil {
 			return err
 		}
 		k.setReady(key, true)
@@ -181,8 +181,8 @@ func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 	})
 }
 
-// publish attaches, stages and publishes a volume for a pod. The caller holds the volume's lock.
-func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey) error {
+// publishVolume attaches, stages and publishes a volume for a pod. The caller holds the volume's lock.
+func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey) error {
 	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && k.usedByOthers(v.ID, key.Pod) {
 		return setUpFailed(v, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
 	}
@@ -201,7 +201,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 	if err := k.putRow(ctx, key, r); err != nil { // recorded before staging, so that TearDown also unstages the volume
 		return setUpFailed(v, err)
 	}
-	staged, err := k.stage(ctx, v, d, u, r)
+	staged, err := k.stageVolume(ctx, v, d, u, r)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 	return k.applyFSGroup(ctx, v, d, u)
 }
 
-// stage mounts a volume for the node if its driver is a Stager. It returns the path of the mount.
-func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
+// stageVolume mounts a volume for the node if its driver is a Stager. It returns the path of the mount.
+func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
 	s, ok := d.(Stager)
 	if !ok {
 		return "", nil
@@ -254,8 +254,8 @@ func (k *Mounter) InUse() []string {
 	return slices.Compact(ids)
 }
 
-// driver returns the driver with the given name, or nil.
-func (k *Mounter) driver(plugin string) Driver {
+// findDriver returns the driver with the given name, or nil.
+func (k *Mounter) findDriver(plugin string) Driver {
 	if i := slices.IndexFunc(k.cfg.Drivers, func(d Driver) bool { return d.Plugin() == plugin }); i >= 0 {
 		return k.cfg.Drivers[i]
 	}

@@ -20,13 +20,13 @@ import (
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// The functions mount and unmountRemote. Tests replace them.
+	// The functions runMount and unmountRemote. Tests replace them.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }
 
 func newNFS() nfs {
-	return nfs{mount: mount, unmount: func(ctx context.Context, path string) error { return unmountRemote(ctx, path, umountTime) }}
+	return nfs{mount: runMount, unmount: func(ctx context.Context, path string) error { return unmountRemote(ctx, path, umountTime) }}
 }
 
 func (nfs) Plugin() string                           { return "kubernetes.io/nfs" }

@@ -35,7 +35,7 @@ func (k *Mounter) unmountOrphans() error {
 		ours := below && (strings.HasPrefix(path, "local-volume/mounts/") || strings.HasPrefix(path, "iscsi/iface-"))
 		if ours && !known[m.Mountpoint] && !used[device{m.Major, m.Minor}] {
 			k.cfg.Log.Warn("unmounting a volume that is not in the database and that no pod uses", "path", m.Mountpoint)
-			errs = append(errs, unmount(m.Mountpoint))
+			errs = append(errs, unmountDevice(m.Mountpoint))
 		}
 	}
 	return errors.Join(errs...)

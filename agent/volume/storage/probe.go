@@ -38,9 +38,9 @@ type probeCall struct {
 	err  error
 }
 
-// probe returns when the volume responds, so that later accesses to the volume do not block. At most one probe is
+// probeVolume returns when the volume responds, so that later accesses to the volume do not block. At most one probe is
 // running for each path. A probe does not block the unmount of the volume, which ends the probe.
-func (k *Mounter) probe(ctx context.Context, v Volume, d Driver, path string) error {
+func (k *Mounter) probeVolume(ctx context.Context, v Volume, d Driver, path string) error {
 	if v.Block {
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 // errNoServer is the error for a claim on a node without a control plane.
 var errNoServer = errors.New("this node has no API server")
 
-// resolve determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
+// resolveVolume determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
-func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
+func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	v, err := k.findVolume(pod, vol)
 	if err != nil {
 		return Volume{}, nil, resolveError(vol, err)
@@ -42,8 +42,8 @@ func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 // resolveError returns the error for a volume that cannot be resolved.
 func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// mountError returns the error for a pod that waits for a volume. The parameter failed is the volume's name
-// if the volume cannot be resolved, and otherwise empty.
+// mountError returns the error for a pod that waits for a volume. If the volume cannot be resolved, failed is its name.
+// Otherwise failed is empty.
 func mountError(volume, failed string, err error) error {
 	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // the message of a kubelet
 		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)

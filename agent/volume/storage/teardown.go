@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// release unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
+// unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
 // returns an error, the row stays in the ledger.
-func (k *Mounter) release(ctx context.Context, uid types.UID) error {
+func (k *Mounter) unmountPod(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -32,23 +32,23 @@ func (k *Mounter) release(ctx context.Context, uid types.UID) error {
 // unmountPodVolume unpublishes a volume of a pod, and unstages it if no other pod uses it. The
 // caller holds the volume's lock.
 func (k *Mounter) unmountPodVolume(ctx context.Context, id, pod string) error {
-	k.forgetExpansion(use{id, types.UID(pod)})
+	k.forgetExpansion(volumeUse{id, types.UID(pod)})
 	for key, r := range k.rowsFor(id, pod) {
-		if err := k.unpublish(ctx, key, r); err != nil {
+		if err := k.unpublishVolume(ctx, key, r); err != nil {
 			return err
 		}
 	}
-	return k.unstage(ctx, id)
+	return k.unstageVolume(ctx, id)
 }
 
-// unstage unmounts a volume for the node. It does nothing if a pod uses the volume. The caller holds the volume's
+// unstageVolume unmounts a volume for the node. It does nothing if a pod uses the volume. The caller holds the volume's
 // lock.
-func (k *Mounter) unstage(ctx context.Context, id string) error {
+func (k *Mounter) unstageVolume(ctx context.Context, id string) error {
 	if k.usedByOthers(id, "") {
 		return nil
 	}
 	for key, r := range k.rowsFor(id, "") {
-		s, ok := k.driver(r.Plugin).(Stager)
+		s, ok := k.findDriver(r.Plugin).(Stager)
 		if !ok {
 			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 		}
@@ -57,7 +57,7 @@ func (k *Mounter) unstage(ctx context.Context, id string) error {
 		if r.Volume.Block {
 			operation = "unmap_device"
 		}
-		if err := k.observe(operation, r.Plugin, r.Volume, func() error { return s.Unstage(ctx, r.Volume, key.Path) }); err != nil {
+		if err := k.observeCall(operation, r.Plugin, r.Volume, func() error { return s.Unstage(ctx, r.Volume, key.Path) }); err != nil {
 			return fmt.Errorf("UnmountDevice failed for volume %q : %w", r.Volume.Name, err)
 		}
 		if err := k.deleteRow(ctx, key); err != nil {
@@ -67,8 +67,8 @@ func (k *Mounter) unstage(ctx context.Context, id string) error {
 	return nil
 }
 
-func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) error {
-	d := k.driver(r.Plugin)
+func (k *Mounter) unpublishVolume(ctx context.Context, key store.VolumeKey, r record) error {
+	d := k.findDriver(r.Plugin)
 	if d == nil {
 		return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 	}
@@ -77,15 +77,15 @@ func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) 
 	if r.Volume.Block {
 		operation = "unmap_volume"
 	}
-	if err := k.observe(operation, r.Plugin, r.Volume,
+	if err := k.observeCall(operation, r.Plugin, r.Volume,
 		func() error { return d.Unpublish(ctx, r.Volume, types.UID(key.Pod), key.Path) }); err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", r.Volume.Name, err)
 	}
 	return k.deleteRow(ctx, key)
 }
 
-// sweep unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
-func (k *Mounter) sweep(ctx context.Context) error {
+// sweepUnused unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
+func (k *Mounter) sweepUnused(ctx context.Context) error {
 	k.mu.Lock()
 	var ids []string
 	for key := range k.rows {
@@ -99,7 +99,7 @@ func (k *Mounter) sweep(ctx context.Context) error {
 		if k.usedByOthers(id, "") {
 			continue
 		}
-		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstage(ctx, id) }))
+		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstageVolume(ctx, id) }))
 	}
 	return errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// The type stubborn is a driver that mounts nothing, and whose unmount fails or hangs if the test requests it.
+// This type is a driver that mounts nothing. The test can make its unmount fail or hang.
 type stubborn struct {
 	why  atomic.Pointer[error]
 	hang atomic.Bool
@@ -49,7 +49,7 @@ type node struct {
 	root   string
 }
 
-// start starts an agent with a ledger that is kept over restarts.
+// start starts an agent. The ledger survives restarts of the agent.
 func start(t *testing.T, root string, s *store.Store, o storage.Objects) *node {
 	t.Helper()
 	n := &node{driver: &stubborn{}, root: root}
@@ -77,8 +77,8 @@ func mountsBelow(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestPodWithClaim checks that a container gets the volume of a claim and a subPath of it. The end of the pod, its
-// removal, or a sweep by an agent that knows only the ledger, unmounts both and keeps the data.
+// TestPodWithClaim checks that a container gets the volume of a claim and a subPath of the volume. Both are unmounted when the pod ends,
+// when it is removed, and when an agent that knows only the ledger sweeps. The data is kept.
 func TestPodWithClaim(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	s := storage.OpenStore(t, t.TempDir())
@@ -133,8 +133,8 @@ func TestPodWithClaim(t *testing.T) {
 	}
 }
 
-// TestNothingIsRemovedBeforeTheDriverHasUndone checks that no file of a pod is removed before its driver has
-// unmounted the volume. The caller's context limits the wait for a hanging driver.
+// TestNothingIsRemovedBeforeTheDriverHasUndone checks that no file of a pod is removed before the driver has unmounted the pod's volume. If
+// the driver hangs, the caller waits until its context ends.
 func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	root := t.TempDir()
 	s := storage.OpenStore(t, t.TempDir())
@@ -146,7 +146,7 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := filepath.Join(root, "pods/uid-p/volumes/kubernetes.io~csi/pv-data/file")
-	if err := os.WriteFile(data, []byte("x"), 0o600); err != nil { // a file as on a server
+	if err := os.WriteFile(data, []byte("x"), 0o600); err != nil { // a file such as on a server
 		t.Fatal(err)
 	}
 	why := errors.New("the server is away")
@@ -183,7 +183,7 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	}
 }
 
-// TestPodWithoutClaims checks that a pod without drivers' volumes stores nothing.
+// TestPodWithoutClaims checks that nothing is stored for a pod that has no volumes of drivers.
 func TestPodWithoutClaims(t *testing.T) {
 	s := storage.OpenStore(t, t.TempDir())
 	defer s.Close()

@@ -34,7 +34,7 @@ func requireNoError(t testing.TB, err error) {
 	}
 }
 
-// The type objects is a fake of the API objects that a node knows.
+// This type is a fake of the API objects that a node knows.
 type objects struct {
 	mu      sync.Mutex
 	claims  map[string]*v1.PersistentVolumeClaim
@@ -72,7 +72,7 @@ func (o *objects) VolumeSecret(_ *v1.Pod, _, name string) (*v1.Secret, error) {
 
 func (o *objects) Renew(context.Context, *v1.Pod) error { return nil }
 
-// bound adds a claim and a volume that are bound to each other. The claim has the given name.
+// This helper adds a claim and a volume that are bound to each other. The claim has the given name.
 func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.PersistentVolumeClaim, *v1.PersistentVolume) {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
 	c.Spec.VolumeName, c.Status.Phase = "pv-"+name, v1.ClaimBound
@@ -85,7 +85,7 @@ func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.Pers
 	return c, pv
 }
 
-// podWith returns a pod with volumes for the named claims, which its container mounts.
+// podWith returns a pod with a volume for each of the named claims. Its container mounts them.
 func podWith(name string, claims ...string) *v1.Pod {
 	return podtest.New(name, podtest.UID("uid-"+name), podtest.Claims(claims...))
 }
@@ -107,15 +107,15 @@ func newMounter(t testing.TB, root string, l Ledger, o Objects, drivers ...Drive
 	return k
 }
 
-// A kernel has the mounted volumes, over restarts of the agent.
+// A kernel contains the mounted volumes. It survives restarts of the agent.
 type kernel struct {
 	testing.TB
 	ledger *store.Store
 
 	mu      sync.Mutex
-	mounted map[string]string // volume by path
+	mounted map[string]string // the key is the path, the value the volume
 	busy    map[string]bool   // volumes with a running driver call
-	running map[string]bool   // pods with running containers, whose volumes must not be unmounted
+	running map[string]bool   // pods with running containers; their volumes must not be unmounted
 	chance  *rand.Rand
 	faults  int // one of this number of calls fails; 0: none
 }
@@ -124,11 +124,11 @@ type kernel struct {
 type life struct {
 	*kernel
 	over  bool // protected by mu
-	gone  bool // the machine rebooted, so that running calls of the driver have no effect
+	gone  bool // the machine has rebooted; running calls of the driver have no effect
 	until int  // number of remaining calls
 }
 
-// exitIfDead ends the calling goroutine if the agent has died, or dies at this call.
+// exitIfDead ends the calling goroutine if the agent has died or dies at this call.
 func (l *life) exitIfDead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *life) Unstage(ctx context.Context, v Volume, path string) error {
 	})
 }
 
-// mount fails the test unless the ledger has a row for the mount. The caller holds mu.
+// mount fails the test if the ledger has no row for the mount. The caller holds mu.
 func (l *life) mount(id, pod, path string) {
 	rows, err := l.ledger.Volumes(context.Background())
 	if err != nil {
@@ -233,8 +233,8 @@ func (l *life) mount(id, pod, path string) {
 	l.Errorf("%s is mounted at %s without a row in the ledger", id, path)
 }
 
-// The method act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be
-// the call at which the agent dies.
+// This helper performs one call of a driver. The call may fail before or after its effect, or hang until its context ends. The agent may
+// die at this call.
 func (l *life) act(ctx context.Context, id string, do func()) error {
 	l.exitIfDead()
 	l.mu.Lock()
@@ -277,7 +277,8 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 	return nil
 }
 
-// The function noting records events of pods, checks that docs/events.md lists them, and sends them to a channel.
+// This helper returns a function that records events of pods. The function checks that docs/events.md lists the events, and sends them to a
+// channel.
 func noting(events chan<- string) func(*v1.Pod, string, string, string) {
 	return func(_ *v1.Pod, kind, reason, message string) {
 		eventtest.RecordEvent(kind, reason, message)

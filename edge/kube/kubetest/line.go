@@ -27,12 +27,12 @@ type Line struct {
 
 	Sent, Received atomic.Int64 // bytes that the dialing side has sent and received, with headers
 
-	once   sync.Once
-	out    *direction
-	in     *direction
-	queue  chan net.Conn
-	closed chan struct{}
-	end    sync.Once
+	once    sync.Once
+	out     *direction
+	in      *direction
+	queue   chan net.Conn
+	closed  chan struct{}
+	endOnce sync.Once
 
 	all   sync.WaitGroup
 	down  atomic.Bool
@@ -41,8 +41,8 @@ type Line struct {
 }
 
 const (
-	packet     = 1000 // maximum payload of a packet, in bytes
-	headers    = 40   // bytes of the TCP and IP headers
+	packetSize = 1000 // maximum payload of a packet, in bytes
+	headerSize = 40   // bytes of the TCP and IP headers
 	maxPackets = 32   // maximum number of packets in flight on a connection
 )
 
@@ -63,14 +63,14 @@ func (l *Line) prepare() {
 	})
 }
 
-// arrival returns the arrival time of a packet that is sent now.
-func (w *direction) arrival(n int) time.Time {
+// arrivalTime returns the arrival time of a packet that is sent now.
+func (w *direction) arrivalTime(n int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.count.Add(int64(n + headers))
+	w.count.Add(int64(n + headerSize))
 	var takes time.Duration
 	if w.line.Rate > 0 {
-		takes = time.Duration(n+headers) * time.Second / time.Duration(w.line.Rate)
+		takes = time.Duration(n+headerSize) * time.Second / time.Duration(w.line.Rate)
 	}
 	if now := time.Now(); w.free.Before(now) {
 		w.free = now
@@ -105,7 +105,7 @@ func (l *Line) CloseConnections() {
 func (l *Line) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	l.prepare()
 	for _, w := range []*direction{l.out, l.in} {
-		wait := time.NewTimer(time.Until(w.arrival(0)))
+		wait := time.NewTimer(time.Until(w.arrivalTime(0)))
 		defer wait.Stop()
 		if l.down.Load() {
 			wait.Stop()
@@ -144,10 +144,10 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	go func() {
 		defer close(under)
 		for {
-			data := make([]byte, packet)
+			data := make([]byte, packetSize)
 			n, err := from.Read(data)
 			if n > 0 && !l.down.Load() {
-				under <- sentPacket{data[:n], w.arrival(n)}
+				under <- sentPacket{data[:n], w.arrivalTime(n)}
 			}
 			if err != nil {
 				return
@@ -199,7 +199,7 @@ func (l *Line) Accept() (net.Conn, error) {
 // Close ends Accept and all connections.
 func (l *Line) Close() error {
 	l.prepare()
-	l.end.Do(func() { close(l.closed) })
+	l.endOnce.Do(func() { close(l.closed) })
 	l.CloseConnections()
 	l.all.Wait()
 	return nil

@@ -103,11 +103,11 @@ func (s *Server) RESTConfig() *rest.Config {
 
 // Write answers a request with an object, or with an error in the form of an API server.
 func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) {
-	info := s.wire(r.Header.Get("Accept"))
+	info := s.chooseSerializer(r.Header.Get("Accept"))
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(status)
 	obj = AcceptedForm(r, obj)
-	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
+	_ = s.codecs.EncoderForVersion(info.Serializer, s.versionFor(obj)).Encode(obj, w)
 }
 
 // AcceptedForm returns the whole object, or only its metadata, depending on the Accept header of the request.
@@ -143,7 +143,7 @@ func (s *Server) Read(r *http.Request) (runtime.Object, error) {
 
 // Watch answers a watch with events. It returns when the channel is closed or the client has disconnected.
 func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan watch.Event) {
-	info := s.wire(r.Header.Get("Accept"))
+	info := s.chooseSerializer(r.Header.Get("Accept"))
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
 	w.WriteHeader(http.StatusOK)
 	frames := info.StreamSerializer.NewFrameWriter(w)
@@ -158,7 +158,7 @@ func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan wat
 				return
 			}
 			obj := AcceptedForm(r, e.Object)
-			raw, err := runtime.Encode(s.codecs.EncoderForVersion(info.Serializer, s.version(obj)), obj)
+			raw, err := runtime.Encode(s.codecs.EncoderForVersion(info.Serializer, s.versionFor(obj)), obj)
 			if err != nil {
 				return
 			}
@@ -171,7 +171,7 @@ func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan wat
 	}
 }
 
-func (s *Server) wire(accept string) runtime.SerializerInfo {
+func (s *Server) chooseSerializer(accept string) runtime.SerializerInfo {
 	types := s.codecs.SupportedMediaTypes()
 	media := runtime.ContentTypeJSON
 	if len(accept) >= len(runtime.ContentTypeProtobuf) && accept[:len(runtime.ContentTypeProtobuf)] == runtime.ContentTypeProtobuf {
@@ -182,7 +182,7 @@ func (s *Server) wire(accept string) runtime.SerializerInfo {
 }
 
 // Subject returns the name and groups of a request's client certificate. It returns false if the CA has not signed the certificate, or if
-// the certificate is not valid at the time now.
+// the certificate is not valid at the given time.
 func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
 	if len(r.TLS.PeerCertificates) == 0 {
 		return "", nil, false
@@ -193,8 +193,8 @@ func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []
 	return cert.Subject.CommonName, cert.Subject.Organization, err == nil
 }
 
-// version returns the group and version in which an object is encoded.
-func (s *Server) version(obj runtime.Object) runtime.GroupVersioner {
+// versionFor returns the group and version in which an object is encoded.
+func (s *Server) versionFor(obj runtime.Object) runtime.GroupVersioner {
 	if kinds, _, err := s.scheme.ObjectKinds(obj); err == nil {
 		return kinds[0].GroupVersion()
 	}

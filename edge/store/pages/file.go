@@ -5,31 +5,31 @@ import (
 )
 
 const (
-	header    = 100 // size of the header before the first page's b-tree
-	walHeader = 32
-	walFrame  = 24 // size of a frame's header
-	walMagic  = 0x377f0682
-	minPage   = 512
-	maxPage   = 65536
-	magic     = "SQLite format 3\x00"
+	fileHeaderSize = 100 // size of the header before the first page's b-tree
+	walHeader      = 32
+	walFrame       = 24 // size of a frame's header
+	walMagic       = 0x377f0682
+	minPage        = 512
+	maxPage        = 65536
+	magic          = "SQLite format 3\x00"
 )
 
 // A File is the content of a database after its -wal was applied.
 type File struct {
-	size  int            // size of a page
-	pages map[int][]byte // pages by number, from 1
-	count int            // number of pages
+	pageSize int            // size of a page
+	pages    map[int][]byte // pages by number, from 1
+	count    int            // number of pages
 }
 
 // Open returns the content of a database file and its -wal. It takes the page size from the header of the database. If that header is
-// damaged, it takes the page size from the header of the -wal. If both are damaged, it uses the parameter size.
+// damaged, it takes the page size from the header of the -wal. If both are damaged, it uses the given size.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n
 	} else if n := walSize(wal); n > 0 {
 		size = n
 	}
-	f := &File{size: size, pages: map[int][]byte{}, count: len(db) / size}
+	f := &File{pageSize: size, pages: map[int][]byte{}, count: len(db) / size}
 	for n := range f.count {
 		f.pages[n+1] = db[n*size : (n+1)*size]
 	}
@@ -40,7 +40,7 @@ func Open(db, wal []byte, size int) *File {
 func validSize(n int) bool { return n >= minPage && n <= maxPage && n&(n-1) == 0 }
 
 func headerSize(db []byte) int {
-	if len(db) < header || string(db[:len(magic)]) != magic {
+	if len(db) < fileHeaderSize || string(db[:len(magic)]) != magic {
 		return 0
 	}
 	n := int(binary.BigEndian.Uint16(db[16:]))
@@ -66,7 +66,7 @@ func walSize(wal []byte) int {
 // replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the same salts as the header. Its
 // checksum must be valid for the header and all frames up to this one.
 func (f *File) replay(wal []byte) {
-	if walSize(wal) != f.size {
+	if walSize(wal) != f.pageSize {
 		return
 	}
 	var order binary.ByteOrder = binary.LittleEndian
@@ -78,8 +78,8 @@ func (f *File) replay(wal []byte) {
 		return
 	}
 	fresh := map[int][]byte{}
-	for at := walHeader; at+walFrame+f.size <= len(wal); at += walFrame + f.size {
-		head, page := wal[at:at+walFrame], wal[at+walFrame:at+walFrame+f.size]
+	for at := walHeader; at+walFrame+f.pageSize <= len(wal); at += walFrame + f.pageSize {
+		head, page := wal[at:at+walFrame], wal[at+walFrame:at+walFrame+f.pageSize]
 		number, commit := int(binary.BigEndian.Uint32(head)), int(binary.BigEndian.Uint32(head[4:]))
 		sum = checksum(order, checksum(order, sum, head[:8]), page)
 		if string(head[8:16]) != string(wal[16:24]) || number == 0 ||
@@ -118,7 +118,7 @@ func (f *File) freePages() map[int]bool {
 	var used []int
 	for n := range f.pages {
 		if !free[n] {
-			used = append(used, f.children(n)...)
+			used = append(used, f.childPages(n)...)
 		}
 	}
 	for len(used) > 0 { // this loop ends, because each page is added only after its removal from free
@@ -126,7 +126,7 @@ func (f *File) freePages() map[int]bool {
 		used = used[:len(used)-1]
 		if free[n] {
 			delete(free, n)
-			used = append(used, f.children(n)...)
+			used = append(used, f.childPages(n)...)
 		}
 	}
 	return free
@@ -136,7 +136,7 @@ func (f *File) freePages() map[int]bool {
 // list.
 func (f *File) freeList() map[int]bool {
 	free := map[int]bool{}
-	if p := f.pages[1]; headerSize(p) == f.size {
+	if p := f.pages[1]; headerSize(p) == f.pageSize {
 		next := int(binary.BigEndian.Uint32(p[32:]))
 		for next != 0 && !free[next] {
 			free[next] = true
@@ -160,7 +160,7 @@ func (f *File) markTrunk(n int, free map[int]bool) (next int) {
 		return 0
 	}
 	next, count := int(binary.BigEndian.Uint32(p)), int(binary.BigEndian.Uint32(p[4:]))
-	if next > f.count || count > f.size/4-2 {
+	if next > f.count || count > f.pageSize/4-2 {
 		return 0
 	}
 	named := make([]int, count)

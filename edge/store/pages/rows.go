@@ -11,8 +11,8 @@ import (
 
 // Types of pages of an index b-tree. SQLite stores tables WITHOUT ROWID in such trees.
 const (
-	interior = 2
-	leaf     = 10
+	interiorPage = 2
+	leafPage     = 10
 )
 
 // A Row is a row of a table. The name of the table is not known.
@@ -29,8 +29,8 @@ func (f *File) Rows() iter.Seq[Row] {
 			if free[n] {
 				continue
 			}
-			for _, cell := range f.cells(n) {
-				if values, ok := record(cell); ok && !yield(Row{n, values}) {
+			for _, cell := range f.readCells(n) {
+				if values, ok := decodeRecord(cell); ok && !yield(Row{n, values}) {
 					return
 				}
 			}
@@ -38,16 +38,16 @@ func (f *File) Rows() iter.Seq[Row] {
 	}
 }
 
-// cells returns the complete payloads of a page.
-func (f *File) cells(n int) (list [][]byte) {
+// readCells returns the complete payloads of a page.
+func (f *File) readCells(n int) (list [][]byte) {
 	p, at := f.pages[n], 0
 	if n == 1 {
-		at = header // in an intact file, page 1 contains only the schema, which is a table with row IDs and is skipped
+		at = fileHeaderSize // in an intact file, page 1 contains only the schema, which is a table with row IDs and is skipped
 	}
 	skip, content := 0, at+8
 	switch p[at] {
-	case leaf:
-	case interior:
+	case leafPage:
+	case interiorPage:
 		skip, content = 4, at+12
 	default:
 		return nil
@@ -61,17 +61,17 @@ func (f *File) cells(n int) (list [][]byte) {
 		if start < content || start >= len(p) {
 			continue
 		}
-		if data, ok := f.payload(p, start); ok {
+		if data, ok := f.readPayload(p, start); ok {
 			list = append(list, data)
 		}
 	}
 	return list
 }
 
-// payload returns the content of a cell, including its overflow pages.
-func (f *File) payload(p []byte, at int) ([]byte, bool) {
-	size, n := varint(p[at:])
-	if n == 0 || size == 0 || size > uint64(f.count*f.size) {
+// readPayload returns the content of a cell, including its overflow pages.
+func (f *File) readPayload(p []byte, at int) ([]byte, bool) {
+	size, n := readVarint(p[at:])
+	if n == 0 || size == 0 || size > uint64(f.count*f.pageSize) {
 		return nil, false
 	}
 	at += n
@@ -96,7 +96,7 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
-		data = append(data, q[4:4+min(total-len(data), f.size-4)]...)
+		data = append(data, q[4:4+min(total-len(data), f.pageSize-4)]...)
 	}
 	return data, next == 0
 }
@@ -107,7 +107,7 @@ func isZero(p []byte) bool {
 
 // localSize returns the size of the part of a payload that is on the cell's own page.
 func (f *File) localSize(total int) int {
-	u := f.size // islet's files have no reserved space, even if a damaged header has a value for it
+	u := f.pageSize // islet's files have no reserved space, even if a damaged header has a value for it
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
 	if total <= most {
 		return total
@@ -118,8 +118,8 @@ func (f *File) localSize(total int) int {
 	return least
 }
 
-// varint reads a number of up to nine bytes. The second result is the length of the number in bytes, or 0 if the number is invalid.
-func varint(b []byte) (v uint64, n int) {
+// readVarint reads a number of up to nine bytes. The second result is the length of the number in bytes, or 0 if the number is invalid.
+func readVarint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {
 			return v<<8 | uint64(b[i]), 9
@@ -132,20 +132,20 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// record decodes the columns of a row. It returns false if the columns are shorter or longer than the record.
-func record(b []byte) (values []any, ok bool) {
-	size, n := varint(b)
+// decodeRecord decodes the columns of a row. It returns false if the columns are shorter or longer than the record.
+func decodeRecord(b []byte) (values []any, ok bool) {
+	size, n := readVarint(b)
 	if n == 0 || size < uint64(n) || size > uint64(len(b)) {
 		return nil, false
 	}
 	types, body := b[n:size], b[size:]
 	for len(types) > 0 {
-		t, n := varint(types)
+		t, n := readVarint(types)
 		if n == 0 {
 			return nil, false
 		}
 		types = types[n:]
-		v, length, ok := column(t, body)
+		v, length, ok := decodeColumn(t, body)
 		if !ok {
 			return nil, false
 		}
@@ -154,8 +154,8 @@ func record(b []byte) (values []any, ok bool) {
 	return values, len(body) == 0 && len(values) > 0
 }
 
-// column decodes a value of the given serial type (a number that encodes type and length).
-func column(t uint64, b []byte) (v any, length int, ok bool) {
+// decodeColumn decodes a value of the given serial type (a number that encodes type and length).
+func decodeColumn(t uint64, b []byte) (v any, length int, ok bool) {
 	switch {
 	case t == 0:
 		return nil, 0, true

@@ -8,16 +8,16 @@ const (
 	schemaLeaf     = 13
 )
 
-// children returns the pages to which a page of a b-tree refers, except overflow pages. The references lead from the schema to the
+// childPages returns the pages to which a page of a b-tree refers, except overflow pages. The references lead from the schema to the
 // tables, and from the tables to the rows.
-func (f *File) children(n int) (list []int) {
+func (f *File) childPages(n int) (list []int) {
 	p, at := f.pages[n], 0
 	if n == 1 {
-		at = header
+		at = fileHeaderSize
 	}
 	content := at + 12
 	switch p[at] {
-	case interior, schemaInterior:
+	case interiorPage, schemaInterior:
 		list = append(list, int(binary.BigEndian.Uint32(p[at+8:])))
 	case schemaLeaf:
 		content = at + 8
@@ -35,32 +35,32 @@ func (f *File) children(n int) (list []int) {
 		case p[at] != schemaLeaf:
 			list = append(list, int(binary.BigEndian.Uint32(p[start:])))
 		default:
-			list = append(list, root(p[start:]))
+			list = append(list, rootPage(p[start:]))
 		}
 	}
 	return list
 }
 
-// root returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the column
-// cannot be read, root returns 0.
-func root(cell []byte) int {
-	_, size := varint(cell)
-	_, id := varint(cell[size:])
+// rootPage returns the first page of the table that a cell of the schema describes. The number of this page is the fourth column. If the
+// column cannot be read, the result is 0.
+func rootPage(cell []byte) int {
+	_, size := readVarint(cell)
+	_, id := readVarint(cell[size:])
 	record := cell[size+id:]
-	head, n := varint(record)
+	head, n := readVarint(record)
 	if size == 0 || id == 0 || n == 0 || head > uint64(len(record)) || head < uint64(n) {
 		return 0
 	}
 	types, body := record[n:head], record[head:]
 	var v any
 	for range 4 {
-		t, n := varint(types)
+		t, n := readVarint(types)
 		if n == 0 {
 			return 0
 		}
 		var length int
 		var ok bool
-		if v, length, ok = column(t, body); !ok {
+		if v, length, ok = decodeColumn(t, body); !ok {
 			return 0
 		}
 		types, body = types[n:], body[length:]

@@ -33,8 +33,8 @@ type ReceiveLimit struct {
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client. The maximum size of a message is limit, and that of
-// a decoded message is memory, both in bytes. The function dial opens the connections.
+// Client returns the options of a gRPC client. The first limit is the maximum size of a message, the second one that of a decoded message,
+// both in bytes. The caller's function opens the connections.
 func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &ReceiveLimit{limit: limit}
 	return []grpc.DialOption{
@@ -44,7 +44,7 @@ func Client(limit int, memory int64, dial func(context.Context, string) (net.Con
 			if err != nil {
 				return nil, err
 			}
-			return in.conn(c), nil
+			return in.wrapConn(c), nil
 		}),
 		grpc.WithChainUnaryInterceptor(func(
 			ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,
@@ -83,7 +83,7 @@ func (in *ReceiveLimit) release() {
 	in.inUse = nil
 }
 
-func (in *ReceiveLimit) conn(c net.Conn) net.Conn {
+func (in *ReceiveLimit) wrapConn(c net.Conn) net.Conn {
 	out := &conn{Conn: c, in: in, incomplete: map[uint32]*message{}}
 	out.ctx, out.cancel = context.WithCancelCause(context.Background())
 	return out

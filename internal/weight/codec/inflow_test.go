@@ -71,8 +71,8 @@ func unknownField(length int) []byte {
 	return append(head, make([]byte, n)...)
 }
 
-// TestShares checks that the bytes of incomplete messages from many peers are limited. A peer that stalls loses its connection, sooner
-// while other peers wait. The message of a waiting peer is then received.
+// TestShares checks that the bytes of incomplete messages from many peers are limited. A stalled peer loses its connection. It loses the
+// connection sooner while other peers wait. The message of a waiting peer is then received.
 func TestShares(t *testing.T) {
 	var sent atomic.Int64
 	full := make(chan struct{}, 100)
@@ -149,13 +149,13 @@ func TestSharesAreGivenBack(t *testing.T) {
 	largeMessages.release(poolSize)
 }
 
-// TestCallEnded checks that a message that arrives after its call has ended keeps its share of the pool for useTime, not until the
-// client's next call. Otherwise a plugin that is never called again would block all other plugins. A peer that sends many such messages
-// does not increase the memory usage.
+// TestCallEnded checks that a message keeps its share of the pool for useTime if it arrives after the end of its call. The share must not
+// be kept until the client's next call. Otherwise a plugin that is never called again would block all other plugins. A peer that sends
+// many such messages does not increase the memory usage.
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(&net.UnixConn{}).(*conn)
+		c := in.wrapConn(&net.UnixConn{}).(*conn)
 		message := partOfMessage(1<<20, 1<<20)
 		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
 		for i := range 8 {
@@ -181,8 +181,8 @@ func TestCallEnded(t *testing.T) {
 }
 
 // TestFollow checks that frames are parsed for any division into reads, with padding, and with messages that span frames. The end of a
-// stream, also by trailers, frees the share of its message before the connection ends. A peer with too many incomplete messages gets an
-// error.
+// stream frees the share of its message before the connection ends. Trailers end a stream too. A peer with too many incomplete messages
+// gets an error.
 func TestFollow(t *testing.T) {
 	frame := func(kind, flags byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}
@@ -197,7 +197,7 @@ func TestFollow(t *testing.T) {
 		frame(dataFrame, 0, 11, prefix) + frame(headFrame, endsStream, 11, "trailers") + frame(dataFrame, hasPadding, 9, "\xff")
 	for _, size := range []int{1, 2, 7, 1000, len(text)} {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(&net.UnixConn{}).(*conn)
+		c := in.wrapConn(&net.UnixConn{}).(*conn)
 		for rest := []byte(text); len(rest) > 0; {
 			part := rest[:min(size, len(rest))]
 			rest = rest[len(part):]
@@ -218,7 +218,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal("a share is not given back")
 		}
 	}
-	c := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn)
+	c := (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn)
 	for i := range uint32(2 * maxIncomplete) {
 		for rest := []byte(frame(dataFrame, 0, 2*i+1, "x")); len(rest) > 0; {
 			n, err := c.parse(rest)

@@ -15,7 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// TestCancelledInAMessage checks that a call that is cancelled in the middle of a large message frees the share of the message
+// TestCancelledInAMessage cancels calls in the middle of a large message. It checks that the message's share of the pool is freed
 // immediately. Many such calls affect neither the connection nor other calls.
 func TestCancelledInAMessage(t *testing.T) {
 	begun, finish := make(chan struct{}, 1), make(chan struct{})
@@ -84,7 +84,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	}
 }
 
-// The function relay forwards connections from ln to a socket and counts them.
+// This function forwards connections from ln to a socket and counts them.
 func relay(ln net.Listener, socket string, count *atomic.Int32) {
 	for {
 		from, err := ln.Accept()
@@ -113,7 +113,7 @@ func carry(to, from net.Conn) {
 	}
 }
 
-// TestResets checks that the streams that a client resets are detected for any division of its frames into writes.
+// TestResets checks that the reset streams of a client are detected for any division of the client's frames into writes.
 func TestResets(t *testing.T) {
 	frame := func(kind byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, 0}
@@ -124,7 +124,7 @@ func TestResets(t *testing.T) {
 		frame(resetFrame, 1, "1234") + frame(dataFrame, 3, "data") + frame(resetFrame, 3, "1234")
 	for size := 1; size <= len(text); size++ {
 		in := &ReceiveLimit{limit: most}
-		c := in.conn(nil).(*conn)
+		c := in.wrapConn(nil).(*conn)
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
 			c.parseSent([]byte(rest[:n]))

@@ -24,10 +24,10 @@ var largeMessages = pool{free: poolSize}
 // A pool grants bytes in the order of the requests. While requests wait, messages keep their shares for a shorter
 // time. The request of a peer that was slow before is queued behind the requests of other peers.
 type pool struct {
-	mu    sync.Mutex
-	free  int64
-	held  []*share
-	queue []*waiter
+	mu         sync.Mutex
+	free       int64
+	heldShares []*share
+	queue      []*waiter
 }
 
 // A waiter is a request that waits. Its channel ready is closed when its bytes are granted.
@@ -60,7 +60,7 @@ func (p *pool) acquire(ctx context.Context, in *ReceiveLimit, size int64) error 
 		at = len(p.queue)
 	}
 	p.queue = slices.Insert(p.queue, at, w)
-	for _, s := range p.held {
+	for _, s := range p.heldShares {
 		s.timer.Reset(time.Until(s.since.Add(s.minTime())))
 	}
 	p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pool) acquire(ctx context.Context, in *ReceiveLimit, size int64) error 
 	defer p.mu.Unlock()
 	if at := slices.Index(p.queue, w); at >= 0 {
 		p.queue = slices.Delete(p.queue, at, at+1)
-		p.grant()
+		p.grantRequests()
 	} else {
 		p.release(size)
 	}
@@ -83,12 +83,12 @@ func (p *pool) acquire(ctx context.Context, in *ReceiveLimit, size int64) error 
 // release returns bytes to the pool. The caller holds mu.
 func (p *pool) release(size int64) {
 	p.free += size
-	p.grant()
+	p.grantRequests()
 }
 
-// grant grants the requests at the head of the queue while enough bytes are free. The caller holds
+// grantRequests grants the requests at the head of the queue while enough bytes are free. The caller holds
 // mu.
-func (p *pool) grant() {
+func (p *pool) grantRequests() {
 	for len(p.queue) > 0 && p.free >= p.queue[0].size {
 		p.free -= p.queue[0].size
 		close(p.queue[0].ready)
@@ -112,7 +112,7 @@ func (p *pool) addShare(c *conn, size int64, end func()) *share {
 		end()
 	})
 	s.stopFree = context.AfterFunc(c.ctx, func() { p.freeShare(s) })
-	p.held = append(p.held, s)
+	p.heldShares = append(p.heldShares, s)
 	return s
 }
 
@@ -129,7 +129,7 @@ func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 func (p *pool) setReceived(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Contains(p.held, s) {
+	if slices.Contains(p.heldShares, s) {
 		s.timer.Stop()
 		p.startTimer(s, useTime, func() { p.freeShare(s) })
 	}
@@ -139,11 +139,11 @@ func (p *pool) setReceived(s *share) {
 func (p *pool) freeShare(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := slices.Index(p.held, s)
+	at := slices.Index(p.heldShares, s)
 	if at < 0 {
 		return
 	}
-	p.held = slices.Delete(p.held, at, at+1)
+	p.heldShares = slices.Delete(p.heldShares, at, at+1)
 	s.timer.Stop()
 	s.stopFree()
 	p.release(s.size)
@@ -153,7 +153,7 @@ func (p *pool) freeShare(s *share) {
 func (p *pool) isHeld(s *share) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Contains(p.held, s)
+	return slices.Contains(p.heldShares, s)
 }
 
 // minTime returns the time for which a message keeps its share while other messages wait.

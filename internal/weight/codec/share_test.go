@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// The method idle reports whether the pool is unused and has no waiters.
+// This method reports whether the pool is unused and has no waiters.
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.free == poolSize && len(p.held)+len(p.queue) == 0
+	return p.free == poolSize && len(p.heldShares)+len(p.queue) == 0
 }
 
-// TestSlowPeers checks peers that stall with large messages, repeatedly over new connections. They delay another peer by at most the
-// minimum time of one message. While no other message waits, a message has the maximum time.
+// TestSlowPeers checks peers that stall in large messages and reconnect repeatedly. They delay another peer by at most the minimum time of
+// one message. If no other message waits, a message may take the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*ReceiveLimit, 4*poolSize/most)
@@ -23,7 +23,7 @@ func TestSlowPeers(t *testing.T) {
 			slow[i] = &ReceiveLimit{limit: most}
 		}
 		began := time.Now()
-		alone := slow[0].conn(&net.UnixConn{}).(*conn)
+		alone := slow[0].wrapConn(&net.UnixConn{}).(*conn)
 		if err := alone.waitForShare(&message{}, most); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestSlowPeers(t *testing.T) {
 		least := (&share{size: most}).minTime()
 		for round := range 5 {
 			for _, in := range slow {
-				c := in.conn(&net.UnixConn{}).(*conn)
+				c := in.wrapConn(&net.UnixConn{}).(*conn)
 				go func() { _ = c.waitForShare(&message{}, most) }()
 			}
 			synctest.Wait()
@@ -46,7 +46,7 @@ func TestSlowPeers(t *testing.T) {
 				continue
 			}
 			asked := time.Now()
-			c, m := (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
+			c, m := (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn), &message{}
 			if err := c.waitForShare(m, maxSmall+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
@@ -61,10 +61,10 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
+// TestAbandoned checks that a waiter gets no bytes after its connection is closed. The next waiter must get them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := func() *conn { return (&ReceiveLimit{limit: most}).conn(&net.UnixConn{}).(*conn) }
+		open := func() *conn { return (&ReceiveLimit{limit: most}).wrapConn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
 		if err := first.waitForShare(m, poolSize-most); err != nil {

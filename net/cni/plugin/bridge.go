@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-func bridgeActions() actions {
-	return actions{
+func bridgeActions() pluginActions {
+	return pluginActions{
 		fields: "bridge isGateway isDefaultGateway forceAddress ipMasq ipMasqBackend mtu hairpinMode promiscMode enabledad portIsolation",
 		add:    bridgeAdd, del: bridgeDel, check: bridgeCheck, gc: bridgeGC, status: bridgeStatus,
 	}
@@ -47,7 +47,7 @@ type bridgeConf struct {
 	mac net.HardwareAddr
 }
 
-func (c *call) bridge() (*bridgeConf, error) {
+func (c *pluginCall) parseBridgeConf() (*bridgeConf, error) {
 	b := &bridgeConf{Bridge: "cni0"}
 	if err := json.Unmarshal(c.Args.StdinData, b); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "bridge: "+err.Error(), "")
@@ -76,15 +76,15 @@ func (c *call) bridge() (*bridgeConf, error) {
 	return b, nil
 }
 
-// veth returns the name of the veth end on the node. The name is derived from the request. The command DEL can therefore find it without
-// the result of ADD.
-func (c *call) veth() string {
+// vethName returns the name of the veth end on the node. The name is derived from the request. The command DEL can therefore find it
+// without the result of ADD.
+func (c *pluginCall) vethName() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]
 }
 
-func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error) {
-	b, err := c.bridge()
+func bridgeAdd(ctx context.Context, c *pluginCall) (result *current.Result, err error) {
+	b, err := c.parseBridgeConf()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, c.ipam(context.WithoutCancel(ctx), "DEL"))
+				err = errors.Join(err, c.runIPAM(context.WithoutCancel(ctx), "DEL"))
 			}
 		}()
 		if len(result.IPs) == 0 {
@@ -103,14 +103,14 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 		}
 	}
 	port := bridge.Port{
-		Host: c.veth(), Interface: c.Args.IfName, MAC: b.mac, MTU: b.MTU,
+		Host: c.vethName(), Interface: c.Args.IfName, MAC: b.mac, MTU: b.MTU,
 		Hairpin: b.Hairpin, Isolated: b.Isolation, DAD: b.DAD,
 	}
-	gateways, err := b.route(result, &port)
+	gateways, err := b.setGateways(result, &port)
 	if err != nil {
 		return nil, err
 	}
-	if port.Bridge, err = b.ensure(c.Host, gateways); err != nil {
+	if port.Bridge, err = b.ensureBridge(c.Host, gateways); err != nil {
 		return nil, err
 	}
 	if len(port.MAC) == 0 && len(port.Addresses) > 0 {
@@ -125,15 +125,15 @@ func bridgeAdd(ctx context.Context, c *call) (result *current.Result, err error)
 		}
 	}()
 	if b.IPMasq {
-		if err := nft.Update(c.Host, table, func(t *nft.Table) { c.masquerade(t, port.Addresses) }); err != nil {
+		if err := nft.Update(c.Host, tableName, func(t *nft.Table) { c.addMasquerade(t, port.Addresses) }); err != nil {
 			return nil, err
 		}
 	}
-	return result, c.describe(result, port)
+	return result, c.addInterfaces(result, port)
 }
 
-// route sets gateways that the IPAM plugin has not set, and returns the addresses that the bridge needs.
-func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.Prefix, error) {
+// setGateways sets gateways that the IPAM plugin has not set, and returns the addresses that the bridge needs.
+func (b *bridgeConf) setGateways(result *current.Result, port *bridge.Port) ([]netip.Prefix, error) {
 	var onBridge []netip.Prefix
 	gateway := map[bool]netip.Addr{} // by family; true is IPv4
 	for _, ip := range result.IPs {
@@ -178,9 +178,9 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure returns an error. With
-// forceAddress, it removes that address instead.
-func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
+// ensureBridge creates the bridge and adds its addresses. It is an error if the bridge has another address in the same network. With
+// forceAddress, that address is removed instead.
+func (b *bridgeConf) ensureBridge(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}
 	c.Foreign = func(p netip.Prefix) bool {
@@ -206,7 +206,7 @@ func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge
 	return link, bridge.Forward(host, ipv4, ipv6)
 }
 
-func (c *call) masquerade(t *nft.Table, addresses []netip.Prefix) {
+func (c *pluginCall) addMasquerade(t *nft.Table, addresses []netip.Prefix) {
 	t.RemoveOwners(c.isOwn)
 	for _, a := range addresses {
 		t.Masquerade = append(t.Masquerade, nft.Source{Owner: c.label(), Prefix: netip.PrefixFrom(a.Addr(), a.Addr().BitLen())})
@@ -214,8 +214,8 @@ func (c *call) masquerade(t *nft.Table, addresses []netip.Prefix) {
 	}
 }
 
-// describe adds the bridge and both ends of the veth pair to the result.
-func (c *call) describe(result *current.Result, port bridge.Port) error {
+// addInterfaces adds the bridge and both ends of the veth pair to the result.
+func (c *pluginCall) addInterfaces(result *current.Result, port bridge.Port) error {
 	h, err := c.Host.Netlink()
 	if err != nil {
 		return err
@@ -250,17 +250,17 @@ func (c *call) describe(result *current.Result, port bridge.Port) error {
 	return nil
 }
 
-func bridgeDel(ctx context.Context, c *call) error {
-	b, err := c.bridge()
+func bridgeDel(ctx context.Context, c *pluginCall) error {
+	b, err := c.parseBridgeConf()
 	if err != nil {
 		return err
 	}
 	if c.conf.IPAM.Type != "" {
-		if err := c.ipam(ctx, "DEL"); err != nil {
+		if err := c.runIPAM(ctx, "DEL"); err != nil {
 			return err
 		}
 	}
-	if err := bridge.Detach(c.Host, c.veth()); err != nil {
+	if err := bridge.Detach(c.Host, c.vethName()); err != nil {
 		return err
 	}
 	if c.Args.Netns != "" { // if another implementation has created the pair, its end on the node has another name
@@ -271,11 +271,11 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if !b.IPMasq {
 		return nil
 	}
-	return nft.Update(c.Host, table, func(t *nft.Table) { t.RemoveOwners(c.isOwn) })
+	return nft.Update(c.Host, tableName, func(t *nft.Table) { t.RemoveOwners(c.isOwn) })
 }
 
-func bridgeCheck(ctx context.Context, c *call) error {
-	b, err := c.bridge()
+func bridgeCheck(ctx context.Context, c *pluginCall) error {
+	b, err := c.parseBridgeConf()
 	if err != nil {
 		return err
 	}
@@ -287,11 +287,11 @@ func bridgeCheck(ctx context.Context, c *call) error {
 		return errors.New("bridge: CHECK needs prevResult")
 	}
 	if c.conf.IPAM.Type != "" {
-		if err := c.ipam(ctx, "CHECK"); err != nil {
+		if err := c.runIPAM(ctx, "CHECK"); err != nil {
 			return err
 		}
 	}
-	port := bridge.Port{Host: c.veth(), Interface: c.Args.IfName}
+	port := bridge.Port{Host: c.vethName(), Interface: c.Args.IfName}
 	for _, ip := range previous.IPs {
 		p, err := prefixOf(ip.Address)
 		if err != nil {
@@ -313,20 +313,20 @@ func bridgeCheck(ctx context.Context, c *call) error {
 	return nil
 }
 
-func bridgeGC(ctx context.Context, c *call) error {
+func bridgeGC(ctx context.Context, c *pluginCall) error {
 	if c.conf.IPAM.Type != "" {
-		if err := c.ipam(ctx, "GC"); err != nil {
+		if err := c.runIPAM(ctx, "GC"); err != nil {
 			return err
 		}
 	}
-	return nft.Update(c.Host, table, func(t *nft.Table) { t.RemoveOwners(c.staleLabels()) })
+	return nft.Update(c.Host, tableName, func(t *nft.Table) { t.RemoveOwners(c.staleLabels()) })
 }
 
-func bridgeStatus(ctx context.Context, c *call) error {
+func bridgeStatus(ctx context.Context, c *pluginCall) error {
 	if c.conf.IPAM.Type == "" {
 		return nil
 	}
-	return c.ipam(ctx, "STATUS")
+	return c.runIPAM(ctx, "STATUS")
 }
 
 func prefixOf(n net.IPNet) (netip.Prefix, error) {

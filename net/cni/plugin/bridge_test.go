@@ -99,7 +99,7 @@ func TestBridge(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left, err := nft.Load(s.node, table); err != nil || len(left.Masquerade)+len(left.Local) > 0 {
+	if left, err := nft.Load(s.node, tableName); err != nil || len(left.Masquerade)+len(left.Local) > 0 {
 		t.Errorf("left: %+v, %v", left, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestBridgeAddressInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The order matters: an address is removed together with the first address of its network.
+	// The order matters: when the first address of a network is removed, the kernel removes the other addresses too.
 	if err := h.AddrDel(br, addr(t, "10.9.0.1/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +203,13 @@ func TestPortmapChecksAndCollects(t *testing.T) {
 	if _, err := s.run(t, "GC", "portmap", `, "cni.dev/valid-attachments": [{"containerID": "c", "ifname": "eth0"}]`); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := nft.Load(s.node, table); err != nil || len(is.Ports) != 1 {
+	if is, err := nft.Load(s.node, tableName); err != nil || len(is.Ports) != 1 {
 		t.Errorf("ports are %v, %v", is.Ports, err)
 	}
 	if _, err := s.run(t, "GC", "portmap", ""); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := nft.Load(s.node, table); err != nil || len(is.Ports) != 0 {
+	if is, err := nft.Load(s.node, tableName); err != nil || len(is.Ports) != 0 {
 		t.Errorf("ports are left: %v, %v", is.Ports, err)
 	}
 	if _, err := s.run(t, "ADD", "portmap", `, "snat": false`+ports); err == nil || !strings.Contains(err.Error(), "snat") {

@@ -5,7 +5,7 @@
 //
 //	conflist --libcni--> Exec.ExecPlugin --built in--> Run(type, command) --> result
 //	                         |                           | ipam.type
-//	                         '--others--> executable     '--> Exec again
+//	                         '--others--> runExecutable  '--> Exec again
 //	CNI_COMMAND=ADD .../bridge --> Main --skel--> Run
 //
 // The supported CNI versions are 0.3.0 to 1.1.0, and the commands are ADD, DEL, CHECK, STATUS and GC. The supported fields are:
@@ -16,7 +16,7 @@
 //     supported: vlan, vlanTrunk, preserveDefaultVlan, macspoofchk,
 //     disableContainerInterface.
 //   - host-local: subnet, rangeStart, rangeEnd, gateway, ranges, routes, dataDir,
-//     resolvConf; addresses asked for by CNI_ARGS IP, args.cni.ips and
+//     resolvConf; addresses requested by CNI_ARGS IP, args.cni.ips and
 //     runtimeConfig.ips; runtimeConfig.ipRanges. All of upstream's.
 //   - loopback: has none.
 //   - portmap: runtimeConfig.portMappings, snat (true only), backend (either value;

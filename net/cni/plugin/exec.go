@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	maxOutput   = 1 << 20           // maximum size of a plugin's result in bytes
-	maxMemory   = 4 << 20           // maximum memory for the decoded result in bytes
-	maxError    = 4 << 10           // maximum number of bytes of stderr in an error message
-	pipeTimeout = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
-	builtin     = "islet-built-in:" // prefix of the paths that stand for built-in types
+	maxOutput     = 1 << 20           // maximum size of a plugin's result in bytes
+	maxMemory     = 4 << 20           // maximum memory for the decoded result in bytes
+	maxError      = 4 << 10           // maximum number of bytes of stderr in an error message
+	pipeTimeout   = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
+	builtinPrefix = "islet-built-in:" // prefix of the paths that stand for built-in types
 )
 
 // Exec runs plugins for libcni. Built-in types run in this process. Other types run as executables in the node's network namespace. It
@@ -37,7 +37,7 @@ type Exec struct {
 // FindInPath returns the path of a plugin type, for ExecPlugin. A built-in type has precedence over an executable with the same name.
 func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	if IsBuiltIn(kind) {
-		return builtin + kind, nil
+		return builtinPrefix + kind, nil
 	}
 	if kind == "" || kind != filepath.Base(kind) || strings.Trim(kind, ".") == "" {
 		return "", fmt.Errorf("plugin type %q is not a file name", kind)
@@ -53,9 +53,9 @@ func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 
 // ExecPlugin runs one command and returns the plugin's output.
 func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	kind, ok := strings.CutPrefix(path, builtin)
+	kind, ok := strings.CutPrefix(path, builtinPrefix)
 	if !ok {
-		return e.executable(ctx, path, stdin, environ)
+		return e.runExecutable(ctx, path, stdin, environ)
 	}
 	env := map[string]string{}
 	for _, v := range environ {
@@ -64,7 +64,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	}
 	if env["CNI_COMMAND"] == "VERSION" {
 		var out bytes.Buffer
-		err := versions().Encode(&out)
+		err := supportedVersions().Encode(&out)
 		return out.Bytes(), err
 	}
 	result, err := Run(ctx, kind, &Request{Command: env["CNI_COMMAND"], Host: e.Host, Exec: e, Args: &skel.CmdArgs{
@@ -77,8 +77,8 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	return json.Marshal(result)
 }
 
-func (e *Exec) executable(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	out, stderr := &bounded{max: maxOutput}, &bounded{max: maxError}
+func (e *Exec) runExecutable(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	out, stderr := &boundedBuffer{max: maxOutput}, &boundedBuffer{max: maxError}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, stderr
 	cmd.WaitDelay = pipeTimeout
@@ -91,19 +91,19 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("plugin %s did not end in time: %w", name, ctx.Err())
 	case err != nil:
-		return nil, failure(name, err, out.kept, string(stderr.kept))
+		return nil, pluginError(name, err, out.data, string(stderr.data))
 	case out.truncated:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
 	// Limit the memory, because the library decodes the result several times, once for each CNI version.
-	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
+	if err := weight.JSON(out.data, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
-	return out.kept, nil
+	return out.data, nil
 }
 
-// failure returns the error of a plugin: the JSON object that the specification requires, or else the text of stderr.
-func failure(name string, err error, out []byte, stderr string) error {
+// pluginError returns the error of a plugin: the JSON object that the specification requires, or else the text of stderr.
+func pluginError(name string, err error, out []byte, stderr string) error {
 	var pluginErr types.Error
 	if json.Unmarshal(out, &pluginErr) == nil && pluginErr.Msg != "" {
 		return &pluginErr
@@ -114,16 +114,16 @@ func failure(name string, err error, out []byte, stderr string) error {
 	return fmt.Errorf("plugin %s: %w", name, err)
 }
 
-// bounded is an io.Writer that stores only the first bytes, up to a maximum.
-type bounded struct {
-	kept      []byte
+// boundedBuffer is an io.Writer that stores only the first bytes, up to a maximum.
+type boundedBuffer struct {
+	data      []byte
 	max       int
 	truncated bool
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	fits := p[:min(len(p), b.max-len(b.kept))]
-	b.kept = append(b.kept, fits...)
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	fits := p[:min(len(p), b.max-len(b.data))]
+	b.data = append(b.data, fits...)
 	b.truncated = b.truncated || len(fits) < len(p)
 	return len(p), nil
 }
@@ -140,7 +140,7 @@ func Main(kind string) int {
 		}
 	}
 	funcs := skel.CNIFuncs{Add: run("ADD"), Del: run("DEL"), Check: run("CHECK"), GC: run("GC"), Status: run("STATUS")}
-	err := skel.PluginMainFuncsWithError(funcs, versions(), "islet's built-in CNI plugin "+kind)
+	err := skel.PluginMainFuncsWithError(funcs, supportedVersions(), "islet's built-in CNI plugin "+kind)
 	if err != nil {
 		_ = err.Print() // to stdout, as the specification requires
 		return 1

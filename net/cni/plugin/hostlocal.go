@@ -19,18 +19,18 @@ import (
 // hostLocalDir is the default lease directory. The upstream plugin host-local has the same default.
 const hostLocalDir = "/var/lib/cni/networks"
 
-func hostLocalActions() actions {
+func hostLocalActions() pluginActions {
 	// An IPAM plugin receives the whole configuration of the plugin that calls it, so every field is allowed.
-	return actions{
+	return pluginActions{
 		fields: "*", add: hostLocalAdd, del: hostLocalDel,
 		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
 	}
 }
 
-// withLeases locks the lease directory of the network and calls the function use with it. The directory has the format of the upstream
+// withLeases locks the lease directory of the network while the caller's function uses it. The directory has the format of the upstream
 // plugin: a file for each leased address, and a file for each range set with the last assigned address.
-func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
-	p, err := c.pool()
+func withLeases(c *pluginCall, use func(p *addressPool, s *disk.Store) error) error {
+	p, err := c.parsePool()
 	if err != nil {
 		return err
 	}
@@ -46,16 +46,16 @@ func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	return use(p, s)
 }
 
-func hostLocalAdd(_ context.Context, c *call) (result *current.Result, err error) {
-	err = withLeases(c, func(p *pool, s *disk.Store) (err error) {
-		result, err = p.assign(c, s)
+func hostLocalAdd(_ context.Context, c *pluginCall) (result *current.Result, err error) {
+	err = withLeases(c, func(p *addressPool, s *disk.Store) (err error) {
+		result, err = p.assignAddresses(c, s)
 		return err
 	})
 	return result, err
 }
 
-// assign reserves an address from each range set.
-func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
+// assignAddresses reserves an address from each range set.
+func (p *addressPool) assignAddresses(c *pluginCall, s *disk.Store) (*current.Result, error) {
 	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: p.routes}
 	if p.resolvConf != "" {
 		var err error
@@ -73,7 +73,7 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 			want = requested[at]
 			requested = slices.Delete(requested, at, at+1)
 		}
-		ip, err := set.reserve(s, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
+		ip, err := set.reserveAddress(s, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("host-local: range set %d: %w", i, err),
 				s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
@@ -87,9 +87,9 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 	return result, nil
 }
 
-// reserve reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller holds
-// the lock of the directory.
-func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
+// reserveAddress reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller
+// holds the lock of the directory.
+func (set rangeSet) reserveAddress(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)
 		if want == r.gateway {
@@ -99,7 +99,7 @@ func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want ne
 		if err == nil && !ok {
 			err = fmt.Errorf("requested address %s is taken", want)
 		}
-		return r.config(want), err
+		return r.ipConfig(want), err
 	}
 	var last netip.Addr
 	if ip, err := s.LastReservedIP(id); err == nil {
@@ -115,7 +115,7 @@ func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want ne
 				return nil, err
 			}
 			if ok {
-				return r.config(addr), nil
+				return r.ipConfig(addr), nil
 			}
 		}
 		at, addr = set.nextAfter(at, addr)
@@ -123,7 +123,7 @@ func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want ne
 	return nil, errors.New("all addresses are taken")
 }
 
-func (r addrRange) config(a netip.Addr) *current.IPConfig {
+func (r addrRange) ipConfig(a netip.Addr) *current.IPConfig {
 	ip := &current.IPConfig{Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(r.subnet.Bits(), a.BitLen())}}
 	if r.gateway.IsValid() {
 		ip.Gateway = r.gateway.AsSlice()
@@ -131,12 +131,12 @@ func (r addrRange) config(a netip.Addr) *current.IPConfig {
 	return ip
 }
 
-func hostLocalDel(_ context.Context, c *call) error {
-	return withLeases(c, func(_ *pool, s *disk.Store) error { return s.ReleaseByID(c.Args.ContainerID, c.Args.IfName) })
+func hostLocalDel(_ context.Context, c *pluginCall) error {
+	return withLeases(c, func(_ *addressPool, s *disk.Store) error { return s.ReleaseByID(c.Args.ContainerID, c.Args.IfName) })
 }
 
-func hostLocalCheck(_ context.Context, c *call) error {
-	return withLeases(c, func(_ *pool, s *disk.Store) error {
+func hostLocalCheck(_ context.Context, c *pluginCall) error {
+	return withLeases(c, func(_ *addressPool, s *disk.Store) error {
 		if len(s.GetByID(c.Args.ContainerID, c.Args.IfName)) == 0 {
 			return fmt.Errorf("host-local: %s has no address", c.Args.ContainerID)
 		}
@@ -144,12 +144,12 @@ func hostLocalCheck(_ context.Context, c *call) error {
 	})
 }
 
-func hostLocalGC(_ context.Context, c *call) error {
-	return withLeases(c, func(p *pool, _ *disk.Store) error { return p.collect(c) })
+func hostLocalGC(_ context.Context, c *pluginCall) error {
+	return withLeases(c, func(p *addressPool, _ *disk.Store) error { return p.freeInvalid(c) })
 }
 
-// collect frees the addresses of attachments that are no longer valid.
-func (p *pool) collect(c *call) error {
+// freeInvalid frees the addresses of attachments that are no longer valid.
+func (p *addressPool) freeInvalid(c *pluginCall) error {
 	valid := map[types.GCAttachment]bool{}
 	for _, a := range c.conf.ValidAttachments {
 		valid[a] = true
@@ -177,6 +177,6 @@ func (p *pool) collect(c *call) error {
 	return nil
 }
 
-func hostLocalStatus(_ context.Context, c *call) error {
-	return withLeases(c, func(*pool, *disk.Store) error { return nil })
+func hostLocalStatus(_ context.Context, c *pluginCall) error {
+	return withLeases(c, func(*addressPool, *disk.Store) error { return nil })
 }

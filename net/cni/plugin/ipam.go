@@ -10,12 +10,12 @@ import (
 )
 
 // ipamAdd runs the command ADD of the IPAM plugin.
-func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
+func (c *pluginCall) ipamAdd(ctx context.Context) (*current.Result, error) {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {
 		return nil, err
 	}
-	result, err := invoke.ExecPluginWithResult(ctx, path, c.Args.StdinData, c.env("ADD"), c.Exec)
+	result, err := invoke.ExecPluginWithResult(ctx, path, c.Args.StdinData, c.commandEnv("ADD"), c.Exec)
 	if err != nil {
 		return nil, fmt.Errorf("IPAM plugin %s: %w", c.conf.IPAM.Type, err)
 	}
@@ -25,19 +25,19 @@ func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(result)
 }
 
-// ipam runs a command of the IPAM plugin that has no result, such as DEL.
-func (c *call) ipam(ctx context.Context, command string) error {
+// runIPAM runs a command of the IPAM plugin that has no result, such as DEL.
+func (c *pluginCall) runIPAM(ctx context.Context, command string) error {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {
 		return err
 	}
-	if err := invoke.ExecPluginWithoutResult(ctx, path, c.Args.StdinData, c.env(command), c.Exec); err != nil {
+	if err := invoke.ExecPluginWithoutResult(ctx, path, c.Args.StdinData, c.commandEnv(command), c.Exec); err != nil {
 		return fmt.Errorf("IPAM plugin %s: %w", c.conf.IPAM.Type, err)
 	}
 	return nil
 }
 
-func (c *call) env(command string) invoke.CNIArgs {
+func (c *pluginCall) commandEnv(command string) invoke.CNIArgs {
 	return &invoke.Args{
 		Command: command, ContainerID: c.Args.ContainerID, NetNS: c.Args.Netns,
 		PluginArgsStr: c.Args.Args, IfName: c.Args.IfName, Path: c.Args.Path,

@@ -14,11 +14,11 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-func loopbackActions() actions {
-	return actions{add: loopbackAdd, del: loopbackDel, check: loopbackCheck}
+func loopbackActions() pluginActions {
+	return pluginActions{add: loopbackAdd, del: loopbackDel, check: loopbackCheck}
 }
 
-func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
+func loopbackAdd(ctx context.Context, c *pluginCall) (*current.Result, error) {
 	previous, err := c.previousResult()
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
 	return result, nil
 }
 
-// loopback calls the function do with the loopback interface of the sandbox's namespace.
-func loopback(c *call, do func(*netlink.Handle, netlink.Link) error) error {
+// withLoopback passes the loopback interface of the sandbox's namespace to the caller's function.
+func withLoopback(c *pluginCall, do func(*netlink.Handle, netlink.Link) error) error {
 	h, err := netns.At(c.Args.Netns).Netlink()
 	if err != nil {
 		return err
@@ -56,19 +56,19 @@ func loopback(c *call, do func(*netlink.Handle, netlink.Link) error) error {
 	return do(h, lo)
 }
 
-func loopbackDel(ctx context.Context, c *call) error {
+func loopbackDel(ctx context.Context, c *pluginCall) error {
 	if c.Args.Netns == "" {
 		return nil
 	}
-	err := loopback(c, func(h *netlink.Handle, lo netlink.Link) error { return h.LinkSetDown(lo) })
+	err := withLoopback(c, func(h *netlink.Handle, lo netlink.Link) error { return h.LinkSetDown(lo) })
 	if errors.Is(err, fs.ErrNotExist) { // the namespace and its loopback interface are gone
 		return nil
 	}
 	return err
 }
 
-func loopbackCheck(ctx context.Context, c *call) error {
-	return loopback(c, func(_ *netlink.Handle, lo netlink.Link) error {
+func loopbackCheck(ctx context.Context, c *pluginCall) error {
+	return withLoopback(c, func(_ *netlink.Handle, lo netlink.Link) error {
 		if lo.Attrs().Flags&net.FlagUp == 0 {
 			return errors.New("loopback is down")
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// table is the nftables table of the plugins.
-const table = "islet_cni"
+// tableName is the nftables table of the plugins.
+const tableName = "islet_cni"
 
 // Request is one call of a plugin.
 type Request struct {
@@ -30,23 +30,24 @@ type Request struct {
 	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// actions contains the functions of a plugin type, one for each CNI command. If a function is nil, the command does nothing and succeeds.
-type actions struct {
+// pluginActions contains the functions of a plugin type, one for each CNI command. If a function is nil, the command does nothing and
+// succeeds.
+type pluginActions struct {
 	fields string // names of the configuration fields that only this type allows; * allows all fields
-	add    func(context.Context, *call) (*current.Result, error)
-	del    func(context.Context, *call) error
-	check  func(context.Context, *call) error
-	gc     func(context.Context, *call) error
-	status func(context.Context, *call) error
+	add    func(context.Context, *pluginCall) (*current.Result, error)
+	del    func(context.Context, *pluginCall) error
+	check  func(context.Context, *pluginCall) error
+	gc     func(context.Context, *pluginCall) error
+	status func(context.Context, *pluginCall) error
 }
 
-// call is a request, together with the decoded configuration fields that all types have.
-type call struct {
+// pluginCall is a request, together with the decoded configuration fields that all types have.
+type pluginCall struct {
 	*Request
 	conf types.PluginConf
 }
 
-func actionsOf(kind string) (actions, bool) {
+func actionsOf(kind string) (pluginActions, bool) {
 	switch kind {
 	case "bridge":
 		return bridgeActions(), true
@@ -57,7 +58,7 @@ func actionsOf(kind string) (actions, bool) {
 	case "portmap":
 		return portmapActions(), true
 	}
-	return actions{}, false
+	return pluginActions{}, false
 }
 
 // Types returns the names of the built-in types.
@@ -66,8 +67,8 @@ func Types() []string { return []string{"bridge", "host-local", "loopback", "por
 // IsBuiltIn reports whether a type is built in.
 func IsBuiltIn(kind string) bool { return slices.Contains(Types(), kind) }
 
-// versions returns the supported versions of the CNI specification.
-func versions() version.PluginInfo { return version.VersionsStartingFrom("0.3.0") }
+// supportedVersions returns the supported versions of the CNI specification.
+func supportedVersions() version.PluginInfo { return version.VersionsStartingFrom("0.3.0") }
 
 // Run executes a request. For ADD it returns the result in the configuration's CNI version. It
 // converts a panic to an error, because the request is not trusted.
@@ -81,16 +82,16 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	if !ok {
 		return nil, fmt.Errorf("plugin type %q is not built in", kind)
 	}
-	c, err := decode(kind, r)
+	c, err := decodeCall(kind, r)
 	if err != nil {
 		return nil, err
 	}
 	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must also work for a configuration that a newer version rejects
-		if err := unsupported(kind, does.fields, r.Args.StdinData); err != nil {
+		if err := checkFields(kind, does.fields, r.Args.StdinData); err != nil {
 			return nil, err
 		}
 	}
-	do := map[string]func(context.Context, *call) error{
+	do := map[string]func(context.Context, *pluginCall) error{
 		"DEL": does.del, "CHECK": does.check, "GC": does.gc, "STATUS": does.status,
 	}
 	if r.Command == "ADD" {
@@ -114,15 +115,15 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 const commonFields = "cniVersion name type args capabilities runtimeConfig prevResult dns ipam " +
 	"disableCheck disableGC loadOnlyInlinedPlugins"
 
-func decode(kind string, r *Request) (*call, error) {
-	c := &call{Request: r}
+func decodeCall(kind string, r *Request) (*pluginCall, error) {
+	c := &pluginCall{Request: r}
 	if err := json.Unmarshal(r.Args.StdinData, &c.conf); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "configuration of "+kind+": "+err.Error(), "")
 	}
 	if c.conf.CNIVersion == "" {
 		c.conf.CNIVersion = "0.3.0"
 	}
-	incompatible := (&version.Reconciler{}).CheckRaw(c.conf.CNIVersion, versions().SupportedVersions())
+	incompatible := (&version.Reconciler{}).CheckRaw(c.conf.CNIVersion, supportedVersions().SupportedVersions())
 	if incompatible != nil {
 		return nil, types.NewError(types.ErrIncompatibleCNIVersion, incompatible.Error(), incompatible.Details())
 	}
@@ -136,10 +137,10 @@ func Validate(kind string, conf []byte) error {
 	if !ok {
 		return nil
 	}
-	return unsupported(kind, does.fields, conf)
+	return checkFields(kind, does.fields, conf)
 }
 
-func unsupported(kind, fields string, conf []byte) error {
+func checkFields(kind, fields string, conf []byte) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(conf, &values); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "configuration of "+kind+": "+err.Error(), "")
@@ -159,7 +160,7 @@ func isEmpty(value json.RawMessage) bool {
 }
 
 // previousResult returns the result of the previous plugin in the chain, or nil.
-func (c *call) previousResult() (*current.Result, error) {
+func (c *pluginCall) previousResult() (*current.Result, error) {
 	if c.conf.RawPrevResult == nil {
 		return nil, nil
 	}
@@ -173,25 +174,27 @@ func (c *call) previousResult() (*current.Result, error) {
 	return result, nil
 }
 
-// label returns the text that identifies an attachment in the comments of nftables entries. The first part of the text identifies the
-// network.
-func label(network, container, ifname string) string {
+// attachmentLabel returns the text that identifies an attachment in the comments of nftables entries. The first part of the text
+// identifies the network.
+func attachmentLabel(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])
 }
 
 // isOwn reports whether the given label belongs to this attachment.
-func (c *call) isOwn(l string) bool { return l == c.label() }
+func (c *pluginCall) isOwn(l string) bool { return l == c.label() }
 
-func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
+func (c *pluginCall) label() string {
+	return attachmentLabel(c.conf.Name, c.Args.ContainerID, c.Args.IfName)
+}
 
 // staleLabels returns a function that reports whether the command GC must remove the entries with a given label. These are the labels of
 // this network whose attachment is not valid any more.
-func (c *call) staleLabels() func(l string) bool {
+func (c *pluginCall) staleLabels() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {
-		valid[label(c.conf.Name, a.ContainerID, a.IfName)] = true
+		valid[attachmentLabel(c.conf.Name, a.ContainerID, a.IfName)] = true
 	}
-	network, _, _ := strings.Cut(label(c.conf.Name, "", ""), ".")
+	network, _, _ := strings.Cut(attachmentLabel(c.conf.Name, "", ""), ".")
 	return func(l string) bool { return strings.HasPrefix(l, network+".") && !valid[l] }
 }

@@ -175,7 +175,7 @@ func TestRunRefusesOtherVersions(t *testing.T) {
 }
 
 func TestRunTurnsPanicIntoError(t *testing.T) {
-	// A request without an IPAM executor is a mistake of this package, not of its caller.
+	// The request lacks an IPAM executor, which is a bug of this package and not of the caller.
 	_, err := Run(context.Background(), "bridge", &Request{Command: "ADD", Args: &skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "name": "n", "ipam": {"type": "x"}}`)}})
 	if err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("error is %v", err)
@@ -218,8 +218,8 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs checks that plugin output that is too large is rejected before it is decoded, for plugins that succeed and plugins that
-// fail.
+// TestOutputBombs checks that the output of a plugin is rejected before it is decoded if it is too large. The test contains plugins that
+// succeed and plugins that fail.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -246,19 +246,19 @@ func TestOutputBombs(t *testing.T) {
 	}
 }
 
-// FuzzConfiguration decodes every part of a configuration that the plugin types read.
+// FuzzConfiguration decodes all parts of an arbitrary configuration that the plugin types read.
 func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)),
 		"IP=10.0.0.3")
 	f.Add([]byte(`{"cniVersion": "1.0.0", "name": "n", "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 70000}], "mac": "x", "ips": ["::"]},
 		"prevResult": {"cniVersion": "1.0.0", "ips": [{"interface": 5, "address": "10.0.0.2/24"}]}}`), "")
 	f.Fuzz(func(t *testing.T, conf []byte, args string) {
-		c, err := decode("any", &Request{Args: &skel.CmdArgs{StdinData: conf, Args: args, ContainerID: "c", IfName: "eth0"}})
+		c, err := decodeCall("any", &Request{Args: &skel.CmdArgs{StdinData: conf, Args: args, ContainerID: "c", IfName: "eth0"}})
 		if err != nil {
 			return
 		}
-		_, _ = c.bridge()
-		if p, err := c.pool(); err == nil {
+		_, _ = c.parseBridgeConf()
+		if p, err := c.parsePool(); err == nil {
 			for _, set := range p.sets {
 				at, addr := set.nextAfter(0, netip.Addr{})
 				for range 3 {
@@ -270,7 +270,7 @@ func FuzzConfiguration(f *testing.F) {
 			}
 		}
 		if previous, err := c.previousResult(); err == nil && previous != nil {
-			_, _, _ = c.ports(previous)
+			_, _, _ = c.hostPorts(previous)
 		}
 	})
 }

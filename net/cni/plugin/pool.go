@@ -13,8 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// pool is the configuration of host-local after defaults were applied and addresses were parsed.
-type pool struct {
+// addressPool is the configuration of host-local after defaults were applied and addresses were parsed.
+type addressPool struct {
 	network    string
 	dir        string
 	sets       []rangeSet // an attachment gets one address from each set
@@ -43,7 +43,7 @@ type rangeConf struct {
 // maxRanges is the maximum number of ranges in a configuration.
 const maxRanges = 256
 
-func (c *call) pool() (*pool, error) {
+func (c *pluginCall) parsePool() (*addressPool, error) {
 	var conf struct {
 		IPAM *struct {
 			rangeConf
@@ -71,7 +71,7 @@ func (c *call) pool() (*pool, error) {
 	if err := c.ipamFields(); err != nil {
 		return nil, err
 	}
-	p := &pool{network: c.conf.Name, dir: conf.IPAM.DataDir, routes: conf.IPAM.Routes, resolvConf: conf.IPAM.ResolvConf}
+	p := &addressPool{network: c.conf.Name, dir: conf.IPAM.DataDir, routes: conf.IPAM.Routes, resolvConf: conf.IPAM.ResolvConf}
 	if p.dir == "" {
 		p.dir = hostLocalDir
 	}
@@ -83,13 +83,13 @@ func (c *call) pool() (*pool, error) {
 	if conf.IPAM.Subnet != "" {
 		sets = append(sets, []rangeConf{conf.IPAM.rangeConf})
 	}
-	if err := p.resolve(append(sets, conf.IPAM.Ranges...)); err != nil {
+	if err := p.resolveSets(append(sets, conf.IPAM.Ranges...)); err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "host-local: "+err.Error(), "")
 	}
-	return p, p.request(append(conf.Args.CNI.IPs, conf.RuntimeConfig.IPs...), c.Args.Args)
+	return p, p.recordRequested(append(conf.Args.CNI.IPs, conf.RuntimeConfig.IPs...), c.Args.Args)
 }
 
-func (c *call) ipamFields() error {
+func (c *pluginCall) ipamFields() error {
 	var conf struct {
 		IPAM map[string]json.RawMessage `json:"ipam"`
 	}
@@ -106,7 +106,7 @@ func (c *call) ipamFields() error {
 	return nil
 }
 
-func (p *pool) resolve(sets [][]rangeConf) error {
+func (p *addressPool) resolveSets(sets [][]rangeConf) error {
 	if len(sets) == 0 {
 		return fmt.Errorf("no range of addresses")
 	}
@@ -117,7 +117,7 @@ func (p *pool) resolve(sets [][]rangeConf) error {
 		}
 		var set rangeSet
 		for _, conf := range confs {
-			r, err := conf.resolve()
+			r, err := conf.toRange()
 			if err != nil {
 				return fmt.Errorf("range set %d: %w", i, err)
 			}
@@ -136,7 +136,7 @@ func (p *pool) resolve(sets [][]rangeConf) error {
 	return nil
 }
 
-func (conf rangeConf) resolve() (addrRange, error) {
+func (conf rangeConf) toRange() (addrRange, error) {
 	subnet, err := netip.ParsePrefix(conf.Subnet)
 	if err != nil {
 		return addrRange{}, fmt.Errorf("subnet %q: %w", conf.Subnet, err)
@@ -180,8 +180,8 @@ func lastUsable(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// request records the addresses that the caller requests, which may be in three places of the request.
-func (p *pool) request(ips []string, cniArgs string) error {
+// recordRequested records the addresses that the caller requests, which may be in three places of the request.
+func (p *addressPool) recordRequested(ips []string, cniArgs string) error {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if key, value, _ := strings.Cut(pair, "="); key == "IP" && value != "" {
 			ips = append(ips, value)

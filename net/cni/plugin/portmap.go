@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/net/portmap"
 )
 
-func portmapActions() actions {
-	return actions{fields: "snat backend markMasqBit", add: portmapAdd, del: portmapDel, check: portmapCheck, gc: portmapGC}
+func portmapActions() pluginActions {
+	return pluginActions{fields: "snat backend markMasqBit", add: portmapAdd, del: portmapDel, check: portmapCheck, gc: portmapGC}
 }
 
-func (c *call) mappings() ([]portmap.Mapping, error) {
+func (c *pluginCall) parseMappings() ([]portmap.Mapping, error) {
 	var conf struct {
 		SNAT          *bool `json:"snat"`
 		MarkMasqBit   *int  `json:"markMasqBit"`
@@ -39,10 +39,10 @@ func (c *call) mappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// ports returns the host ports for the requested mappings. They lead to the pod's addresses, which are in the result of the previous
-// plugin.
-func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
-	mappings, err := c.mappings()
+// hostPorts returns the host ports for the requested mappings. Connections to a host port are forwarded to the pod's addresses, which are
+// in the result of the previous plugin.
+func (c *pluginCall) hostPorts(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
+	mappings, err := c.parseMappings()
 	if err != nil || len(mappings) == 0 {
 		return nil, nil, err
 	}
@@ -64,7 +64,7 @@ func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip
 	return ports, networks, err
 }
 
-func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
+func portmapAdd(ctx context.Context, c *pluginCall) (*current.Result, error) {
 	previous, err := c.previousResult()
 	if err != nil {
 		return nil, err
@@ -72,12 +72,12 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if previous == nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "portmap: must be chained behind another plugin", "")
 	}
-	ports, networks, err := c.ports(previous)
+	ports, networks, err := c.hostPorts(previous)
 	if err != nil || len(ports) == 0 {
 		return previous, err
 	}
 	var taken error
-	err = nft.Update(c.Host, table, func(t *nft.Table) {
+	err = nft.Update(c.Host, tableName, func(t *nft.Table) {
 		t.RemoveOwners(c.isOwn)
 		taken = portmap.Conflict(ports, t.Ports)
 		if taken == nil {
@@ -88,15 +88,15 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // only after the rule of the chain guard is in the kernel
+	if err := setLocalnet(c.Host, ports); err != nil { // only after the rule of the chain guard is in the kernel
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
-// localnet makes host ports usable at 127.0.0.1. For this purpose it sets route_localnet on the node's interfaces to the pods.
-func localnet(host netns.NS, ports []nft.Port) error {
-	names, err := interfaces(host, ports)
+// setLocalnet makes host ports usable at 127.0.0.1. For this purpose it sets route_localnet on the node's interfaces to the pods.
+func setLocalnet(host netns.NS, ports []nft.Port) error {
+	names, err := podInterfaces(host, ports)
 	if err != nil {
 		return err
 	}
@@ -108,14 +108,14 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining port
-// needs.
-func unlocalnet(host netns.NS, removed, remaining []nft.Port) error {
-	names, err := interfaces(host, removed)
+// clearLocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining
+// port needs.
+func clearLocalnet(host netns.NS, removed, remaining []nft.Port) error {
+	names, err := podInterfaces(host, removed)
 	if err != nil || len(names) == 0 {
 		return nil // without a route, the interface does not exist
 	}
-	others, err := interfaces(host, remaining)
+	others, err := podInterfaces(host, remaining)
 	if err != nil {
 		return nil // the interface may belong to a remaining pod
 	}
@@ -129,8 +129,8 @@ func unlocalnet(host netns.NS, removed, remaining []nft.Port) error {
 	return nil
 }
 
-// interfaces returns the names of the node's interfaces to pods. It considers only ports that need route_localnet.
-func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
+// podInterfaces returns the names of the node's interfaces to pods. It considers only ports that need route_localnet.
+func podInterfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
 		return nil, err
@@ -159,14 +159,14 @@ func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	return names, nil
 }
 
-func portmapDel(ctx context.Context, c *call) error {
-	mappings, err := c.mappings()
+func portmapDel(ctx context.Context, c *pluginCall) error {
+	mappings, err := c.parseMappings()
 	if err != nil || len(mappings) == 0 {
 		return err
 	}
 	var ports []nft.Port
 	var kept error
-	err = nft.Update(c.Host, table, func(t *nft.Table) {
+	err = nft.Update(c.Host, tableName, func(t *nft.Table) {
 		for _, p := range t.Ports {
 			if c.isOwn(p.Owner) {
 				ports = append(ports, p)
@@ -174,7 +174,7 @@ func portmapDel(ctx context.Context, c *call) error {
 		}
 		// Remove only the ports. DEL of the type bridge removes the other entries of this attachment.
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.isOwn(p.Owner) })
-		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule of the chain guard may be removed
+		kept = clearLocalnet(c.Host, ports, t.Ports) // before the rule of the chain guard may be removed
 	})
 	if err := errors.Join(err, kept); err != nil {
 		return err
@@ -182,7 +182,7 @@ func portmapDel(ctx context.Context, c *call) error {
 	return portmap.ForgetFlows(c.Host, ports)
 }
 
-func portmapCheck(ctx context.Context, c *call) error {
+func portmapCheck(ctx context.Context, c *pluginCall) error {
 	previous, err := c.previousResult()
 	if err != nil {
 		return err
@@ -190,11 +190,11 @@ func portmapCheck(ctx context.Context, c *call) error {
 	if previous == nil {
 		return errors.New("portmap: CHECK needs prevResult")
 	}
-	ports, _, err := c.ports(previous)
+	ports, _, err := c.hostPorts(previous)
 	if err != nil {
 		return err
 	}
-	t, err := nft.Load(c.Host, table)
+	t, err := nft.Load(c.Host, tableName)
 	if err != nil {
 		return err
 	}
@@ -206,9 +206,9 @@ func portmapCheck(ctx context.Context, c *call) error {
 	return nil
 }
 
-func portmapGC(ctx context.Context, c *call) error {
+func portmapGC(ctx context.Context, c *pluginCall) error {
 	stale := c.staleLabels()
-	return nft.Update(c.Host, table, func(t *nft.Table) {
+	return nft.Update(c.Host, tableName, func(t *nft.Table) {
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return stale(p.Owner) })
 	})
 }

@@ -18,8 +18,8 @@ type Store interface {
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Test checks that a store behaves as the comments of ipam.Store require. Two calls of the function open with the same name must return
-// stores with the same durable content.
+// Test checks that a store behaves as the comments of ipam.Store require. The caller passes a function that opens a store. Two calls with
+// the same name must return stores with the same durable content.
 func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 	one, two := netip.MustParseAddr("10.42.0.2"), netip.MustParseAddr("fd00:10:42::2")
 	ctx := t.Context()

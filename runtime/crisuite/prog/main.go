@@ -60,7 +60,7 @@ func main() {
 			run(verb, args)
 			args = nil
 		default:
-			if !do(verb, next) {
+			if !executeVerb(verb, next) {
 				fail("unknown verb " + verb)
 			}
 		}
@@ -71,7 +71,7 @@ func run(verb string, args []string) {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if verb == "orphan" {
-		check(cmd.Start())
+		exitOnError(cmd.Start())
 		return
 	}
 	err := cmd.Run()
@@ -81,7 +81,7 @@ func run(verb string, args []string) {
 	}
 }
 
-func do(verb string, next func() string) bool {
+func executeVerb(verb string, next func() string) bool {
 	switch verb {
 	case "print":
 		fmt.Println(next())
@@ -89,11 +89,11 @@ func do(verb string, next func() string) bool {
 		fmt.Fprintln(os.Stderr, next())
 	case "sleep":
 		d, err := time.ParseDuration(next())
-		check(err)
+		exitOnError(err)
 		time.Sleep(d)
 	case "exit":
 		n, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		os.Exit(n)
 	case "wait":
 		c := make(chan os.Signal, 1)
@@ -115,10 +115,10 @@ func do(verb string, next func() string) bool {
 		time.Sleep(time.Hour)
 	case "cat":
 		_, err := io.Copy(os.Stdout, os.Stdin)
-		check(err)
+		exitOnError(err)
 	case "alloc":
 		n, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		b := make([]byte, n<<20)
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
@@ -126,12 +126,12 @@ func do(verb string, next func() string) bool {
 		fmt.Println("allocated", len(b))
 	case "lines":
 		n, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		w := bufio.NewWriter(os.Stdout)
 		for i := range n {
 			fmt.Fprintln(w, i)
 		}
-		check(w.Flush())
+		exitOnError(w.Flush())
 	case "serve":
 		serve(next())
 	case "forked": // a child process that keeps the output open without writing
@@ -139,44 +139,44 @@ func do(verb string, next func() string) bool {
 	case "late": // a child process that writes after a delay
 		run("orphan", []string{"sleep", next(), "lines", next()})
 	default:
-		return show(verb, next)
+		return printProperty(verb, next)
 	}
 	return true
 }
 
-// show executes a verb that prints a property of the process or of a file.
-func show(verb string, next func() string) bool {
+// printProperty executes a verb that prints a property of the process or of a file.
+func printProperty(verb string, next func() string) bool {
 	switch verb {
 	case "id":
 		groups, err := os.Getgroups()
-		check(err)
+		exitOnError(err)
 		fmt.Println(os.Getuid(), os.Getgid(), groups)
 	case "env":
 		fmt.Println(os.Getenv(next()))
 	case "cwd":
 		d, err := os.Getwd()
-		check(err)
+		exitOnError(err)
 		fmt.Println(d)
 	case "hostname":
 		h, err := os.Hostname()
-		check(err)
+		exitOnError(err)
 		fmt.Println(h)
 	case "owner":
 		var st unix.Stat_t
-		check(unix.Lstat(next(), &st))
+		exitOnError(unix.Lstat(next(), &st))
 		fmt.Println(st.Uid, st.Gid)
 	case "pid":
 		fmt.Println(os.Getpid())
 	case "write":
 		path := next()
-		check(os.WriteFile(path, []byte(next()), 0o644))
+		exitOnError(os.WriteFile(path, []byte(next()), 0o644))
 	case "read":
 		b, err := os.ReadFile(next())
-		check(err)
+		exitOnError(err)
 		fmt.Println(strings.TrimSpace(string(b)))
 	case "ls":
 		e, err := os.ReadDir(next())
-		check(err)
+		exitOnError(err)
 		for _, f := range e {
 			fmt.Println(f.Name())
 		}
@@ -189,9 +189,9 @@ func show(verb string, next func() string) bool {
 	case "node":
 		path := next()
 		major, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		minor, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		fmt.Println("node:", unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(uint32(major), uint32(minor)))))
 	case "put":
 		path := next()
@@ -201,9 +201,9 @@ func show(verb string, next func() string) bool {
 	case "room":
 		path := next()
 		var fs unix.Statfs_t
-		check(unix.Statfs(path, &fs))
+		exitOnError(unix.Statfs(path, &fs))
 		st, err := os.Stat(path)
-		check(err)
+		exitOnError(err)
 		fmt.Println(int64(fs.Blocks)*int64(fs.Bsize)>>20, st.Mode())
 	case "fds":
 		showDescriptors()
@@ -230,7 +230,7 @@ func showSize() {
 	signal.Notify(changed, syscall.SIGWINCH)
 	for {
 		ws, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
-		check(err)
+		exitOnError(err)
 		if ws.Col > 0 {
 			fmt.Println(ws.Col, ws.Row)
 			return
@@ -242,7 +242,7 @@ func showSize() {
 // fill appends to a file until that fails. It is an error if the file exceeds 256 MiB.
 func fill(path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	check(err)
+	exitOnError(err)
 	defer f.Close()
 	for b := make([]byte, 1<<20); err == nil; {
 		_, err = f.Write(b)
@@ -256,16 +256,16 @@ func fill(path string) {
 // serve listens on a port and echoes the data of each connection.
 func serve(port string) {
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
-	check(err)
+	exitOnError(err)
 	fmt.Println("listening")
 	for {
 		c, err := l.Accept()
-		check(err)
+		exitOnError(err)
 		go func() { io.Copy(c, c); c.Close() }()
 	}
 }
 
-func check(err error) {
+func exitOnError(err error) {
 	if err != nil {
 		fail(err.Error())
 	}

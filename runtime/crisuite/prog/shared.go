@@ -16,9 +16,9 @@ func showShared(verb string, next func() string) bool {
 		showSuper(next())
 	case "segment":
 		key, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		size, err := strconv.Atoi(next())
-		check(err)
+		exitOnError(err)
 		flags := 0o600
 		if size > 0 {
 			flags |= unix.IPC_CREAT
@@ -26,7 +26,7 @@ func showShared(verb string, next func() string) bool {
 		_, err = unix.SysvShmGet(key, size, flags)
 		fmt.Println("segment:", err)
 	case "rename":
-		check(unix.Sethostname([]byte(next())))
+		exitOnError(unix.Sethostname([]byte(next())))
 	default:
 		return false
 	}
@@ -37,7 +37,7 @@ func showShared(verb string, next func() string) bool {
 // mount may differ.
 func showSuper(path string) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
-	check(err)
+	exitOnError(err)
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
 		if fields[4] == path {

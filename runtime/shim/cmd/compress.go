@@ -17,14 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// compressIdly calls compress with the lowest priority.
+// compressIdly compresses a file with the lowest priority.
 func compressIdly(root, name string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)
 	if err := lowerPriority(); err != nil { // compress with the normal priority
 		fmt.Fprintln(os.Stderr, "islet-shim: cannot lower the priority of compression:", err)
 	}
-	return compress(root, name)
+	return compressFile(root, name)
 }
 
 const (
@@ -64,10 +64,10 @@ func lowerPriority() error {
 	return nil
 }
 
-// compress replaces the file name below root by name.gz. A missing file is not an error. A file
+// compressFile replaces the file name below root by name.gz. A missing file is not an error. A file
 // that is not regular and a path that contains a symlink are errors, because a pod that mounts the
 // host's log directory can create both.
-func compress(root, name string) error {
+func compressFile(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)
 	if errors.Is(err, fs.ErrNotExist) {

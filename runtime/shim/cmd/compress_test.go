@@ -14,8 +14,7 @@ import (
 	"testing"
 )
 
-// TestLowerPriority checks that all threads of a compressor have the lowest priority, including
-// threads that are created later.
+// TestLowerPriority checks that each thread of a compressor has the lowest priority. This includes threads that start later.
 func TestLowerPriority(t *testing.T) {
 	if os.Getenv("ISLET_TEST_YIELD") == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLowerPriority$", "-test.count=1")
@@ -65,10 +64,10 @@ func TestCompress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // created by a pod in advance
+	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // a pod has created this symlink in advance
 		t.Fatal(err)
 	}
-	if err := compress(dir, "0.log.1"); err != nil {
+	if err := compressFile(dir, "0.log.1"); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(log + ".gz")
@@ -86,14 +85,14 @@ func TestCompress(t *testing.T) {
 	if b, err := os.ReadFile(secret); err != nil || string(b) != "precious" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if err := compress(dir, "0.log.1"); err != nil {
+	if err := compressFile(dir, "0.log.1"); err != nil {
 		t.Errorf("a missing file: %v", err)
 	}
 	for _, make := range []func() error{func() error { return os.Symlink(secret, dir+"/x") }, func() error { return syscall.Mkfifo(dir+"/x", 0o600) }} {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
-		if err := compress(dir, "x"); err == nil {
+		if err := compressFile(dir, "x"); err == nil {
 			t.Error("a file that is not regular was compressed")
 		}
 		if err := os.Remove(dir + "/x"); err != nil {
@@ -101,12 +100,12 @@ func TestCompress(t *testing.T) {
 		}
 	}
 
-	// A symlink that replaces the directory of the log is not followed.
+	// If a symlink replaces the directory of the log, the symlink is not followed.
 	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755),
 		os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
 		t.Fatal(err)
 	}
-	if err := compress(dir, "pod/c/0.log.1"); err == nil {
+	if err := compressFile(dir, "pod/c/0.log.1"); err == nil {
 		t.Error("a log was compressed through a link")
 	}
 	if l, err := os.ReadDir(dir + "/other"); err != nil || len(l) != 1 || l[0].Name() != "0.log.1" {

@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signaled is the offset of the exit code of a command that was killed by a signal, as in shells
+// signalOffset is the offset of the exit code of a command that was killed by a signal, as in shells
 // and OCI runtimes.
-const signaled = 128
+const signalOffset = 128
 
-// runExec runs a command in a container and returns its exit code. The parameter args is the command line of the OCI
-// runtime: an exec with --detach, which reads the command from file descriptor 3 and writes the PID of the command to
-// pidFile. If the OCI runtime fails, runExec returns its exit code. The command inherits the standard streams of this
-// process.
+// runExec runs a command in a container and returns its exit code. The caller passes the command line of the OCI runtime: an exec with
+// --detach, which reads the command from file descriptor 3 and writes the PID of the command to pidFile. If the OCI runtime fails, runExec
+// returns its exit code. The command inherits the standard streams of this process.
 func runExec(pidFile string, args []string) (code int, err error) {
 	runtime.GOMAXPROCS(1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -69,7 +68,7 @@ func runExec(pidFile string, args []string) (code int, err error) {
 
 func exitCode(st unix.WaitStatus) int {
 	if st.Signaled() {
-		return signaled + int(st.Signal())
+		return signalOffset + int(st.Signal())
 	}
 	return st.ExitStatus()
 }

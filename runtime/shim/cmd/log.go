@@ -24,8 +24,8 @@ type ownLog struct {
 const (
 	maxOwnLog  = 64 << 10 // bytes
 	keepOwnLog = 16 << 10 // bytes that remain when the log is truncated
-	burst      = 40       // number of lines that may be written without a pause
-	pause      = 15 * time.Second
+	burstLines = 40       // number of lines that may be written without a pause
+	linePause  = 15 * time.Second
 	maxOwnLine = 4 << 10 // bytes
 )
 
@@ -35,11 +35,11 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	defer l.mu.Unlock()
 	now := l.now()
 	if l.at.IsZero() {
-		l.left, l.at = burst, now
+		l.left, l.at = burstLines, now
 	}
-	if more := int(now.Sub(l.at) / pause); more > 0 {
-		l.left = min(l.left+more, burst)
-		l.at = l.at.Add(time.Duration(more) * pause)
+	if more := int(now.Sub(l.at) / linePause); more > 0 {
+		l.left = min(l.left+more, burstLines)
+		l.at = l.at.Add(time.Duration(more) * linePause)
 	}
 	if l.left == 0 {
 		l.lost++
@@ -57,12 +57,12 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	if _, err := l.f.Write(short); err != nil {
 		return 0, err
 	}
-	return len(line), l.cut()
+	return len(line), l.truncate()
 }
 
-// cut truncates a log of more than maxOwnLog bytes to its last keepOwnLog bytes. It does nothing if
+// truncate truncates a log of more than maxOwnLog bytes to its last keepOwnLog bytes. It does nothing if
 // the log is not a regular file.
-func (l *ownLog) cut() error {
+func (l *ownLog) truncate() error {
 	st, err := l.f.Stat()
 	if err != nil || !st.Mode().IsRegular() || st.Size() <= maxOwnLog {
 		return err

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestOwnLog checks that the log stays small, contains the newest lines, and reports the number of
-// dropped lines.
+// TestOwnLog checks that the log of a shim stays small. It contains the newest lines and the number of dropped lines.
 func TestOwnLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1.log")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -33,16 +32,16 @@ func TestOwnLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := content(); strings.Count(got, "\n") != burst {
+	if got := content(); strings.Count(got, "\n") != burstLines {
 		t.Errorf("%d lines of 10,000", strings.Count(got, "\n"))
 	}
 	now = now.Add(time.Minute)
 	fmt.Fprintln(l, "later")
-	if got := content(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burst)) {
+	if got := content(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burstLines)) {
 		t.Errorf("after a minute: %s", got)
 	}
-	for i := range 5000 { // a day of long lines
-		now = now.Add(pause)
+	for i := range 5000 { // writes the long lines of one day
+		now = now.Add(linePause)
 		if _, err := fmt.Fprintln(l, i, strings.Repeat("x", 2*maxOwnLine)); err != nil {
 			t.Fatal(err)
 		}

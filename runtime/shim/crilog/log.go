@@ -33,18 +33,18 @@ type Options struct {
 	// DiskSpace returns the free and the total number of bytes of the disk of a log file. If it is nil,
 	// statfs(2) is called.
 	DiskSpace func(*os.File) (free, total int64)
-	// Compress, if not nil, is called after each rotation of the log at path. The parameter names contains the rotated
-	// files below root to be compressed to <name>.gz. They do not include files that a reader may still follow. Only the
-	// host's root user can change the directory root. If the log was rotated before Interval had passed, names is empty,
-	// because the compressed files would soon be removed. Compress must not block.
+	// Compress, if not nil, is called after each rotation of the log at path. The given rotated files below root are to be compressed to
+	// <name>.gz. They do not include files that a reader may still follow. Only the host's root user can change the directory root. If the
+	// log was rotated before Interval had passed, there are no such files, because the compressed files would soon be removed. Compress
+	// must not block.
 	Compress func(path, root string, names []string)
 }
 
 // A Log is the log file of one container. Its streams may be written to concurrently.
 type Log struct {
 	path string
-	// The field root is the part of the path that only the host's root user can change. The field rest is the remainder.
-	// It may contain symlinks that were created by a pod that mounts the host's log directory.
+	// root is the part of the path that only the host's root user can change. rest is the remainder. It may contain symlinks that were
+	// created by a pod that mounts the host's log directory.
 	root, rest string
 	o          Options
 
@@ -65,7 +65,7 @@ func Open(path string, o Options) (*Log, error) {
 	}
 	o.MaxSize = max(cmp.Or(o.MaxSize, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
 	l := &Log{path: path, o: o, pace: rotationPace{last: o.Now()}}
-	l.root, l.rest = split(path)
+	l.root, l.rest = splitPath(path)
 	if err := l.makeDir(); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
@@ -75,10 +75,10 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// split splits the path of a log into root and rest. For
+// splitPath splits the path of a log into root and rest. For
 // <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. For other paths, root is the
 // parent directory.
-func split(path string) (root, rest string) {
+func splitPath(path string) (root, rest string) {
 	root, rest = filepath.Split(filepath.Clean(path))
 	container := filepath.Dir(root + "x")
 	pod := filepath.Dir(container)

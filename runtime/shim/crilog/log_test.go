@@ -85,7 +85,7 @@ func rotatedPaths(path string) ([]string, error) {
 	return names, err
 }
 
-// TestRotate checks that a rotation keeps the newest files with complete lines in their order.
+// TestRotate checks that a rotation keeps the newest files. Their lines are complete and in order.
 func TestRotate(t *testing.T) {
 	var compressible []string // files passed to Compress
 	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(_, root string, names []string) {
@@ -146,8 +146,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestRemovedLog checks that a removed log is created again within a second, and a moved log at its next rotation. A removed file must
-// not grow.
+// TestRemovedLog checks a log that is removed or moved. A removed log is created again within a second, because a removed file must not
+// grow. A moved log is created again at the next rotation.
 func TestRemovedLog(t *testing.T) {
 	for name, take := range map[string]func(root, path string) error{
 		"the file is removed":                       func(_, path string) error { return os.Remove(path) },
@@ -169,7 +169,7 @@ func TestRemovedLog(t *testing.T) {
 			s := l.Stream("stdout")
 			lines := 1
 			if flood {
-				lines = 200 // without a pause
+				lines = 200 // the lines are written without a pause
 			}
 			if _, err := s.Write([]byte("before\n")); err != nil {
 				t.Fatal(err)
@@ -178,7 +178,7 @@ func TestRemovedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !flood {
-				now = now.Add(retry)
+				now = now.Add(retryDelay)
 			}
 			for range lines {
 				if _, err := s.Write([]byte("after\n")); err != nil {
@@ -198,8 +198,7 @@ func TestRemovedLog(t *testing.T) {
 	}
 }
 
-// FuzzCRILog checks that the log contains exactly the written bytes, for any output in chunks of
-// any size.
+// FuzzCRILog checks that the log contains the written bytes. The output and the size of its chunks are arbitrary.
 func FuzzCRILog(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)
 	f.Add([]byte("\n\n\n"), 1)
@@ -242,13 +241,13 @@ func FuzzCRILog(f *testing.F) {
 				got = append(got, text...)
 			}
 		}
-		if !bytes.Equal(got, in) { // got has no newlines that the log added
+		if !bytes.Equal(got, in) { // got does not contain the newlines that the log has added
 			t.Fatalf("got %q, want %q", got, in)
 		}
 	})
 }
 
-// TestHostileLog checks a log whose path is a file of another kind. A pod that mounts the host's log directory has created the file.
+// TestHostileLog checks a log whose path is not a regular file. A pod that mounts the log directory of the host may have created it.
 func TestHostileLog(t *testing.T) {
 	for name, make := range map[string]func(target, log string) error{
 		"a link":          func(target, log string) error { return os.Symlink(target+"/file", log) },
@@ -285,8 +284,8 @@ func TestHostileLog(t *testing.T) {
 	}
 }
 
-// TestHostileRotation replaces the directory of a log by a symlink, as a pod that mounts it can do. The rotation must not rename, remove
-// or create a file in the target of the link. The log continues in the old file.
+// TestHostileRotation checks a rotation after the directory of the log was replaced by a symlink. A pod that mounts the log directory can
+// do this. The rotation must not create, rename or remove files in the target of the symlink. The log continues in the old file.
 func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"

@@ -14,7 +14,7 @@ type rotationPace struct {
 	failed      time.Time     // time of the last failed rotation
 	lastSeen    time.Time     // time of the last check whether the file exists
 	checkedSize int64         // size of the log at the last check of the disk
-	short       bool          // whether the disk was short of space at that check
+	diskShort   bool          // whether the disk was short of space at that check
 	timer       *time.Timer   // rotates the log once Interval has passed; nil if it is not running
 	recent      []rotatedFile // files rotated less than Interval ago, oldest first
 }
@@ -26,9 +26,9 @@ type rotatedFile struct {
 }
 
 const (
-	// retry is the delay after a failed rotation. It is also the interval at which the existence of
+	// retryDelay is the delay after a failed rotation. It is also the interval at which the existence of
 	// the file is checked.
-	retry = time.Second
+	retryDelay = time.Second
 	// checkBytes is the number of bytes by which a log grows between two checks of the disk.
 	checkBytes = 1 << 20
 	// shortPart defines when a disk is short of space: less than 1/shortPart of it is free. By
@@ -43,7 +43,7 @@ func (l *Log) isDue(now time.Time, n int64) bool {
 	if l.o.MaxBytes <= 0 || l.size == 0 || l.size+n <= l.o.MaxBytes {
 		return false
 	}
-	if since := now.Sub(l.pace.failed); since >= 0 && since < retry {
+	if since := now.Sub(l.pace.failed); since >= 0 && since < retryDelay {
 		return false
 	}
 	if l.intervalPassed(now) || l.size+n > l.o.MaxSize || l.shortOfDisk() {
@@ -82,9 +82,9 @@ func (l *Log) shortOfDisk() bool {
 	if p := &l.pace; p.checkedSize == 0 || l.size-p.checkedSize >= checkBytes {
 		p.checkedSize = l.size
 		free, total := l.o.DiskSpace(l.f)
-		p.short = free < max(total/shortPart, 2*l.o.MaxSize)
+		p.diskShort = free < max(total/shortPart, 2*l.o.MaxSize)
 	}
-	return l.pace.short
+	return l.pace.diskShort
 }
 
 // diskSpace returns the free bytes (for unprivileged users) and the total bytes of the disk of a

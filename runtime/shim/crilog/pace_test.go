@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// The function plenty reports a disk with enough free space.
+// This function always reports a disk with enough free space.
 func plenty(*os.File) (free, total int64) { return 1 << 40, 1 << 40 }
 
-// A shipper follows a log like Fluent Bit and similar programs. It checks the path of the current file at intervals. It reads an open
-// file to its end before it opens the path again, even if the file was renamed.
+// A shipper follows a log as Fluent Bit and similar programs do. It checks at intervals which file is at the path. It reads an open file to
+// its end, even if the file was renamed, before it opens the path again.
 type shipper struct {
 	path  string
 	f     *os.File
@@ -28,7 +28,7 @@ type shipper struct {
 	lines int
 }
 
-// The method look checks the path. Then it reads lines until it has read about most bytes.
+// This method checks the path and then reads lines, up to about most bytes.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {
@@ -68,8 +68,8 @@ func (s *shipper) look(t *testing.T, most int) {
 	}
 }
 
-// TestShipper checks that a shipper gets all lines of a burst of 57 MB. It reads 10 MB per second and checks the path every 200 ms. The
-// burst has different durations and begins at different times after the last rotation.
+// TestShipper checks that a shipper gets all lines of a burst of 57 MB. The shipper reads 10 MB per second and checks the path every 200
+// ms. The cases differ in the duration of the burst and in the age of the log when it begins.
 func TestShipper(t *testing.T) {
 	const (
 		every = 200 * time.Millisecond
@@ -77,7 +77,7 @@ func TestShipper(t *testing.T) {
 	)
 	for _, c := range []struct {
 		lines, long int           // 57 MB in total
-		before      time.Duration // age of the log at the burst
+		before      time.Duration // age of the log when the burst begins
 		took        time.Duration // duration of the burst
 	}{
 		{300_000, 150, time.Minute, time.Second},
@@ -88,7 +88,7 @@ func TestShipper(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "0.log")
 				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, DiskSpace: plenty,
-					Compress: func(_, root string, names []string) { // compresses immediately
+					Compress: func(_, root string, names []string) { // compresses the files immediately
 						for _, name := range names {
 							if err := os.Rename(filepath.Join(root, name), filepath.Join(root, name+".gz")); err != nil {
 								t.Error(err)
@@ -104,7 +104,7 @@ func TestShipper(t *testing.T) {
 				out := l.Stream("stdout")
 				text := []byte(strings.Repeat("x", c.long) + "\n")
 				time.Sleep(c.before)
-				s.look(t, most) // opens the file
+				s.look(t, most) // opens the file at the path
 				for looks, written := 0, 0; looks < 400; looks++ {
 					for part := int(float64(c.lines) * float64(every) / float64(c.took)); part > 0 && written < c.lines; part-- {
 						if _, err := out.Write(text); err != nil {
@@ -123,7 +123,7 @@ func TestShipper(t *testing.T) {
 	}
 }
 
-// The function sizes returns the sizes of the files in a log's directory, and their sum.
+// This function returns the size of each file in the directory of a log, and the sum of the sizes.
 func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -142,8 +142,8 @@ func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	return all, sum
 }
 
-// TestPace checks three rules: rotations keep their minimum interval, a full log is rotated even if
-// nothing more is written, and a file is not compressed before the interval has passed.
+// TestPace checks three rules of a rotation. Two rotations are at least one interval apart. A full log is rotated even if no further line
+// is written. A file is not compressed before the interval has passed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -205,8 +205,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestFlood checks that a log that reaches its size more than once per interval stays within the
-// maximum, and is not compressed.
+// TestFlood checks a log that becomes full more than once per interval. Its files stay within the maximum size, and are not compressed.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 50_000
@@ -232,8 +231,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestShortDisk checks a log on a disk with little free space. The log is rotated at its configured size, and its oldest files are
-// removed immediately.
+// TestShortDisk checks a log on a disk with little free space. It is rotated as soon as it has the configured size, and the oldest files
+// are removed immediately.
 func TestShortDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, DiskSpace: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})
@@ -249,7 +248,7 @@ func TestShortDisk(t *testing.T) {
 	})
 }
 
-// TestRetry checks that a failed rotation is retried once per second, not with each line.
+// TestRetry checks that a rotation that fails is retried once per second, and not for each line.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, DiskSpace: plenty})

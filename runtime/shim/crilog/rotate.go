@@ -16,9 +16,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// stamp is the time format in the suffix of a rotated log, as in a kubelet. The names of the
+// stampFormat is the time format in the suffix of a rotated log, as in a kubelet. The names of the
 // rotated files of a log sort by age.
-const stamp = "20060102-150405"
+const stampFormat = "20060102-150405"
 
 // rotate renames the file and opens a new one. If the file was removed, rotate only opens a new one. If rotate fails, the
 // log continues in the old file, and isDue waits before the next attempt. All operations use one open directory, because
@@ -49,7 +49,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 			at = last.Add(time.Second)
 		}
 	}
-	name := base + "." + at.Format(stamp)
+	name := base + "." + at.Format(stampFormat)
 	err = unix.Renameat(int(dir.Fd()), base, int(dir.Fd()), name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l.restore(now)
@@ -61,11 +61,11 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err // l.f, which was renamed, is still open
 	}
 	p := &l.pace
-	paced, short := l.intervalPassed(now), p.short
+	paced, short := l.intervalPassed(now), p.diskShort
 	p.recent = slices.DeleteFunc(p.recent, func(a rotatedFile) bool { return now.Sub(a.at) >= l.o.Interval })
 	p.recent = append(p.recent, rotatedFile{name, now})
 	p.stop()
-	p.last, p.checkedSize, p.short = now, 0, false
+	p.last, p.checkedSize, p.diskShort = now, 0, false
 	kept, err := l.prune(dir, append(old, name), short)
 	if l.o.Compress != nil {
 		var names []string
@@ -79,10 +79,10 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be
-// read. wasRemoved checks the file at most once per retry and returns false in between.
+// wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be read. wasRemoved checks the file at most
+// once per retryDelay, and returns false between two checks.
 func (l *Log) wasRemoved(now time.Time) bool {
-	if since := now.Sub(l.pace.lastSeen); since >= 0 && since < retry {
+	if since := now.Sub(l.pace.lastSeen); since >= 0 && since < retryDelay {
 		return false
 	}
 	l.pace.lastSeen = now
@@ -155,7 +155,7 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		at, ok := strings.CutPrefix(name, base+".")
-		_, err := time.Parse(stamp, strings.TrimSuffix(at, ".gz"))
+		_, err := time.Parse(stampFormat, strings.TrimSuffix(at, ".gz"))
 		return !ok || err != nil
 	})
 	slices.Sort(names)
@@ -164,6 +164,6 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 
 // stampOf returns the time in the suffix of a rotated file.
 func stampOf(base, name string) time.Time {
-	at, _ := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(name, base+"."), ".gz"))
+	at, _ := time.Parse(stampFormat, strings.TrimSuffix(strings.TrimPrefix(name, base+"."), ".gz"))
 	return at
 }

@@ -16,14 +16,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: pack <program> <out.zst>")
 		os.Exit(2)
 	}
-	if err := pack(os.Args[1], os.Args[2]); err != nil {
+	if err := packProgram(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "pack:", err)
 		os.Exit(1)
 	}
 }
 
-// pack compresses a program. The output is the same for identical programs.
-func pack(program, out string) error {
+// packProgram compresses a program. The output is the same for identical programs.
+func packProgram(program, out string) error {
 	raw, err := os.ReadFile(program)
 	if err != nil {
 		return err

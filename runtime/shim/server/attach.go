@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// broadcast sends output to the attached clients. A slow client blocks the output and therefore the
+// sendToClients sends output to the attached clients. A slow client blocks the output and therefore the
 // container.
-func (s *streams) broadcast(stream byte, p []byte) {
+func (s *containerStreams) sendToClients(stream byte, p []byte) {
 	s.mu.Lock()
 	var to []*client // usually empty
 	for c := range s.clients {
@@ -29,18 +29,18 @@ func (s *streams) broadcast(stream byte, p []byte) {
 	}
 }
 
-// attach connects a client to the streams of a container. It returns when the client has closed the
+// attachClient connects a client to the streams of a container. It returns when the client has closed the
 // connection, or when the container's output has ended and was sent to the client. It closes the
 // connection.
-func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
+func (s *Server) attachClient(nc *conn, in *bufio.Reader, r wire.Request) {
 	var req wire.AttachRequest
 	err := json.Unmarshal(r.Body, &req)
 	var c *container
 	if err == nil {
-		c, err = s.get(req.ID)
+		c, err = s.findContainer(req.ID)
 	}
 	if err != nil {
-		nc.reply(failed(wire.Reply{ID: r.ID}, err))
+		nc.reply(withError(wire.Reply{ID: r.ID}, err))
 		return
 	}
 	cl := newClient(nc.Conn, req)
@@ -52,7 +52,7 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	if req.End {
 		reply.Body, _ = json.Marshal(wire.Attached{End: true})
 	}
-	if nc.reply(failed(reply, err)) == nil && err == nil {
+	if nc.reply(withError(reply, err)) == nil && err == nil {
 		c.io.clients[cl] = struct{}{}
 	}
 	c.io.mu.Unlock()
@@ -63,11 +63,11 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	defer s.countReader(-1)
 	sent := make(chan struct{})
 	go func() { cl.send(); close(sent) }()
-	gone := c.input(in, req.Stdin)
+	gone := c.forwardInput(in, req.Stdin)
 	c.io.mu.Lock()
 	delete(c.io.clients, cl)
 	c.io.mu.Unlock()
-	cl.finish()
+	cl.finishOutput()
 	if gone {
 		cl.close()
 	}
@@ -78,16 +78,16 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 // clients, because a client receives the rest of the output even after its container was deleted.
 func (s *Server) countReader(n int) {
 	s.mu.Lock()
-	s.readers += n
+	s.attachedClients += n
 	s.mu.Unlock()
 	s.noteChange()
 }
 
-// input forwards a client's stdin and terminal sizes. It returns true when the client has closed
+// forwardInput forwards a client's stdin and terminal sizes. It returns true when the client has closed
 // the connection. It returns false when the client has ended its stdin but the container's stdin
 // stays open. The container then does not see the end of its input, so a client that waits for the
 // end of the output might wait forever.
-func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
+func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil
 	closeStdin := func() {
@@ -105,7 +105,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 		}
 		switch {
 		case stream == wire.StreamResize && c.io.console != nil && len(p) == 4:
-			c.resize(binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
+			c.resizeTerminal(binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
 		case stream == wire.StreamStdin && len(p) == 0:
 			switch {
 			case c.req.StdinOnce && !c.req.Terminal:
@@ -119,7 +119,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 	}
 }
 
-func (c *container) resize(width, height uint16) {
+func (c *container) resizeTerminal(width, height uint16) {
 	raw, err := c.io.stdin.SyscallConn()
 	if err != nil {
 		return

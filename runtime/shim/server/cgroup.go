@@ -21,42 +21,41 @@ const mountpoint = "/sys/fs/cgroup"
 // they are killed.
 const killRounds = 100
 
-// A cgroup contains the paths of the kernel's files for a container's cgroup.
-type cgroup struct {
+// A cgroupFiles contains the paths of the kernel's files for a container's cgroup.
+type cgroupFiles struct {
 	procs  string // path of cgroup.procs; empty if the cgroup is unknown
 	events string // path of the file that counts OOM kills
-	// The field parent is the path of the parent cgroup's file that counts OOM kills. The field before is the count in
-	// this file at the start of the container. They are needed because systemd removes a cgroup when its last process has
-	// ended.
-	parent string
-	before int64
+	// parentEvents is the path of the parent cgroup's file that counts OOM kills. The next field is the count in this file at the start of
+	// the container. Both are needed because systemd removes a cgroup when its last process has ended.
+	parentEvents   string
+	oomKillsBefore int64
 }
 
 // cgroupAt returns the cgroup at a path relative to the root of the hierarchies. The agent sends
 // the path, because /proc does not contain the cgroup of a process that has ended.
-func cgroupAt(path string) cgroup {
+func cgroupAt(path string) cgroupFiles {
 	if path == "" {
-		return cgroup{}
+		return cgroupFiles{}
 	}
-	if !exists(filepath.Join(mountpoint, "cgroup.controllers")) { // v1 or hybrid
+	if !pathExists(filepath.Join(mountpoint, "cgroup.controllers")) { // v1 or hybrid
 		dir := filepath.Join(mountpoint, "memory", path)
-		return cgroup{procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.oom_control")}
+		return cgroupFiles{procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.oom_control")}
 	}
 	dir := filepath.Join(mountpoint, path)
-	c := cgroup{
+	c := cgroupFiles{
 		procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.events"),
-		parent: filepath.Join(filepath.Dir(dir), "memory.events"),
+		parentEvents: filepath.Join(filepath.Dir(dir), "memory.events"),
 	}
-	c.before = oomKills(c.parent)
+	c.oomKillsBefore = oomKills(c.parentEvents)
 	return c
 }
 
 // oomKilled reports whether the kernel killed a process of the cgroup because of a memory limit.
-func (c cgroup) oomKilled() bool {
-	if exists(c.events) {
+func (c cgroupFiles) oomKilled() bool {
+	if pathExists(c.events) {
 		return oomKills(c.events) > 0
 	}
-	return oomKills(c.parent) > c.before
+	return oomKills(c.parentEvents) > c.oomKillsBefore
 }
 
 // oomKills returns the counter oom_kill of a file. It has the same name in cgroup v1 and v2.
@@ -78,19 +77,19 @@ func oomKills(path string) int64 {
 }
 
 // signalAll sends a signal to every process of the cgroup.
-func (c cgroup) signalAll(sig unix.Signal) error {
-	_, err := c.signal(sig)
+func (c cgroupFiles) signalAll(sig unix.Signal) error {
+	_, err := c.signalProcesses(sig)
 	return err
 }
 
 // killAll kills the processes of the cgroup until it is empty. With cgroup v2, cgroup.kill also
 // kills the processes in child cgroups that the container created.
-func (c cgroup) killAll() error {
+func (c cgroupFiles) killAll() error {
 	if c.procs != "" {
 		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // since Linux 5.14
 	}
 	for range killRounds {
-		n, err := c.signal(unix.SIGKILL)
+		n, err := c.signalProcesses(unix.SIGKILL)
 		if n == 0 || err != nil {
 			return err
 		}
@@ -99,7 +98,7 @@ func (c cgroup) killAll() error {
 	return errors.New("new processes appear faster than they are killed")
 }
 
-func (c cgroup) signal(sig unix.Signal) (n int, err error) {
+func (c cgroupFiles) signalProcesses(sig unix.Signal) (n int, err error) {
 	b, err := os.ReadFile(c.procs)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return 0, nil
@@ -119,7 +118,7 @@ func (c cgroup) signal(sig unix.Signal) (n int, err error) {
 	return n, nil
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }

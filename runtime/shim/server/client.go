@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// queued is the maximum number of bytes that are queued for one client while its container
+	// maxQueued is the maximum number of bytes that are queued for one client while its container
 	// runs.
-	queued = 128 << 10
+	maxQueued = 128 << 10
 	// queuedLast is the maximum once the container has ended. It exceeds the content of both pipes
 	// at the default fs.pipe-max-size, so that the shim can report the end of the container before
 	// the client has read everything.
@@ -31,9 +31,9 @@ const (
 type client struct {
 	conn         net.Conn
 	streams      [3]bool       // requested output streams
-	end          bool          // whether the client supports wire.StreamEnd
-	more         chan struct{} // capacity 1; frames were queued, or finished was set
-	room         chan struct{} // capacity 1; frames were sent
+	supportsEnd  bool          // whether the client supports wire.StreamEnd
+	framesQueued chan struct{} // capacity 1; frames were queued, or finished was set
+	framesSent   chan struct{} // capacity 1; frames were sent
 	disconnected chan struct{} // closed when the connection has ended
 
 	mu       sync.Mutex
@@ -47,23 +47,22 @@ type client struct {
 
 func newClient(nc net.Conn, r wire.AttachRequest) *client {
 	return &client{
-		conn: nc, streams: [3]bool{wire.StreamStdout: r.Stdout, wire.StreamStderr: r.Stderr}, end: r.End,
-		more: make(chan struct{}, 1), room: make(chan struct{}, 1), disconnected: make(chan struct{}),
+		conn: nc, streams: [3]bool{wire.StreamStdout: r.Stdout, wire.StreamStderr: r.Stderr}, supportsEnd: r.End,
+		framesQueued: make(chan struct{}, 1), framesSent: make(chan struct{}, 1), disconnected: make(chan struct{}),
 	}
 }
 
-func notify(c chan struct{}) {
+func signalChannel(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// put queues output for the client. While the container runs, it waits for space in the queue. The parameter began is the
-// time from which the container has been blocked. If the client has received nothing for readTimeout since then, put
-// drops the output.
+// put queues output for the client. While the container runs, it waits for space in the queue. If the client has received nothing for
+// readTimeout since the container was blocked, put drops the output.
 func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
-	for bound := queued; ; {
+	for bound := maxQueued; ; {
 		if c.tryPut(stream, p, bound) {
 			return
 		}
@@ -73,7 +72,7 @@ func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct
 		}
 		timeout := time.NewTimer(c.timeLeft(began))
 		select {
-		case <-c.room:
+		case <-c.framesSent:
 		case <-ended:
 			bound = queuedLast
 		case <-timeout.C:
@@ -112,9 +111,9 @@ func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	}
 	c.frames = append(c.frames, wire.Frame(stream, p))
 	c.size += len(p)
-	notify(c.more)
+	signalChannel(c.framesQueued)
 	if c.size < bound {
-		notify(c.room) // for the other stream
+		signalChannel(c.framesSent) // for the other stream
 	}
 	return true
 }
@@ -128,12 +127,12 @@ func (c *client) drop(n int) {
 	}
 }
 
-// finish marks the end of the output. send sends the queued frames and then closes the connection.
-func (c *client) finish() {
+// finishOutput marks the end of the output. The queued frames are sent, and then the connection is closed.
+func (c *client) finishOutput() {
 	c.mu.Lock()
 	c.finished = true
 	c.mu.Unlock()
-	notify(c.more)
+	signalChannel(c.framesQueued)
 }
 
 // close closes the connection and discards the queue.
@@ -147,12 +146,11 @@ func (c *client) close() {
 	}
 }
 
-// send sends queued frames until finish is called, output was dropped, or the client disconnects.
-// Then it closes the connection.
+// send sends queued frames until the output has ended, output was dropped, or the client disconnects. Then it closes the connection.
 func (c *client) send() {
 	defer c.close()
 	for {
-		frame, finished, message := c.next()
+		frame, finished, message := c.nextFrame()
 		switch {
 		case frame != nil:
 			if _, err := c.conn.Write(frame); err != nil {
@@ -160,13 +158,13 @@ func (c *client) send() {
 			}
 			c.recordSent(len(frame))
 		case finished:
-			if c.end {
+			if c.supportsEnd {
 				c.conn.Write(wire.Frame(wire.StreamEnd, []byte(message)))
 			}
 			return
 		default:
 			select {
-			case <-c.more:
+			case <-c.framesQueued:
 			case <-c.disconnected:
 				return
 			}
@@ -174,9 +172,9 @@ func (c *client) send() {
 	}
 }
 
-// next returns the next frame of the queue. If the queue is empty, the result finished is true if no more frames will be
-// queued, and the result message is the error for a client whose output was dropped.
-func (c *client) next() (frame []byte, finished bool, message string) {
+// nextFrame returns the next frame of the queue. For an empty queue, it reports whether no more frames will be queued, and returns the
+// error message for a client whose output was dropped.
+func (c *client) nextFrame() (frame []byte, finished bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.frames) > 0 {
@@ -195,7 +193,7 @@ func (c *client) recordSent(n int) {
 	c.size -= n - frameHead
 	c.lastSent = time.Now()
 	c.mu.Unlock()
-	notify(c.room)
+	signalChannel(c.framesSent)
 }
 
 // frameHead is the size of a frame's header.

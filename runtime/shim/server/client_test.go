@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// The function received reads all frames of a connection. If one of them is StreamEnd, hasEnd is true and end is the payload.
+// This function reads all frames of a connection. The result hasEnd is whether it has read StreamEnd, and end is the payload of this frame.
 func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
@@ -31,8 +31,8 @@ func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	}
 }
 
-// The function attached returns streams with one attached client. The connection theirs is the client's end.
-func attached(end bool) (s *streams, c *client, theirs net.Conn) {
+// This function returns the streams of a container with one attached client. The result theirs is the client's end of the connection.
+func attached(end bool) (s *containerStreams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
 	c = newClient(ours, wire.AttachRequest{Stdout: true, End: end})
@@ -41,7 +41,8 @@ func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	return s, c, theirs
 }
 
-// TestStoppingReader checks that a reader that pauses for less than patience blocks the container, and receives every byte.
+// TestStoppingReader checks a reader that pauses for less than patience. Meanwhile the container is blocked. The reader receives every
+// byte.
 func TestStoppingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -51,13 +52,13 @@ func TestStoppingReader(t *testing.T) {
 		go func() {
 			defer close(done)
 			for chunk := range chunks(want) {
-				s.broadcast(wire.StreamStdout, chunk)
+				s.sendToClients(wire.StreamStdout, chunk)
 				written.Add(int64(len(chunk)))
 			}
-			s.finish(time.Second)
+			s.finishOutput(time.Second)
 		}()
 		time.Sleep(readTimeout - time.Second)
-		if n := written.Load(); n > queued+16<<10 {
+		if n := written.Load(); n > maxQueued+16<<10 {
 			t.Errorf("%d bytes are queued", n)
 		}
 		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
@@ -80,8 +81,8 @@ func chunks(s string) func(func([]byte) bool) {
 	}
 }
 
-// TestLostReader checks that readers that pause for longer than patience receive an error. Several
-// such readers block the container no longer than one.
+// TestLostReader checks that a reader that pauses for longer than patience gets an error. Several such readers together do not block the
+// container for longer than one.
 func TestLostReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -95,7 +96,7 @@ func TestLostReader(t *testing.T) {
 		began := time.Now()
 		want := strings.Repeat("x", 1<<20)
 		for chunk := range chunks(want) {
-			s.broadcast(wire.StreamStdout, chunk)
+			s.sendToClients(wire.StreamStdout, chunk)
 		}
 		if took := time.Since(began); took != readTimeout {
 			t.Errorf("the container was blocked for %v", took)
@@ -105,12 +106,11 @@ func TestLostReader(t *testing.T) {
 			t.Errorf("%d bytes, end %q %v", len(out), end, hasEnd)
 		}
 		<-c.disconnected
-		s.broadcast(wire.StreamStdout, []byte("x")) // does not block
+		s.sendToClients(wire.StreamStdout, []byte("x")) // must not block
 	})
 }
 
-// TestEndWithSlowReader checks that the end of a container does not wait for a reader, and that the
-// reader receives the rest of the output.
+// TestEndWithSlowReader checks that a slow reader does not delay the end of a container. The reader receives the rest of the output.
 func TestEndWithSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -118,9 +118,9 @@ func TestEndWithSlowReader(t *testing.T) {
 		began := time.Now()
 		close(s.ended)
 		for chunk := range chunks(want) {
-			s.broadcast(wire.StreamStdout, chunk)
+			s.sendToClients(wire.StreamStdout, chunk)
 		}
-		c.finish()
+		c.finishOutput()
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the end took %v", took)
 		}
@@ -131,15 +131,14 @@ func TestEndWithSlowReader(t *testing.T) {
 	})
 }
 
-// TestVanishingReader checks that the container is unblocked when its reader disconnects, and that
-// an older agent does not receive StreamEnd.
+// TestVanishingReader checks that a container continues when its slow reader disconnects. An older agent does not receive StreamEnd.
 func TestVanishingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
 		began := time.Now()
 		go func() { time.Sleep(time.Minute); theirs.Close() }()
 		for range 100 {
-			s.broadcast(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
+			s.sendToClients(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the container was blocked for %v", took)
@@ -148,7 +147,7 @@ func TestVanishingReader(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s, _, theirs := attached(false)
-		go func() { s.broadcast(wire.StreamStdout, []byte("old")); s.finish(time.Second) }()
+		go func() { s.sendToClients(wire.StreamStdout, []byte("old")); s.finishOutput(time.Second) }()
 		if out, _, hasEnd := received(t, theirs); out != "old" || hasEnd {
 			t.Errorf("got %q, hasEnd %v", out, hasEnd)
 		}

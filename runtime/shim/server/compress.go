@@ -65,12 +65,12 @@ func (c *compressor) compressNext() {
 	time.AfterFunc(pauseFactor*time.Since(begin), c.compressNext)
 }
 
-// compress compresses a rotated log in a separate process with the lowest priority. A separate
+// compressLog compresses a rotated log in a separate process with the lowest priority. A separate
 // process returns its memory when it ends.
-func (s *Server) compress(root, name string) {
+func (s *Server) compressLog(root, name string) {
 	// The file of this program may already be removed by an upgrade.
 	cmd := exec.Command("/proc/self/exe", "compress", root, name)
-	if err := s.reaper.command(cmd, (*exec.Cmd).Start, nil); err != nil {
+	if err := s.reaper.runCommand(cmd, (*exec.Cmd).Start, nil); err != nil {
 		s.log.Warn("a rotated log could not be compressed", "path", filepath.Join(root, name), "error", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestCompressor checks that the compressor compresses one file at a time, no file twice, and for
-// at most a fifth of the time, even if ten logs are rotated often.
+// TestCompressor checks the work of the compressor while ten logs are rotated often. It compresses one file at a time and no file twice. It
+// works for at most a fifth of the time.
 func TestCompressor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 100 * time.Millisecond
@@ -36,7 +36,7 @@ func TestCompressor(t *testing.T) {
 			return slices.Clone(done)
 		}
 		begin := time.Now()
-		for round := range 100 { // each log has two files, one of which was enqueued in an earlier round
+		for round := range 100 { // each log has two files, and one of them was already enqueued in an earlier round
 			for l := range 10 {
 				log := fmt.Sprint("log", l)
 				c.enqueue(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
@@ -56,8 +56,7 @@ func TestCompressor(t *testing.T) {
 			t.Errorf("files were compressed twice: %v", got)
 		}
 
-		// The files of a log that is rotated during its compression are not enqueued until the next
-		// rotation.
+		// If a log is rotated while its files are compressed, its other files must wait for the next rotation.
 		before := len(got)
 		c.enqueue("log", "/", []string{"a", "b"})
 		time.Sleep(took / 2)
@@ -69,7 +68,7 @@ func TestCompressor(t *testing.T) {
 		c.enqueue("other", "/", []string{"d"})
 		time.Sleep(took / 2)
 		c.enqueue("log", "/", []string{"b"})
-		c.enqueue("log", "/", nil) // the log is rotated too fast
+		c.enqueue("log", "/", nil) // an empty list, because the log is rotated too fast
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
 			t.Errorf("compressed files: %v", got)

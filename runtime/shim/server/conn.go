@@ -24,8 +24,8 @@ func (c *conn) reply(r wire.Reply) error {
 	return c.enc.Encode(r)
 }
 
-// serve reads requests until the connection ends or becomes an attachment.
-func (s *Server) serve(nc net.Conn) {
+// serveConn reads requests until the connection ends or becomes an attachment.
+func (s *Server) serveConn(nc net.Conn) {
 	c := &conn{Conn: nc, enc: json.NewEncoder(nc)}
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
@@ -53,24 +53,24 @@ func (s *Server) serve(nc net.Conn) {
 			s.mu.Lock()
 			delete(s.conns, c) // stop sending events to this connection
 			s.mu.Unlock()
-			s.attach(c, in, r)
+			s.attachClient(c, in, r)
 			return
 		}
-		go func() { c.reply(s.answer(c, r)) }()
+		go func() { c.reply(s.handleRequest(c, r)) }()
 	}
 }
 
-func (s *Server) answer(c *conn, r wire.Request) wire.Reply {
+func (s *Server) handleRequest(c *conn, r wire.Request) wire.Reply {
 	out := wire.Reply{ID: r.ID}
-	res, err := s.call(c, r.Method, r.Body)
+	res, err := s.handleCall(c, r.Method, r.Body)
 	if err == nil && res != nil {
 		out.Body, err = json.Marshal(res)
 	}
-	return failed(out, err)
+	return withError(out, err)
 }
 
-// failed adds an error to a reply. It returns the reply unchanged if err is nil.
-func failed(out wire.Reply, err error) wire.Reply {
+// withError adds an error to a reply. It returns the reply unchanged if err is nil.
+func withError(out wire.Reply, err error) wire.Reply {
 	if err != nil {
 		out.Error = err.Error()
 		switch {

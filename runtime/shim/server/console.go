@@ -33,7 +33,7 @@ func listenConsole(bundle string) (*console, error) {
 		return nil, fmt.Errorf("open console socket: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
-	return &console{path: path, dir: dir, l: l, take: func() (*os.File, error) { return acceptTerminal(l) }}, nil
+	return &console{path: path, dir: dir, l: l, receiveTerminal: func() (*os.File, error) { return acceptTerminal(l) }}, nil
 }
 
 // acceptTerminal accepts one connection and receives the file descriptor of the terminal.

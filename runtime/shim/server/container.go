@@ -19,22 +19,22 @@ import (
 // completely.
 const lastOutput = 3 * time.Second
 
-// A container contains the state of one container of this shim. All fields except exit are set before pid is set, and do
-// not change afterwards. The method get returns a container only after its pid is set.
+// A container contains the state of one container of this shim. All fields except exit are set before pid is set, and do not change
+// afterwards. Requests can access a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
 	pid     int // 0 before the start, heldPID for a held container
 	started time.Time
-	cgroup  cgroup
+	cgroup  cgroupFiles
 	log     *crilog.Log // nil if there is no log
-	io      *streams
+	io      *containerStreams
 
 	mu    sync.Mutex
 	exit  *wire.Exit    // nil while the container is running
 	ended chan struct{} // closed when exit is set
 }
 
-func (c *container) info() wire.Container {
+func (c *container) toWire() wire.Container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pid == heldPID {
@@ -43,9 +43,9 @@ func (c *container) info() wire.Container {
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
 }
 
-// supervise waits until a container has ended. Then it completes the log, writes the exit to the
+// waitForEnd waits until a container has ended. Then it completes the log, writes the exit to the
 // bundle and sends an event to the agent, in this order.
-func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
+func (s *Server) waitForEnd(c *container, status <-chan unix.WaitStatus) {
 	st := <-status
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
 	if c.req.KillAll {
@@ -53,7 +53,7 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 			s.log.Warn("remaining processes of an ended container could not be killed", "container", c.req.ID, "error", err)
 		}
 	}
-	c.io.finish(lastOutput)
+	c.io.finishOutput(lastOutput)
 	if c.log != nil {
 		c.log.Close()
 	}
@@ -65,7 +65,7 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	c.exit = &exit
 	close(c.ended)
 	c.mu.Unlock()
-	s.sendEvent(c.info())
+	s.sendEvent(c.toWire())
 	s.noteChange()
 }
 
@@ -83,13 +83,13 @@ func writeExit(bundle string, e wire.Exit) error {
 	return os.Rename(path+".tmp", path)
 }
 
-func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
+func (s *Server) killContainer(by *conn, r wire.KillRequest) (any, error) {
 	s.takeover.RLock()
 	defer s.takeover.RUnlock()
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
-	c, err := s.get(r.ID)
+	c, err := s.findContainer(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +104,9 @@ func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
 	return nil, s.reaper.kill(c.pid, unix.Signal(r.Signal))
 }
 
-// remove deletes an ended container from the OCI runtime and from the shim.
-func (s *Server) remove(r wire.Target) (any, error) {
-	c, err := s.get(r.ID)
+// removeContainer deletes an ended container from the OCI runtime and from the shim.
+func (s *Server) removeContainer(r wire.Target) (any, error) {
+	c, err := s.findContainer(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +121,8 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: container %s is running", errConflict, r.ID)
 	}
-	if exists(c.req.Bundle) { // if the run directory was removed, the OCI runtime's state is gone, too
-		if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
+	if pathExists(c.req.Bundle) { // if the run directory was removed, the OCI runtime's state is gone, too
+		if err := s.runOCI(c.req, "delete", "--force", r.ID); err != nil {
 			return nil, err
 		}
 	}

@@ -2,12 +2,12 @@
 // pods. It calls the OCI runtime, writes the logs of the containers, and records their exits. It
 // does not depend on a running agent.
 //
-//	agent --wire--> Server --exec--> crun|runc run --detach (crun read-only: see programs)
+//	agent --wire--> Server --exec--> crun|runc run --detach (crun read-only: see openedPrograms)
 //	                  |                  | (exits; the container is now the shim's child)
 //	                  |<-- SIGCHLD ------'
 //	                  |--> crilog (pipes or a terminal) --> attached clients
 //	                  '--> exit.json in the bundle, then an event to the agent
 //
 // If possible, the shim runs in its own mount namespace, which does not contain the mounts of pods;
-// see Host. Each container has one goroutine (supervise). Only the reaper calls wait(2).
+// see Host. Each container has one goroutine (waitForEnd). Only the reaper calls wait(2).
 package server

@@ -14,22 +14,22 @@ import (
 // container, this shim only writes the log and serves attached clients.
 const heldPID = -1
 
-// hold opens the FIFOs of a container and starts copying its output.
-func (s *Server) hold(by *conn, r wire.RunRequest) error {
+// holdContainer opens the FIFOs of a container and starts copying its output.
+func (s *Server) holdContainer(by *conn, r wire.RunRequest) error {
 	s.takeover.RLock()
 	defer s.takeover.RUnlock()
-	c, err := s.add(by, r)
+	c, err := s.addContainer(by, r)
 	if err != nil {
 		return err
 	}
 	if err := c.openFIFOs(); err != nil {
-		s.drop(c)
+		s.dropContainer(c)
 		return fmt.Errorf("open the streams of container %s: %w", r.ID, err)
 	}
 	s.mu.Lock()
 	c.pid = heldPID
 	s.mu.Unlock()
-	c.io.pump()
+	c.io.startCopying()
 	return nil
 }
 
@@ -44,7 +44,7 @@ func (c *container) openFIFOs() error {
 		if err != nil {
 			return err
 		}
-		k := &sink{to: c.io, stream: stream}
+		k := &streamCopier{streams: c.io, stream: stream}
 		switch {
 		case c.log == nil:
 		case c.req.Terminal:
@@ -82,7 +82,7 @@ func openFIFO(path string, mode int) (*os.File, error) {
 
 // letGo waits for the last output of an ended container, closes its log and deletes the container.
 func (s *Server) letGo(r wire.Target) (wire.Held, error) {
-	c, err := s.get(r.ID)
+	c, err := s.findContainer(r.ID)
 	if err != nil {
 		return wire.Held{}, err
 	}
@@ -95,7 +95,7 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 		}
 	}
 	out := wire.Held{OOM: c.cgroup.oomKilled()}
-	c.io.finish(lastOutput)
+	c.io.finishOutput(lastOutput)
 	if c.log != nil {
 		c.log.Close()
 	}

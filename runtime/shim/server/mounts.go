@@ -32,13 +32,13 @@ type Host struct {
 	calls chan func() // functions to run in the host's mount namespace
 }
 
-// errNotSame is returned for a path that leads to different files in the two mount namespaces. The
-// container must then be started in the host's mount namespace.
+// errNotSame is returned for a path that refers to different files in the two mount namespaces. The container must then be started in the
+// host's mount namespace.
 var errNotSame = errors.New("the shim and the host see different files")
 
-// OpenHost makes the mount namespace of this process a slave of the host's, and unmounts the mounts at and below the
-// directories in the list hidden. The process must have been started in its own mount namespace. The files root and
-// namespace are the host's root directory and mount namespace. OpenHost takes ownership of both.
+// OpenHost makes the mount namespace of this process a slave of the host's, and unmounts the mounts at and below the hidden directories.
+// The process must have been started in its own mount namespace. OpenHost takes ownership of the two files, which are the host's root
+// directory and mount namespace.
 func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
@@ -88,8 +88,8 @@ func (h *Host) inHost(f func() error) error {
 // start starts a command in the host's mount namespace.
 func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// copyMounts mounts copies of the mounts that a container needs in its bundle. The function unmount removes the copies.
-// If the error is errNotSame, nothing was changed.
+// copyMounts mounts copies of the mounts that a container needs in its bundle. The returned function removes the copies. If the error is
+// errNotSame, nothing was changed.
 func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err error) {
 	for _, path := range m.Same {
 		if err := h.checkSame(path); err != nil {
@@ -111,7 +111,7 @@ func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err err
 		mounted = append(mounted, target)
 	}
 	pins := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(h.root.Fd())) + m.Pins
-	if err := relink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
+	if err := replaceSymlink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
 		unmount()
 		return nil, err
 	}
@@ -122,16 +122,16 @@ func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err err
 func restoreLinks(bundle string, m wire.Mounts) error {
 	for link, source := range m.Borrow {
 		if target := filepath.Join(bundle, link); source != target {
-			if err := relink(source, target); err != nil {
+			if err := replaceSymlink(source, target); err != nil {
 				return err
 			}
 		}
 	}
-	return relink(m.Pins, filepath.Join(bundle, wire.PinsLink))
+	return replaceSymlink(m.Pins, filepath.Join(bundle, wire.PinsLink))
 }
 
-// relink creates a symbolic link at path. It replaces an existing link, file or empty directory.
-func relink(to, path string) error {
+// replaceSymlink creates a symbolic link at path. It replaces an existing link, file or empty directory.
+func replaceSymlink(to, path string) error {
 	if at, err := os.Readlink(path); err == nil && at == to {
 		return nil
 	}
@@ -141,8 +141,8 @@ func relink(to, path string) error {
 	return os.Symlink(to, path)
 }
 
-// checkSame returns errNotSame unless the path leads to the same file in this mount namespace and
-// on the host. The files differ if the host has a mount there that was not propagated.
+// checkSame returns errNotSame unless the path refers to the same file in this mount namespace and on the host. The files differ if the
+// host has a mount there that was not propagated.
 func (h *Host) checkSame(path string) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat(path, &here); err != nil {

@@ -2,7 +2,7 @@ package server
 
 import "testing"
 
-// TestRuncPhrase checks that the error of crun for a missing command is replaced by the phrase of runc.
+// TestRuncPhrase checks that crun's error for a missing command is replaced by the error of runc.
 func TestRuncPhrase(t *testing.T) {
 	for msg, want := range map[string]string{
 		"executable file `nope` not found in $PATH: No such file or directory": `exec: "nope": executable file not found in $PATH`,

@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the only OCI runtime whose program the method protect replaces. runc, for example, executes a sealed copy of
-// itself.
-const crun = "crun"
+// crunName is the only OCI runtime that the shim protects. runc, for example, executes a sealed copy of itself.
+const crunName = "crun"
 
-// programs contains the opened OCI runtimes by path. Each file is on a private read-only mount. A
+// openedPrograms contains the opened OCI runtimes by path. Each file is on a private read-only mount. A
 // container must not be able to write to the program that started it through /proc/<pid>/exe
 // (CVE-2019-5736). If its own file is writable, crun creates a read-only mount and executes itself
 // again from there. The shim creates this mount once, so that crun does not have to do so in each
 // call.
 // https://github.com/containers/crun/blob/main/src/libcrun/cloned_binary.c
-type programs map[string]program
+type openedPrograms map[string]program
 
 type program struct {
 	file identity
@@ -38,10 +37,10 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protect changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged,
-// and crun protects itself. The command must be started before the next call of protect, which may close that file.
-func (p programs) protect(cmd *exec.Cmd) {
-	if filepath.Base(cmd.Path) != crun {
+// protectCommand changes the path of a crun command to the file on the read-only mount. If this fails, the path is unchanged, and crun
+// protects itself. The command must be started before the next call, which may close that file.
+func (p openedPrograms) protectCommand(cmd *exec.Cmd) {
+	if filepath.Base(cmd.Path) != crunName {
 		return
 	}
 	var st unix.Stat_t

@@ -26,20 +26,20 @@ func copyProgram(t *testing.T, name, path string) {
 	}
 }
 
-func protected(t *testing.T, p programs, path string) (*exec.Cmd, bool) {
+func protected(t *testing.T, p openedPrograms, path string) (*exec.Cmd, bool) {
 	t.Helper()
 	cmd := exec.Command(path)
-	p.protect(cmd)
+	p.protectCommand(cmd)
 	return cmd, cmd.Path != path
 }
 
-// TestProtect checks that crun is started from a read-only mount that not even root can write to. Its file descriptor is not inherited. A
-// program whose file was replaced is opened again.
+// TestProtect checks that crun is started from a read-only mount. Not even root can write to this mount. The descriptor of the program is
+// not inherited. If the file of the program was replaced, it is opened again.
 func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	path, p := filepath.Join(t.TempDir(), crun), programs{}
+	path, p := filepath.Join(t.TempDir(), crunName), openedPrograms{}
 	copyProgram(t, "true", path)
 	for range 2 {
 		cmd, ok := protected(t, p, path)
@@ -78,10 +78,10 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectOthers checks that scripts and other OCI runtimes are started by their own path.
+// TestProtectOthers checks that a script, or an OCI runtime other than crun, is started from its own path.
 func TestProtectOthers(t *testing.T) {
-	dir, p := t.TempDir(), programs{}
-	script, other := filepath.Join(dir, crun), filepath.Join(dir, "runc")
+	dir, p := t.TempDir(), openedPrograms{}
+	script, other := filepath.Join(dir, crunName), filepath.Join(dir, "runc")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -16,13 +16,13 @@ import (
 // A reaper reaps the children of this process: commands of the OCI runtime, the first processes of
 // containers, and orphans, because the shim is a subreaper. No other code may wait for a child.
 type reaper struct {
-	mu    sync.Mutex
-	wait  map[int]chan unix.WaitStatus
-	early map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
-	// adopting is the number of callers that will call adopt but do not know the PID yet.
+	mu            sync.Mutex
+	wait          map[int]chan unix.WaitStatus
+	earlyStatuses map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
+	// adopting is the number of callers that will call adoptChild but do not know the PID yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
-	programs programs
+	programs openedPrograms
 }
 
 // callTimeout is the timeout of a command of the OCI runtime. It equals the default of a kubelet's
@@ -31,7 +31,8 @@ const callTimeout = 2 * time.Minute
 
 func newReaper() *reaper {
 	return &reaper{
-		wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}, programs: programs{},
+		wait: map[int]chan unix.WaitStatus{}, earlyStatuses: map[int]unix.WaitStatus{}, calls: map[int]struct{}{},
+		programs: openedPrograms{},
 	}
 }
 
@@ -41,7 +42,7 @@ func (r *reaper) run(ctx context.Context) {
 	signal.Notify(sig, unix.SIGCHLD)
 	defer signal.Stop(sig)
 	for {
-		r.reap()
+		r.reapChildren()
 		select {
 		case <-ctx.Done():
 			return
@@ -50,7 +51,7 @@ func (r *reaper) run(ctx context.Context) {
 	}
 }
 
-func (r *reaper) reap() {
+func (r *reaper) reapChildren() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -67,16 +68,16 @@ func (r *reaper) reap() {
 			delete(r.calls, pid)
 			ch <- st
 		} else if r.adopting > 0 {
-			r.early[pid] = st
+			r.earlyStatuses[pid] = st
 		}
 	}
 }
 
-// call runs a command of the OCI runtime; see command. The command is killed after callTimeout, or
+// runWithTimeout runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
 // by endCalls.
-func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
-	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
-	return r.command(cmd, protected, func(pid int) (ended func()) {
+func (r *reaper) runWithTimeout(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
+	protected := func(cmd *exec.Cmd) error { r.programs.protectCommand(cmd); return launch(cmd) }
+	return r.runCommand(cmd, protected, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
 		timer := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
 		return func() { timer.Stop() }
@@ -92,10 +93,10 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with the function launch and waits until it has ended. The streams of cmd must be files. The
-// function began, which may be nil, is called after the start. It returns a function that is called when cmd has ended.
-// Both launch and began are called with mu held.
-func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
+// runCommand starts a command with the first given function and waits until the command has ended. The streams of the command must be
+// files. The optional second function is called after the start, and returns a function that is called when the command has ended. Both
+// given functions are called with mu held.
+func (r *reaper) runCommand(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
 		r.mu.Unlock()
@@ -117,8 +118,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the process is started for which adopt will be called. The
-// caller must call done after adopt, or if it does not call adopt.
+// adoptLater must be called before the process is started for which adoptChild will be called. The caller must call the returned function
+// after that call, or if there is no such call.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,18 +129,18 @@ func (r *reaper) adoptLater() (done func()) {
 		defer r.mu.Unlock()
 		r.adopting--
 		if r.adopting == 0 {
-			clear(r.early)
+			clear(r.earlyStatuses)
 		}
 	}
 }
 
-// adopt returns a channel that receives the exit status of a child that the OCI runtime started.
-func (r *reaper) adopt(pid int) <-chan unix.WaitStatus {
+// adoptChild returns a channel that receives the exit status of a child that the OCI runtime started.
+func (r *reaper) adoptChild(pid int) <-chan unix.WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch := r.addChild(pid)
-	if st, ok := r.early[pid]; ok {
-		delete(r.early, pid)
+	if st, ok := r.earlyStatuses[pid]; ok {
+		delete(r.earlyStatuses, pid)
 		delete(r.wait, pid)
 		ch <- st
 	}

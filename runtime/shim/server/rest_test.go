@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestRest checks that a shim without changes returns memory to the kernel once, after the time quiet. It ends after the time idle.
+// TestRest checks a shim in which nothing changes. After quietTime, it returns memory to the kernel once. After idleTimeout, it ends.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forcedGCs := func() uint32 {
@@ -23,7 +23,7 @@ func TestRest(t *testing.T) {
 		ended := time.Time{}
 		s.stop = func() { ended = time.Now() }
 		before := forcedGCs()
-		go s.expire(ctx)
+		go s.endWhenIdle(ctx)
 		after := func(d time.Duration, want uint32) {
 			t.Helper()
 			time.Sleep(d)

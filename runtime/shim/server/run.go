@@ -29,31 +29,31 @@ const (
 	logInterval = 10 * time.Second
 )
 
-// run creates and starts a container. If it fails, the container is removed.
-func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
+// runContainer creates and starts a container. If it fails, the container is removed.
+func (s *Server) runContainer(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	s.takeover.RLock()
 	defer s.takeover.RUnlock()
-	c, err := s.add(by, r)
+	c, err := s.addContainer(by, r)
 	if err != nil {
 		return wire.Running{}, err
 	}
 	defer s.reaper.adoptLater()()
-	pid, err := s.start(c)
+	pid, err := s.startContainer(c)
 	if err != nil {
-		s.drop(c)
+		s.dropContainer(c)
 		return wire.Running{}, err
 	}
-	status := s.reaper.adopt(pid)
+	status := s.reaper.adoptChild(pid)
 	s.mu.Lock()
 	c.pid, c.started = pid, time.Now()
 	s.mu.Unlock()
-	c.io.pump()
-	go s.supervise(c, status)
+	c.io.startCopying()
+	go s.waitForEnd(c, status)
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// add registers a container and opens its log. drop reverts it. The caller holds takeover.
-func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
+// addContainer registers a container and opens its log. drop reverts it. The caller holds takeover.
+func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
@@ -74,17 +74,17 @@ func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 			Compress: s.compressor.enqueue,
 		})
 		if err != nil {
-			s.drop(c)
+			s.dropContainer(c)
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// drop closes the streams and the log of a container that did not start, and removes the container.
-func (s *Server) drop(c *container) {
+// dropContainer closes the streams and the log of a container that did not start, and removes the container.
+func (s *Server) dropContainer(c *container) {
 	if c.io != nil {
-		c.io.abort()
+		c.io.closeFiles()
 	}
 	if c.log != nil {
 		c.log.Close()
@@ -95,8 +95,8 @@ func (s *Server) drop(c *container) {
 	s.noteChange()
 }
 
-// start starts a container with the OCI runtime and returns its PID.
-func (s *Server) start(c *container) (int, error) {
+// startContainer starts a container with the OCI runtime and returns its PID.
+func (s *Server) startContainer(c *container) (int, error) {
 	r := c.req
 	var err error
 	if c.io, err = newStreams(c); err != nil {
@@ -110,17 +110,17 @@ func (s *Server) start(c *container) (int, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
 	launch, started, err := s.prepareMounts(r)
 	if err == nil {
-		err = s.reaper.call(cmd, launch)
+		err = s.reaper.runWithTimeout(cmd, launch)
 		started()
 	}
 	c.io.closeChild()
 	if err != nil {
 		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
-		s.oci(r, "delete", "--force", r.ID) // usually fails, because no container was created
+		s.runOCI(r, "delete", "--force", r.ID) // usually fails, because no container was created
 		return 0, err
 	}
-	if err := c.io.receive(c.log); err != nil {
-		s.oci(r, "delete", "--force", r.ID)
+	if err := c.io.receiveTerminal(c.log); err != nil {
+		s.runOCI(r, "delete", "--force", r.ID)
 		return 0, err
 	}
 	b, err := os.ReadFile(filepath.Join(r.Bundle, pidFile))
@@ -130,9 +130,8 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The function
-// launch starts the command of the OCI runtime in that namespace. The function started must be called when the command
-// has ended, unless err is not nil.
+// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The first result starts the command
+// of the OCI runtime in that namespace. If there was no error, the second result must be called when the command has ended.
 func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {
@@ -149,9 +148,9 @@ func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error,
 	return (*exec.Cmd).Start, unmount, err
 }
 
-// oci runs a command of the OCI runtime without stdin, stdout and stderr.
-func (s *Server) oci(r wire.RunRequest, args ...string) error {
-	if err := s.reaper.call(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
+// runOCI runs a command of the OCI runtime without stdin, stdout and stderr.
+func (s *Server) runOCI(r wire.RunRequest, args ...string) error {
+	if err := s.reaper.runWithTimeout(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
 		return fmt.Errorf("OCI runtime command %s: %s", args[0], ociError(r.Bundle, err))
 	}
 	return nil
@@ -188,8 +187,8 @@ func ociError(bundle string, err error) string {
 	return runcPhrase(strings.TrimSpace(msg))
 }
 
-// runcPhrase replaces crun's error for a command that is not in $PATH by runc's error. Tools search
-// the statuses of containers for runc's phrase "executable file not found in $PATH".
+// If a command is not in $PATH, runcPhrase replaces crun's error message with that of runc. Tools search the statuses of containers for
+// runc's phrase "executable file not found in $PATH".
 func runcPhrase(msg string) string {
 	before, found, ok := strings.Cut(msg, "executable file `")
 	name, after, named := strings.Cut(found, "` not found in $PATH")

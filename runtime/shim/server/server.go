@@ -37,34 +37,34 @@ type Server struct {
 	compressor *compressor
 	host       *Host // nil if this process runs in the host's mount namespace
 
-	mu           sync.Mutex
-	containers   map[string]*container
-	conns        map[*conn]struct{}
-	changed      chan struct{} // capacity 1; receives a value when connections or containers have changed
-	stopWhenIdle bool          // whether StopWhenIdle was called
-	closing      bool          // whether shutdown was called
-	readers      int           // number of attached clients
-	stop         context.CancelFunc
+	mu              sync.Mutex
+	containers      map[string]*container
+	conns           map[*conn]struct{}
+	changed         chan struct{} // capacity 1; receives a value when connections or containers have changed
+	stopWhenIdle    bool          // whether StopWhenIdle was called
+	closing         bool          // whether shutdown was called
+	attachedClients int           // number of attached clients
+	stop            context.CancelFunc
 
-	// A new agent first calls list. Its result must remain valid, so list waits for starts and
-	// signals that are in progress. Later requests of the previous agent are rejected.
-	takeover sync.RWMutex // write-locked by list, read-locked by starts and signals
+	// A new agent first lists the containers. The list must remain valid, so it waits for starts and signals that are in progress. Later
+	// requests of the previous agent are rejected.
+	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
-// New returns a Server that is not running. The parameter host is nil if this process runs in the host's mount namespace.
+// New returns a Server that is not running. There is no Host if this process runs in the host's mount namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
 		log: log, reaper: newReaper(), host: host,
 		containers: map[string]*container{}, conns: map[*conn]struct{}{},
 		changed: make(chan struct{}, 1),
 	}
-	s.compressor = &compressor{compress: s.compress}
+	s.compressor = &compressor{compress: s.compressLog}
 	return s
 }
 
-// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor
-// connections for the time idle. Containers continue to run after it has returned.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor connections for idleTimeout. Containers
+// continue to run after it has returned.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer loops.Wait()
 	defer s.stop()
 	loops.Go(func() { s.reaper.run(ctx) })
-	loops.Go(func() { s.expire(ctx) })
+	loops.Go(func() { s.endWhenIdle(ctx) })
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	for {
 		c, err := l.Accept()
@@ -84,7 +84,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("accept: %w", err)
 		}
-		go s.serve(c)
+		go s.serveConn(c)
 	}
 }
 
@@ -97,15 +97,15 @@ func (s *Server) StopWhenIdle() {
 	s.noteChange()
 }
 
-// expire ends the shim when it has had neither containers nor connections for the time idle, when
-// StopWhenIdle was called and no container is running, or when shutdown was called and no client is
-// attached. If nothing has changed for the time quiet, it returns free memory to the kernel.
-func (s *Server) expire(ctx context.Context) {
+// endWhenIdle ends the shim in three cases: the shim has had neither containers nor connections for idleTimeout; StopWhenIdle was called
+// and no container is running; shutdown was called and no client is attached. If nothing has changed for quietTime, it returns free memory
+// to the kernel.
+func (s *Server) endWhenIdle(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		s.mu.Lock()
-		end := s.stopWhenIdle && !s.running() || s.closing && s.readers == 0
-		if len(s.containers) == 0 && len(s.conns) == 0 && s.readers == 0 {
+		end := s.stopWhenIdle && !s.anyRunning() || s.closing && s.attachedClients == 0
+		if len(s.containers) == 0 && len(s.conns) == 0 && s.attachedClients == 0 {
 			due = time.After(idleTimeout)
 		}
 		s.mu.Unlock()
@@ -130,10 +130,10 @@ func (s *Server) expire(ctx context.Context) {
 	}
 }
 
-// running reports whether a container is running or being started. The caller holds mu.
-func (s *Server) running() bool {
+// anyRunning reports whether a container is running or being started. The caller holds mu.
+func (s *Server) anyRunning() bool {
 	for _, c := range s.containers {
-		if c.info().Exit == nil {
+		if c.toWire().Exit == nil {
 			return true
 		}
 	}
@@ -147,21 +147,21 @@ func (s *Server) noteChange() {
 	}
 }
 
-// call handles one request. It returns the body of the reply.
-func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error) {
+// handleCall handles one request. It returns the body of the reply.
+func (s *Server) handleCall(c *conn, method string, body json.RawMessage) (any, error) {
 	switch method {
 	case wire.MethodRun:
-		return decode(body, func(r wire.RunRequest) (wire.Running, error) { return s.run(c, r) })
+		return decode(body, func(r wire.RunRequest) (wire.Running, error) { return s.runContainer(c, r) })
 	case wire.MethodKill:
-		return decode(body, func(r wire.KillRequest) (any, error) { return s.kill(c, r) })
+		return decode(body, func(r wire.KillRequest) (any, error) { return s.killContainer(c, r) })
 	case wire.MethodDelete:
-		return decode(body, s.remove)
+		return decode(body, s.removeContainer)
 	case wire.MethodList:
-		return s.list(c), nil
+		return s.listContainers(c), nil
 	case wire.MethodReopen:
 		return decode(body, s.reopen)
 	case wire.MethodHold:
-		return decode(body, func(r wire.RunRequest) (any, error) { return nil, s.hold(c, r) })
+		return decode(body, func(r wire.RunRequest) (any, error) { return nil, s.holdContainer(c, r) })
 	case wire.MethodLetGo:
 		return decode(body, s.letGo)
 	case wire.MethodShutdown:
@@ -188,7 +188,7 @@ func decode[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, 
 	return f(r)
 }
 
-func (s *Server) get(id string) (*container, error) {
+func (s *Server) findContainer(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.containers[id]
@@ -198,11 +198,11 @@ func (s *Server) get(id string) (*container, error) {
 	return c, nil
 }
 
-// takeoverTimeout is how long list waits for the OCI runtime commands of the previous agent's
-// requests. After that, it kills these commands.
+// takeoverTimeout is how long the list for a new agent waits for the OCI runtime commands of the previous agent's requests. After that,
+// these commands are killed.
 const takeoverTimeout = 8 * time.Second
 
-func (s *Server) list(c *conn) []wire.Container {
+func (s *Server) listContainers(c *conn) []wire.Container {
 	timeout := time.NewTicker(takeoverTimeout)
 	acquired := make(chan struct{})
 	go func() {
@@ -225,14 +225,14 @@ func (s *Server) list(c *conn) []wire.Container {
 	out := make([]wire.Container, 0, len(s.containers))
 	for _, c := range s.containers {
 		if c.pid != 0 {
-			out = append(out, c.info())
+			out = append(out, c.toWire())
 		}
 	}
 	return out
 }
 
 func (s *Server) reopen(r wire.Target) (any, error) {
-	c, err := s.get(r.ID)
+	c, err := s.findContainer(r.ID)
 	if err != nil || c.log == nil {
 		return nil, err
 	}

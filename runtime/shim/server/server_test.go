@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestLeave checks that after StopWhenIdle, Run returns once the last container has ended.
+// TestLeave checks that Run returns after StopWhenIdle when the last container has ended.
 func TestLeave(t *testing.T) {
 	dir := t.TempDir()
 	oci := filepath.Join(dir, "oci")
@@ -30,7 +30,7 @@ func TestLeave(t *testing.T) {
 	s := New(slog.New(slog.DiscardHandler), nil)
 	ended := make(chan error)
 	go func() { ended <- s.Run(context.Background(), l) }()
-	c, err := s.run(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})
+	c, err := s.runContainer(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestEndedEarly checks that the reaper also reaps processes that ended before it was started.
+// TestEndedEarly checks that the reaper reaps a process that has ended before the reaper waits for it.
 func TestEndedEarly(t *testing.T) {
 	r := newReaper()
 	cmd := exec.Command("/bin/true")
 	done := make(chan error, 1)
 	started := make(chan int, 1)
 	go func() {
-		done <- r.command(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
+		done <- r.runCommand(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
 	}()
 	if err := unix.Waitid(unix.P_PID, <-started, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)

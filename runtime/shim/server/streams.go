@@ -16,9 +16,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are the stdin, stdout and stderr of a container: pipes or a terminal. The output is
-// copied to the log and to attached clients.
-type streams struct {
+// containerStreams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to
+// attached clients.
+type containerStreams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
 	console *console // nil without a terminal
@@ -32,39 +32,39 @@ type streams struct {
 	end         sync.Once
 }
 
-func emptyStreams() *streams {
-	return &streams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
+func emptyStreams() *containerStreams {
+	return &containerStreams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
 }
 
-// A sink copies one output stream to the log and to attached clients.
-type sink struct {
-	to     *streams
-	stream byte           // number of the stream in package wire
-	log    *crilog.Stream // nil if there is no log
+// A streamCopier copies one output stream to the log and to attached clients.
+type streamCopier struct {
+	streams *containerStreams
+	stream  byte           // number of the stream in package wire
+	log     *crilog.Stream // nil if there is no log
 }
 
 // Write never returns an error: a full disk or a disconnected client must not stop the container.
-func (k *sink) Write(p []byte) (int, error) {
+func (k *streamCopier) Write(p []byte) (int, error) {
 	if k.log != nil {
 		k.log.Write(p)
 	}
-	k.to.broadcast(k.stream, p)
+	k.streams.sendToClients(k.stream, p)
 	return len(p), nil
 }
 
 // Ended writes an unfinished last line to the log.
-func (k *sink) Ended() {
+func (k *streamCopier) Ended() {
 	if k.log != nil {
 		k.log.Close()
 	}
 }
 
 // newStreams opens the streams of a container. If it fails, it closes all of them.
-func newStreams(c *container) (_ *streams, err error) {
+func newStreams(c *container) (_ *containerStreams, err error) {
 	s := emptyStreams()
 	defer func() {
 		if err != nil {
-			s.abort()
+			s.closeFiles()
 		}
 	}()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -96,7 +96,7 @@ func newStreams(c *container) (_ *streams, err error) {
 }
 
 // chown changes the owner of the container's pipes to the root user of its user namespace.
-func (s *streams) chown(to wire.Owner) error {
+func (s *containerStreams) chown(to wire.Owner) error {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f.Name() != "pipe" {
 			continue // /dev/null
@@ -108,15 +108,15 @@ func (s *streams) chown(to wire.Owner) error {
 	return nil
 }
 
-func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.File, err error) {
-	k := &sink{to: s, stream: stream}
+func (s *containerStreams) addOutput(l *crilog.Log, stream byte, name string) (child *os.File, err error) {
+	k := &streamCopier{streams: s, stream: stream}
 	if l != nil {
 		k.log = l.Stream(name)
 	}
 	return s.out.Pipe(k)
 }
 
-// stdinPipe creates a pipe for stdin. The result ours is the write end, which is non-blocking.
+// stdinPipe creates a pipe for stdin. The second result is the write end, which is non-blocking.
 func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -129,7 +129,7 @@ func stdinPipe() (child, ours *os.File, err error) {
 }
 
 // closeChild closes the OCI runtime's ends in this process.
-func (s *streams) closeChild() {
+func (s *containerStreams) closeChild() {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f != nil {
 			f.Close() // two streams may share a file; the second Close fails
@@ -137,9 +137,9 @@ func (s *streams) closeChild() {
 	}
 }
 
-// receive receives the terminal from the OCI runtime. It does nothing if the container has no terminal. The output is
+// receiveTerminal receives the terminal from the OCI runtime. It does nothing if the container has no terminal. The output is
 // logged as stdout. The log l may be nil.
-func (s *streams) receive(l *crilog.Log) error {
+func (s *containerStreams) receiveTerminal(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (s *streams) receive(l *crilog.Log) error {
 		return fmt.Errorf("receive the container's terminal: %w", err)
 	}
 	s.stdin = tty
-	k := &sink{to: s, stream: wire.StreamStdout}
+	k := &streamCopier{streams: s, stream: wire.StreamStdout}
 	if l != nil {
 		k.log = l.Terminal("stdout")
 	}
@@ -156,8 +156,8 @@ func (s *streams) receive(l *crilog.Log) error {
 	return nil
 }
 
-// abort closes all files after a failed start.
-func (s *streams) abort() {
+// closeFiles closes all files after a failed start.
+func (s *containerStreams) closeFiles() {
 	s.closeChild()
 	s.out.Abort()
 	if s.stdin != nil {
@@ -168,13 +168,12 @@ func (s *streams) abort() {
 	}
 }
 
-// pump starts to copy the output.
-func (s *streams) pump() { s.out.Start() }
+// startCopying starts to copy the output.
+func (s *containerStreams) startCopying() { s.out.Start() }
 
-// finish waits until all output of an ended container is in the log, and then closes the streams.
-// If other processes keep a stream open, it reads their output for at most the time d. Attached
-// clients may receive the rest of the output after finish has returned.
-func (s *streams) finish(d time.Duration) {
+// finishOutput waits until all output of an ended container is in the log, and then closes the streams. If other processes keep a stream
+// open, it reads their output only for the given time. Attached clients may receive the rest of the output later.
+func (s *containerStreams) finishOutput(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails
 	if s.stdin != nil {
@@ -184,19 +183,19 @@ func (s *streams) finish(d time.Duration) {
 	defer s.mu.Unlock()
 	s.outputEnded = true
 	for c := range s.clients {
-		c.finish()
+		c.finishOutput()
 	}
 }
 
 // A console is a unix socket through which the OCI runtime sends a terminal.
 type console struct {
-	path string
-	dir  *os.File
-	l    io.Closer
-	take func() (*os.File, error)
+	path            string
+	dir             *os.File
+	l               io.Closer
+	receiveTerminal func() (*os.File, error)
 }
 
-func (c *console) accept() (*os.File, error) { defer c.close(); return c.take() }
+func (c *console) accept() (*os.File, error) { defer c.close(); return c.receiveTerminal() }
 
 func (c *console) close() {
 	c.l.Close()

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzFrames checks that ReadFrame does not exceed its buffer for arbitrary input, and that writing the frames again results in the same
-// bytes.
+// FuzzFrames checks that ReadFrame never exceeds its buffer. If the frames are written again, the bytes are the same.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x02hi\x03\x00\x00\x00\x04\x00\x50\x00\x18"))
 	f.Add([]byte("\x00\xff\xff\xff\xff"))
@@ -34,7 +33,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzMessages checks that a decoded message can be encoded again.
+// FuzzMessages checks that every message that can be decoded can be encoded again.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"run","body":{"id":"a"}}`))
 	f.Add([]byte(`{"event":{"id":"a","exit":{"code":1}}}`))

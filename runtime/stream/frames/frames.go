@@ -32,7 +32,7 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	checked := &frames{Conn: c, in: rw.Reader}
+	checked := &frameConn{Conn: c, in: rw.Reader}
 	checked.framer, err = frame.NewFramerWithOptions(io.Discard, &checked.control,
 		frame.WithMaxControlFramePayloadSize(maxControl),
 		frame.WithMaxHeaderCount(maxHeaders), frame.WithMaxHeaderFieldSize(maxHeaderText))
@@ -42,16 +42,16 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// A frames is the connection of a SPDY session. Read returns a control frame only after it was
-// received completely and decoded within the limits. Data frames are not decoded.
-type frames struct {
+// frameConn is the connection of a SPDY session. Read returns a control frame only after it was received completely and decoded within the
+// limits. Data frames are not decoded.
+type frameConn struct {
 	net.Conn
-	in      io.Reader
-	framer  *frame.Framer // decodes control frames
-	control bytes.Buffer
-	begun   []byte // bytes of an incomplete frame
-	ready   []byte // bytes to return from Read
-	data    int    // remaining bytes of the current data frame
+	in           io.Reader
+	framer       *frame.Framer // decodes control frames
+	control      bytes.Buffer
+	partialFrame []byte // bytes of an incomplete frame
+	ready        []byte // bytes to return from Read
+	data         int    // remaining bytes of the current data frame
 }
 
 // frameHead is the length of a frame's header.
@@ -60,14 +60,14 @@ const frameHead = 8
 // Read returns an error and closes the connection if a control frame exceeds the limits. The error
 // is not enough: while the library waits for new streams, it may ignore the error until its idle
 // timeout.
-func (f *frames) Read(b []byte) (int, error) {
+func (f *frameConn) Read(b []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if f.data > 0 {
 			n, err := f.in.Read(b[:min(len(b), f.data)])
 			f.data -= n
 			return n, err
 		}
-		if err := f.next(); err != nil {
+		if err := f.readFrame(); err != nil {
 			return 0, err
 		}
 	}
@@ -76,38 +76,38 @@ func (f *frames) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the header of a data frame, or a complete control frame. After an error such as an
+// readFrame reads the header of a data frame, or a complete control frame. After an error such as an
 // exceeded deadline, the next call continues with the same frame.
-func (f *frames) next() error {
-	if err := f.fill(frameHead); err != nil {
+func (f *frameConn) readFrame() error {
+	if err := f.fillTo(frameHead); err != nil {
 		return err
 	}
-	length := int(f.begun[5])<<16 | int(f.begun[6])<<8 | int(f.begun[7])
-	if f.begun[0]&0x80 == 0 {
+	length := int(f.partialFrame[5])<<16 | int(f.partialFrame[6])<<8 | int(f.partialFrame[7])
+	if f.partialFrame[0]&0x80 == 0 {
 		f.data = length
 	} else {
 		if length > maxControl {
 			return errors.Join(fmt.Errorf("a SPDY control frame has %d bytes, more than %d", length, maxControl), f.Close())
 		}
-		if err := f.fill(frameHead + length); err != nil {
+		if err := f.fillTo(frameHead + length); err != nil {
 			return err
 		}
-		f.control.Write(f.begun)
+		f.control.Write(f.partialFrame)
 		if _, err := f.framer.ReadFrame(); err != nil {
 			return errors.Join(fmt.Errorf("invalid SPDY control frame: %w", err), f.Close())
 		}
 		f.control.Reset()
 	}
-	f.ready, f.begun = f.begun, nil
+	f.ready, f.partialFrame = f.partialFrame, nil
 	return nil
 }
 
-// fill reads until begun has n bytes.
-func (f *frames) fill(n int) error {
-	for len(f.begun) < n {
+// fillTo reads until the incomplete frame has n bytes.
+func (f *frameConn) fillTo(n int) error {
+	for len(f.partialFrame) < n {
 		var more [frameHead]byte
-		got, err := f.in.Read(more[:min(len(more), n-len(f.begun))])
-		f.begun = append(f.begun, more[:got]...)
+		got, err := f.in.Read(more[:min(len(more), n-len(f.partialFrame))])
+		f.partialFrame = append(f.partialFrame, more[:got]...)
 		if err != nil {
 			return err
 		}

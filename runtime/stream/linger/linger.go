@@ -21,10 +21,10 @@ const (
 )
 
 // Close closes the write side of c, waits, and closes c. It waits until the peer closes the
-// connection, at most the time patience after the peer has acknowledged all data, and at most a
-// second after ctx has ended. It does not wait for a peer that no longer acknowledges data; see
-// package pulse. Close discards input. Another goroutine that still reads from c gets only a part
-// of the input. If it cancels ctx on an error, the peer may lose data.
+// connection. The wait ends at the latest when closeTimeout has passed since the peer acknowledged
+// all data, or a second after ctx has ended. It does not wait for a peer that no longer
+// acknowledges data; see package pulse. Close discards input. Another goroutine that still reads
+// from c gets only a part of the input. If it cancels ctx on an error, the peer may lose data.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {

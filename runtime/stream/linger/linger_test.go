@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// The function pair returns the two ends of a connection.
+// This function returns the two ends of a connection.
 func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -32,7 +32,8 @@ func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-// TestUnread checks a peer that starts to read seconds after the call of Close and whose own data was not read. It receives all bytes.
+// TestUnread checks that a peer receives all bytes, although the peer starts to read only seconds after Close was called. The data that the
+// peer itself has sent was not read.
 func TestUnread(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ours, theirs := pair(t, network, address)
@@ -56,8 +57,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that a peer that does not read does not block Close after the context has
-// ended.
+// TestGivenUp checks that Close does not wait for a peer that does not read after the context has ended.
 func TestGivenUp(t *testing.T) {
 	ours, _ := pair(t, "tcp", "127.0.0.1:0")
 	ours.Write(make([]byte, 100<<10))

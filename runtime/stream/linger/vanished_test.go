@@ -35,7 +35,7 @@ func TestVanished(t *testing.T) {
 	go func() { closeAfter(t.Context(), ours, 2*time.Second); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(2 * time.Minute): // the kernel's own timeout is 15 minutes
+	case <-time.After(2 * time.Minute): // the timeout of the kernel is 15 minutes
 		t.Error("Close still waits for the peer")
 	}
 }

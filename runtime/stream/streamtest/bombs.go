@@ -31,8 +31,8 @@ func synStreams(t *testing.T, times int, h http.Header) []byte {
 	return b.Bytes()
 }
 
-// Bombs sends control frames that are too long, or too large after decompression, in SPDY sessions. It reports an error
-// if the server decompresses a frame or does not end the session. The function session returns the path of a new session.
+// Bombs sends control frames that are too long, or too large after decompression, in SPDY sessions. It reports an error if the server
+// decompresses a frame or does not end the session. The caller's function returns the path of a new session.
 func Bombs(t *testing.T, network, address, protocol string, session func() (path string)) {
 	t.Helper()
 	wide, long := http.Header{"Streamtype": {"error"}}, http.Header{"Streamtype": {strings.Repeat("x", 1<<20)}}

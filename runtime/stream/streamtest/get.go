@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// run runs an exec or attach session of client-go. It returns stdout and the exit code.
-func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
+// runSession runs an exec or attach session of client-go. It returns stdout and the exit code.
+func runSession(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	var out bytes.Buffer
 	err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard})
 	var exit exec.CodeExitError
@@ -40,10 +40,10 @@ func (c *Client) webSocket(ctx context.Context, path, protocol string) ([]byte, 
 	if err != nil {
 		return nil, 0, err
 	}
-	return run(ctx, x)
+	return runSession(ctx, x)
 }
 
-func (c *Client) spdy(ctx context.Context, path, protocol string) ([]byte, int, error) {
+func (c *Client) runSPDY(ctx context.Context, path, protocol string) ([]byte, int, error) {
 	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, 0, err
@@ -56,11 +56,11 @@ func (c *Client) spdy(ctx context.Context, path, protocol string) ([]byte, int, 
 	if err != nil {
 		return nil, 0, err
 	}
-	return run(ctx, x)
+	return runSession(ctx, x)
 }
 
-// channels reads a WebSocket until it is closed and returns the data of each channel.
-func (c *Client) channels(path, protocol string) (data map[byte][]byte, err error) {
+// readChannels reads a WebSocket until it is closed and returns the data of each channel.
+func (c *Client) readChannels(path, protocol string) (data map[byte][]byte, err error) {
 	d := websocket.Dialer{TLSClientConfig: c.TLS.Clone()}
 	if protocol != "" {
 		d.Subprotocols = []string{protocol}
@@ -91,7 +91,7 @@ func (c *Client) channels(path, protocol string) (data map[byte][]byte, err erro
 }
 
 func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
-	data, err := c.channels(path, protocol)
+	data, err := c.readChannels(path, protocol)
 	end := string(data[3])
 	versioned := strings.HasPrefix(protocol, "v")
 	switch {
@@ -107,7 +107,7 @@ func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
 }
 
 func (c *Client) portChannels(path, protocol string, port int) ([]byte, int, error) {
-	data, err := c.channels(path, protocol)
+	data, err := c.readChannels(path, protocol)
 	begin := []byte{byte(port), 0} // each channel begins with the port number
 	if err == nil && !bytes.Equal(data[1], begin) {
 		err = fmt.Errorf("the error channel contains %q", data[1])
@@ -127,8 +127,8 @@ func tunnelDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
 	return portforward.NewSPDYOverWebsocketDialer(u, c)
 }
 
-// port connects to a port with client-go's port-forward and reads until the end.
-func (c *Client) port(path, port string, dialer portDialer) ([]byte, error) {
+// readFromPort connects to a port with client-go's port-forward and reads until the end.
+func (c *Client) readFromPort(path, port string, dialer portDialer) ([]byte, error) {
 	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, err

@@ -65,14 +65,14 @@ func CloseOnce() Reader {
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln := listen(t, "tcp", "127.0.0.1:0")
-	go forward(ctx, ln, read, func() (net.Conn, error) { return pulsetest.Dial(to) })
+	go forwardConns(ctx, ln, read, func() (net.Conn, error) { return pulsetest.Dial(to) })
 	return ln.Addr().String()
 }
 
 // LinkUnix does the same as Link, but listens on the unix socket at, and forwards to the unix socket to.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
-	go forward(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
+	go forwardConns(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
 }
 
 func listen(t testing.TB, network, at string) net.Listener {
@@ -85,7 +85,7 @@ func listen(t testing.TB, network, at string) net.Listener {
 	return ln
 }
 
-func forward(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Conn, error)) {
+func forwardConns(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Conn, error)) {
 	for {
 		client, err := ln.Accept()
 		if err != nil {

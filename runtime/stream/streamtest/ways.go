@@ -47,7 +47,7 @@ func Commands(version string, more ...string) (all []Way) {
 		all = append(all, Way{Name: "WebSocket " + p, Coded: true, Get: get})
 	}
 	for _, p := range []string{"v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"} {
-		get := func(ctx context.Context, c *Client, path string) ([]byte, int, error) { return c.spdy(ctx, path, p) }
+		get := func(ctx context.Context, c *Client, path string) ([]byte, int, error) { return c.runSPDY(ctx, path, p) }
 		all = append(all, Way{Name: "SPDY " + p, Coded: p[0] == 'v', Blind: true, Get: get})
 	}
 	return all
@@ -63,7 +63,7 @@ func Ports(port int) (all []Way) {
 	}
 	for name, dialer := range map[string]portDialer{"SPDY": spdyDialer, "a tunnel": tunnelDialer} {
 		get := func(_ context.Context, c *Client, path string) ([]byte, int, error) {
-			out, err := c.port(path, fmt.Sprint(port), dialer)
+			out, err := c.readFromPort(path, fmt.Sprint(port), dialer)
 			return out, 0, err
 		}
 		all = append(all, Way{Name: name, Blind: true, Get: get})

@@ -15,7 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// The function open opens a tunnel to the handler next.
+// This function opens a tunnel. The handler next serves its requests.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,8 +34,7 @@ func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	return c
 }
 
-// TestBytes checks that a tunnel carries one stream of bytes in each direction, regardless of the
-// sizes of the messages.
+// TestBytes checks that a tunnel transfers a stream of bytes in each direction. The sizes of the messages do not matter.
 func TestBytes(t *testing.T) {
 	c := open(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(httpstream.HeaderUpgrade) == "" ||
@@ -73,8 +72,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestRefused checks that the client of a rejected request gets the HTTP response, and that the
-// connection is not hijacked.
+// TestRefused checks a request for a tunnel that the handler rejects. The client gets the HTTP response. The connection is not hijacked.
 func TestRefused(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
@@ -115,8 +113,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestIs checks that only a WebSocket request with the tunnel's subprotocol is a request for a
-// tunnel.
+// TestIs checks that a request for a tunnel must be a WebSocket request with the tunnel's subprotocol.
 func TestIs(t *testing.T) {
 	for protocol, want := range map[string]bool{"": false, "v4.channel.k8s.io": false, "v4.channel.k8s.io, SPDY/3.1+portforward.k8s.io": true} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

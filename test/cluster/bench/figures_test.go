@@ -1,5 +1,5 @@
-// Package bench measures a node of a real cluster as its users see it: the time from the creation of a pod until a watching client sees it
-// ready, the bytes on the wire, and the resources of the node's processes. It runs only with make bench.
+// Package bench measures a node of a real cluster as its users see it. It measures the time from the creation of a pod until a watching
+// client sees the pod ready, the bytes on the wire, and the resources of the node's processes. It runs only with make bench.
 package bench
 
 import (
@@ -71,7 +71,7 @@ type bench struct {
 	modified int // number of changes of pods that create has received
 }
 
-// The method single measures pods that start and end one after another.
+// This method measures pods that start and end one after another.
 func (b *bench) single(t *testing.T, rounds int) {
 	var ready, gone []time.Duration
 	for i := range rounds {
@@ -85,7 +85,7 @@ func (b *bench) single(t *testing.T, rounds int) {
 	b.table.Add("one pod: deleted to gone, median", seconds(gone[rounds/2]), "", "slowest "+seconds(gone[rounds-1]))
 }
 
-// The method batch measures many pods that are created at once, and the node that runs them.
+// This method measures many pods that are created at once, and the node that runs them.
 func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	name := func(s string) string { return fmt.Sprintf("%d pods: %s", count, s) }
 	var names []string
@@ -114,7 +114,7 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
 }
 
-// The method probed measures pods with a readiness probe.
+// This method measures pods with a readiness probe.
 func (b *bench) probed(t *testing.T, count int, goal string) {
 	b.probe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
 	defer func() { b.probe = nil }()
@@ -130,7 +130,7 @@ func (b *bench) probed(t *testing.T, count int, goal string) {
 	cluster.Pass(20 * time.Second)
 }
 
-// The method outages measures a node after a power failure and after a cut of its link.
+// This method measures a node after a power failure and after a cut of its link.
 func (b *bench) outages(t *testing.T) {
 	var names []string
 	for i := range 10 {

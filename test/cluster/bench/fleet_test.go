@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/figures"
 )
 
-// TestFleet starts a thousand nodes that are real except for the runtime, cuts their connection to this control plane and restores it. The
-// nodes are a test program of package edge/link, which is in another module. The program runs on the control plane's host.
+// TestFleet starts a thousand nodes, cuts their connection to this control plane and restores it. The nodes are real except for the
+// runtime. They run in a test program of package edge/link, which is in another module. The program runs on the control plane's host.
 func TestFleet(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c := cluster.Start(t)

@@ -37,7 +37,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// The method started measures pods that start at the same time. It calls the function then while the pods run.
+// This method measures pods that start at the same time. While the pods run, it calls the function in the parameter then.
 func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	var names []string
 	for i := range count {
@@ -59,7 +59,7 @@ func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	b.remove(t, names)
 }
 
-// The method restarted measures the start of an agent after a SIGKILL.
+// This method measures the start of an agent after a SIGKILL.
 func (b *bench) restarted(t *testing.T, count int) {
 	b.n.Kill()
 	in, out := b.n.Bytes(t)
@@ -70,7 +70,7 @@ func (b *bench) restarted(t *testing.T, count int) {
 		fmt.Sprintf("%.1f / %.1f KiB", kib(in2-in), kib(out2-out)), "", "within 15 s")
 }
 
-// The method resumed measures a node whose link is restored after a minute.
+// This method measures a node whose link is restored after a minute.
 func (b *bench) resumed(t *testing.T, count int) {
 	b.n.Cut(t)
 	cluster.Pass(time.Minute)

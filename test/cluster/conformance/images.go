@@ -16,19 +16,18 @@ import (
 	"testing"
 )
 
-// An image is the OCI configuration of an image for the suite, with the name of its additional
-// layer.
+// An image describes an image for the suite: its OCI configuration, and the name of its additional layer.
 type image struct {
 	User       string   `json:",omitempty"`
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
 	Env        []string
 
-	more string // the name of the layer in addition to the common one: a key of programsOf
+	more string // the name of the additional layer: a key of programsOf
 }
 
-// images returns the images for the specs, by the references in the suite's own list
-// (test/utils/image in Kubernetes). All images share a layer.
+// This function returns the images for the specs. The keys are the references in the suite's own list (test/utils/image in Kubernetes).
+// All images share a layer.
 func images() map[string]image {
 	const e2e = "registry.k8s.io/e2e-test-images/"
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -253,8 +252,7 @@ func commonLayer(t testing.TB, agnhost, nnp string) []byte {
 	return b.Bytes()
 }
 
-// pauseFiles returns the files of the image that agnhost's registry server provides for specs that
-// pull from it.
+// pauseFiles returns the files of an image for agnhost's registry server. Some specs pull this image from the server.
 func pauseFiles(t testing.TB, busybox string) map[string][]byte {
 	t.Helper()
 	program, err := os.ReadFile(busybox)
@@ -274,7 +272,7 @@ func pauseFiles(t testing.TB, busybox string) map[string][]byte {
 	return r.files()
 }
 
-// libraries returns the shared libraries of a program, and the libraries that glibc loads for name lookups.
+// This function returns the shared libraries of a program, and the libraries that glibc loads for name lookups.
 func libraries(t testing.TB, program string) (out []string) {
 	t.Helper()
 	said, err := exec.Command("ldd", program).Output()

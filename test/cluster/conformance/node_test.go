@@ -12,17 +12,17 @@ import (
 )
 
 // The default selection of the node suite contains the specs that every node must pass. It excludes specs that cannot pass and make later
-// specs fail. The specs of a reboot and of a deleted sidecar stop the kubelet and then call the runtime, which is part of the agent's
-// process here. The specs of image garbage collection finally pull all images of the suite, and one of these is available only on the
-// internet.
+// specs fail. Some of these simulate a reboot or delete a sidecar. They stop the kubelet and then call the runtime, which stops too,
+// because it is part of the agent. The specs of image garbage collection finally pull all images of the suite, and one of these images is
+// available only on the internet.
 const (
 	nodeFocus = `\[NodeConformance\]`
 	nodeSkip  = `\[Flaky\]|\[Disruptive\]|\[FeatureGate|\[Feature:|the node reboot|sidecar container is removed|ImageGarbageCollect`
 )
 
-// supervisor replaces sudo in the node's machine. The suite calls it to control the kubelet's systemd unit, which is the agent here. A
-// start waits until the agent is ready, like a unit of Type=notify, because the agent also serves the CRI socket that the suite uses. A
-// configuration that the suite has written becomes the agent's configuration.
+// supervisor is a script that replaces sudo in the node's machine. The suite calls sudo to control the systemd unit of the kubelet. The
+// script controls the agent instead. A start waits until the agent is ready, like a unit of Type=notify, because the agent also serves the
+// CRI socket that the suite uses. A configuration that the suite has written becomes the agent's configuration.
 const supervisor = `#!/bin/sh
 end() {
 	for pid in $(pidof islet); do kill "$pid"; done

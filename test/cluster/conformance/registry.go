@@ -50,8 +50,8 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// The method files returns the files from which agnhost's registry server serves an image, by their paths below the server's folder. The
-// registry must contain only this image.
+// This method returns the files that agnhost's registry server needs to serve an image. The keys are the paths below the server's folder.
+// The registry must contain only this image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, of := range r.tags {

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// namedTest is a test with a suffix in its name, because a node is named after its test.
+// namedTest is a test with a suffix in its name. A node is named after its test, so a test with two nodes needs two names.
 type namedTest struct {
 	testing.TB
 	suffix string
@@ -20,9 +20,9 @@ type namedTest struct {
 
 func (n namedTest) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can
-// connect to pods of the other node and to the API server's host. The function join starts islet on a node with the
-// node's flags, and waits until it has joined the cluster.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can connect to pods of the
+// other node and to the API server's host. The function join starts islet on a node with the node's flags, and waits until the node has
+// joined the cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
@@ -78,8 +78,7 @@ func startProxy(t *testing.T, dir, name string, command func(string, ...string) 
 	must(t, err)
 }
 
-// addRoutes makes the control plane's host the router between nodes and their pods. So the API
-// server can also connect to pods.
+// addRoutes makes the control plane's host the router between nodes and their pods. This also lets the API server connect to pods.
 func addRoutes(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	t.Helper()
 	on := func(args ...string) {

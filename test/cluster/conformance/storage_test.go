@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// The default selection of TestStorageSuite excludes specs that need features that are off by default, a snapshot controller or SELinux,
-// and specs that take many minutes.
+// The default selection of TestStorageSuite excludes specs that take many minutes. It also excludes specs that need a snapshot controller,
+// SELinux, or features that are off by default.
 const (
 	storageFocus = `CSI Mock|MutableCSINodeAllocatableCount|\[DRA\]`
 	storageSkip  = `\[Serial\]|\[Disruptive\]|\[Slow\]|\[Flaky\]|\[Feature:OffByDefault\]|\[Alpha\]|\[Feature:SELinux\]|\[Feature:VolumeSnapshotDataSource\]|v1beta[12] API`

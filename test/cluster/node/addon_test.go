@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// addOn returns a DaemonSet that works like flannel's. It writes the configuration of the pod network and the file of the subnet, which a
-// reboot deletes. The parameter peers contains subnets of other nodes with their addresses.
+// addOn returns a DaemonSet that works like flannel's. Its pods write the configuration of the pod network and a file with the subnet. A
+// reboot deletes the file with the subnet. The parameter peers contains subnets of other nodes with their addresses.
 func addOn(n *cluster.Node, ns, subnet string, peers ...string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet
@@ -135,8 +135,8 @@ type other struct{ testing.TB }
 
 func (o other) Name() string { return o.TB.Name() + "-other" }
 
-// TestHostGateway checks that nodes with networkPlugin cni wait for the add-on. Then pods of two nodes must reach each other, also after
-// one node has rebooted.
+// TestHostGateway checks that nodes with networkPlugin cni wait for the add-on. Then pods of two nodes must reach each other, also after a
+// reboot of one node.
 func TestHostGateway(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestImageChange checks that a container is replaced when its image changes, with any restart policy. If the new image is missing, the
-// container must wait for it.
+// TestImageChange checks that a container is replaced when its image changes. This must work with any restart policy. If the new image is
+// missing, the container must wait for it.
 func TestImageChange(t *testing.T) {
 	c, _, ns := join(t)
 	for _, policy := range []string{"Always", "Never"} {
@@ -49,7 +49,7 @@ func TestLessGrace(t *testing.T) {
 	}
 }
 
-// TestEndIsFinal checks that ended pods do not run again after a restart of the node and keep their status, even if the node has lost its
+// TestEndIsFinal checks that ended pods keep their status and do not run again after a restart of the node, even if the node has lost its
 // state. A pod that is deleted before it ran must have the phase Failed.
 func TestEndIsFinal(t *testing.T) {
 	c, n, ns := join(t)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A disk is a PersistentVolume of a node with the claim that is bound to it.
+// A disk is a PersistentVolume of a node. It is bound to a claim.
 type disk struct {
 	name, source string
 	block, here  bool // here: the volume has the node affinity of its node
@@ -59,7 +59,7 @@ spec:
 `, name, ns, mode, volume)
 }
 
-// The function loop creates a loop device with a size in KiB.
+// This function creates a loop device with a size in KiB.
 func loop(t *testing.T, dir, name string, kib int64) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
@@ -198,8 +198,8 @@ volumeDevices:
 	}
 }
 
-// TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. They must be those of
-// a kubelet. The mounts of a pod that was deleted while the agent was not running must be unmounted.
+// TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. The events must be
+// those of a kubelet. Another pod is deleted while the agent is not running. The mounts of this pod must be unmounted.
 func TestClaimsThatWait(t *testing.T) {
 	c, n, ns := join(t)
 	dir := n.Disk + "/data"

@@ -13,7 +13,8 @@ import (
 )
 
 // TestRuntimeClass checks that a RuntimeClass selects its handler and its overhead, also without a link, after a restart and after a
-// reboot. A class whose handler is not configured must cause an event. Its pod must run when the handler has been configured.
+// reboot. A class whose handler is not configured must cause an event. The pod of this class must run when the handler has been
+// configured.
 func TestRuntimeClass(t *testing.T) {
 	t.Parallel()
 	c := start(t)

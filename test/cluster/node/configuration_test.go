@@ -22,7 +22,7 @@ type configured struct {
 	files string // KubeletConfiguration of the local files
 }
 
-// The function follow returns a node that may read one ConfigMap and does not yet use it. A trial takes at least healthyFor.
+// This function returns a node that may read one ConfigMap and does not yet use it. A trial takes at least healthyFor.
 func follow(t *testing.T, healthyFor string) (*configured, map[string]*corev1.Pod) {
 	t.Helper()
 	return followWith(t, healthyFor, func(*cluster.Node) string { return "" })
@@ -75,7 +75,7 @@ func (f *configured) send(old, changed string) {
 		f.Name, text))
 }
 
-// The method condition waits until the Node's condition KubeletConfigOk has a status and a part of a message.
+// This method waits until the Node's condition KubeletConfigOk has the given status, and a message with the given part.
 func (f *configured) condition(status corev1.ConditionStatus, message string) *corev1.Node {
 	f.t.Helper()
 	return f.c.AwaitNode(f.t, f.Name, fmt.Sprintf("to have KubeletConfigOk %s: %s", status, message), func(n *corev1.Node) bool {
@@ -88,7 +88,7 @@ func (f *configured) condition(status corev1.ConditionStatus, message string) *c
 	})
 }
 
-// The method event waits for an event of the Node.
+// This method waits for an event of the Node.
 func (f *configured) event(reason, message string) {
 	f.t.Helper()
 	f.Await("the event "+reason, func() bool {
@@ -105,7 +105,7 @@ func (f *configured) event(reason, message string) {
 	})
 }
 
-// The method shows returns the output of islet config show.
+// This method returns the output of islet config show.
 func (f *configured) shows() (s struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
@@ -126,7 +126,7 @@ func (f *configured) onTrial() {
 	})
 }
 
-// The method good waits until a configuration with the given part is in use and no trial runs.
+// This method waits until a configuration with the given part is in use and no trial runs.
 func (f *configured) good(part string) {
 	f.t.Helper()
 	f.Await("a good configuration with "+part, func() bool {
@@ -135,8 +135,8 @@ func (f *configured) good(part string) {
 	})
 }
 
-// TestSentConfiguration checks that a node with the annotation of a ConfigMap accepts a good configuration and rejects or reverts a bad
-// one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
+// TestSentConfiguration checks a node with the annotation of a ConfigMap. The node must accept a good configuration, and reject or revert
+// a bad one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
 func TestSentConfiguration(t *testing.T) {
 	f, before := follow(t, "2s")
 	f.send("", "maxPods: 37\n")
@@ -172,7 +172,7 @@ func TestSentConfiguration(t *testing.T) {
 	unchanged(t, f.c, before)
 }
 
-// The method status checks the status annotation of a Node that uses the ConfigMap.
+// This method checks the status annotation of a Node that uses the ConfigMap.
 func (f *configured) status(n *corev1.Node) {
 	f.t.Helper()
 	var s corev1.NodeConfigStatus
@@ -183,7 +183,7 @@ func (f *configured) status(n *corev1.Node) {
 	}
 }
 
-// The method metric waits until the metrics contain a text.
+// This method waits until the metrics contain a text.
 func (f *configured) metric(part string) {
 	f.t.Helper()
 	f.Await(part, func() bool {
@@ -192,7 +192,7 @@ func (f *configured) metric(part string) {
 	})
 }
 
-// The method allowed checks that the API server allows the node to read its ConfigMap and no other one.
+// This method checks that the API server allows the node to read its ConfigMap and no other one.
 func (f *configured) allowed() {
 	f.t.Helper()
 	for args, want := range map[string]string{
@@ -219,7 +219,7 @@ func (f *configured) otherAuthority() []byte {
 }
 
 // TestSentConfigurationHarmful checks that no ConfigMap damages a node. Before the trial's deadline the Node must be Ready again without
-// taints, and kubectl exec must work in the pods, which must not restart.
+// taints, and kubectl exec must work in the pods. The pods must not restart.
 func TestSentConfigurationHarmful(t *testing.T) {
 	f, before := follow(t, "2s")
 	for i, c := range []struct{ old, changed, why string }{

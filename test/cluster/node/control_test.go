@@ -25,7 +25,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// TestControlPlane checks the features of the control plane on which other tests depend, without a node. A bootstrap token must yield a
+// TestControlPlane checks the features of the control plane on which other tests depend. It needs no node. A bootstrap token must yield a
 // certificate, the node authorizer must be active, and pods must be scheduled.
 func TestControlPlane(t *testing.T) {
 	c := cluster.Start(t)

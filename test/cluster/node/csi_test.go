@@ -113,7 +113,7 @@ func csiMounts(n *cluster.Node) []string {
 	})
 }
 
-// The function attach attaches the volumes of a driver until the test ends, like the driver's external attacher.
+// This function attaches the volumes of a driver until the test ends, like the driver's external attacher.
 func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -138,9 +138,9 @@ func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	}()
 }
 
-// TestCSI checks a pod with a claim, a block device and an inline volume of a CSI driver. The driver is a pod of the node, and its volumes
-// are attached by a controller. The data must survive a SIGKILL of the agent and a reboot without a link, and the status in the cluster
-// must be that of a kubelet. When the pod is deleted, no volume may be mounted, and all data must exist.
+// TestCSI checks a pod with a claim, a block device and an inline volume of a CSI driver. The driver is a pod of the node. A controller
+// attaches its volumes. The data must survive a SIGKILL of the agent and a reboot without a link. The status in the cluster must be that
+// of a kubelet. When the pod is deleted, no volume may be mounted, and all data must exist.
 func TestCSI(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver,
@@ -292,8 +292,8 @@ func csiTokens(t *testing.T, n *cluster.Node, handle string) {
 	}
 }
 
-// TestCSIDriverDies checks that pods continue to run while their driver is not running or is replaced. A pod that needs the driver must
-// wait until the driver is back.
+// TestCSIDriverDies checks that pods with CSI volumes continue to run while the driver is not running or is replaced. A pod that needs the
+// driver must wait until the driver is back.
 func TestCSIDriverDies(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver, "attachRequired: false")
@@ -328,9 +328,9 @@ func TestCSIDriverDies(t *testing.T) {
 	}
 }
 
-// TestThirtyCSI measures thirty pods with a claim each and thirty pods without. The goals are at most twice the time until they are ready,
-// and at most 3 MiB more memory of the node's processes. Both kinds run in turn on one node. For the memory without CSI, another pod runs
-// instead of the driver.
+// TestThirtyCSI compares thirty pods with a claim each with thirty pods without claims. The pods with claims may need at most twice the
+// time until they are ready, and 3 MiB more memory of the node's processes. Both kinds run in turn on one node. While the memory without
+// CSI is measured, another pod runs instead of the driver.
 func TestThirtyCSI(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c, n, ns, driver := joinWithCSI(t)

@@ -15,7 +15,7 @@ import (
 
 // Tests that change the control plane do not run in parallel with other tests, because all tests share it.
 
-// ranOn checks that the pods' containers have not changed on the node. The API may show an outdated status.
+// ranOn checks that the pods' containers have not changed. It asks the node, because the API may show an outdated status.
 func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	t.Helper()
 	now := n.Pods()
@@ -27,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// The function started returns the start time of a pod's first container.
+// This function returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -35,13 +35,13 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// The function holding reports whether islet status shows that the node holds pods, with the command that ends this.
+// This function reports whether the node holds pods. In this case islet status contains the command that releases them.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// The function held waits until the node reports in its status and in an event that it holds pods that the API server does not have.
+// This function waits until the node reports held pods in its status and in an event. The API server does not have these pods.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to report held pods", func() bool { return holding(n) })
@@ -95,8 +95,8 @@ func TestRestored(t *testing.T) {
 	ranOn(t, n, before)
 }
 
-// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's pods continue to run beside new
-// ones, also after a restart of the agent, until islet accept ends them. The node must still execute deletions.
+// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's old pods continue to run beside new
+// pods, also after a restart of the agent. islet accept must end the old pods. The node must still execute deletions.
 func TestClusterMadeAnew(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -104,7 +104,7 @@ func TestClusterMadeAnew(t *testing.T) {
 	ns := c.Namespace(t)
 	before := pods(t, c, ns, 3)
 	c.Wipe(t)
-	// The API server may reject the first event, because its namespace does not exist yet.
+	// The API server may reject the first event, because the event's namespace does not exist yet.
 	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.WaitReady("p0", "p1", "p2")
 	ranOn(t, n, before)
@@ -143,8 +143,9 @@ func TestClusterMadeAnew(t *testing.T) {
 	}
 }
 
-// TestNodeAndPodsDeleted deletes the Node of a disconnected node and then its pods, like pod garbage collection. Only the long test waits
-// for the real garbage collection. The node must hold these pods. It must not hold pods that are deleted while their Node exists.
+// TestNodeAndPodsDeleted deletes the Node object of a disconnected node and then the node's pods, like pod garbage collection. Only the
+// long test waits for the real garbage collection. The node must hold these pods. It must not hold pods that are deleted while their Node
+// exists.
 func TestNodeAndPodsDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
@@ -186,7 +187,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// The function linked returns the state of the node's link and its duration.
+// This function returns the state of the node's link, and the duration of this state.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The constant greedy is a Deployment with one pod that uses more than the node has.
+// This constant is a Deployment with one pod that needs more of a resource than the node has.
 const greedy = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: greedy, namespace: %s}
@@ -30,11 +30,11 @@ spec:
 ---
 `
 
-// The constant transition is the time for which the node keeps its pressure condition after the end of the pressure.
+// This constant is the time for which the node keeps its pressure condition after the end of the pressure.
 const transition = 15 * time.Second
 
-// TestEvictsInCluster checks that a node under memory or disk pressure evicts the pod that causes it. The node must get the taint of its
-// condition, and no pods until the transition period has passed.
+// TestEvictsInCluster checks that a node under memory or disk pressure evicts the pod that causes the pressure. The node must get the
+// taint of its condition. It must get no pods until the transition period has passed.
 func TestEvictsInCluster(t *testing.T) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -98,7 +98,7 @@ func (p pressure) test(t *testing.T) {
 		t.Errorf("the status of the evicted pod is %+v", ended.Status)
 	}
 	describes(t, c, n, []string{"Evicted", p.message}, "-n", ns, "pod", ended.Name)
-	c.Apply(t, pod(ns, "late", "", "", "sleep")) // of the lowest QoS class, like greedy
+	c.Apply(t, pod(ns, "late", "", "", "sleep")) // this pod has the lowest QoS class, like greedy
 	c.Kubectl(t, "-n", ns, "delete", "deployment", "greedy", "--wait=false")
 	relieved := c.AwaitNode(t, n.Name, "to be without pressure, and without a taint",
 		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionFalse && !p.taints(n) })
@@ -110,8 +110,8 @@ func (p pressure) test(t *testing.T) {
 	unchanged(t, c, modest)
 }
 
-// The method look returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before
-// the taint and rejected.
+// This method returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before the
+// taint was set and then rejected.
 func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, waits *corev1.Pod) {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=greedy"})

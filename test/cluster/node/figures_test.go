@@ -12,13 +12,13 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The method raw returns the node's response to a request through the API server.
+// This method returns the node's response to a request through the API server.
 func (k kubectl) raw(t *testing.T, n *cluster.Node, path string) string {
 	t.Helper()
 	return k.Kubectl(t, "get", "--raw", fmt.Sprintf("/api/v1/nodes/%s/proxy/%s", n.Name, path))
 }
 
-// The method proxy checks paths of the kubelet API through the API server.
+// This method checks paths of the kubelet API through the API server.
 func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	for path, want := range map[string]string{
 		"healthz": "ok", "healthz/ping": "ok", "healthz/log": "ok", "healthz/syncloop": "ok", "healthz?verbose": "[+]syncloop ok",
@@ -34,7 +34,7 @@ func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	k.want(t, "web\n", "create", "--raw", root+"run/"+k.ns+"/web/c?cmd=/podtool+cat+/etc/hostname", "-f", "/dev/null")
 }
 
-// The method figures checks the metrics and labels that metrics-server, Prometheus, its alerts and its dashboards need from a kubelet.
+// This method checks the metrics and labels that metrics-server, Prometheus, its alerts and its dashboards need from a kubelet.
 func (k kubectl) figures(t *testing.T, n *cluster.Node) {
 	for path, names := range map[string][]string{
 		"metrics": {

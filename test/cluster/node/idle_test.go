@@ -36,8 +36,8 @@ func TestIdle(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// The function few checks the number of bytes that were written in less than a minute. The goal of make bench is 50 KiB per hour. One page
-// of the database's log may be written in this minute.
+// This function checks the number of bytes that were written in less than a minute. The goal of make bench is 50 KiB per hour. One page of
+// the database's log may be written in this minute.
 func few(t *testing.T, written int64) {
 	t.Helper()
 	if written > 16<<10 {

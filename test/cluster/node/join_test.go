@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBootstrap checks that a node joins with a bootstrap token. Static pods must start before that.
+// TestBootstrap checks that a node joins with a bootstrap token. Static pods must start before the node joins.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -169,8 +169,8 @@ func TestNotReady(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
 }
 
-// TestServingCertificate checks that a node with serverTLSBootstrap serves the certificate that the cluster has signed, and that kubectl
-// logs works with it.
+// TestServingCertificate checks that a node with serverTLSBootstrap serves the certificate that the cluster has signed. kubectl logs must
+// work with this certificate.
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The constant cri is kubeadm's flag for the CRI socket.
+// This constant is kubeadm's flag for the CRI socket.
 const cri = "--cri-socket=unix:///run/islet/cri.sock"
 
 // A kubeadmBoot is a virtual machine with islet's Debian packages that kubeadm joins to the cluster. It runs systemd with cgroup v2 and
@@ -51,8 +51,8 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	return b
 }
 
-// bootPackaged boots a machine that set has configured, and installs the packages of this version. The parameter further contains
-// additional files of /payload, and name is the name of the Node.
+// bootPackaged boots a machine and installs the packages of this version. The function set configures the machine before the boot. The
+// parameter further contains additional files of /payload, and name is the name of the Node.
 func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[string]string) *kubeadmBoot {
 	t.Helper()
 	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}
@@ -85,8 +85,8 @@ func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[strin
 	return b
 }
 
-// The method kubeadm runs kubeadm without ignored preflight errors. kubeadm waits two seconds for the runtime, which is too short for an
-// emulated machine on a busy host. In this case the command is repeated, because the preflight checks change nothing.
+// This method runs kubeadm without ignored preflight errors. kubeadm waits two seconds for the runtime, which is too short for an emulated
+// machine on a busy host. In this case the command is repeated, because the preflight checks change nothing.
 func (b *kubeadmBoot) kubeadm(args ...string) string {
 	b.t.Helper()
 	for again := 3; ; again-- {
@@ -110,7 +110,7 @@ func (b *kubeadmBoot) enter(command []string) {
 	}
 }
 
-// The method join joins the test's cluster. It first sets the cgroup driver in the cluster's kubelet configuration.
+// This method joins the test's cluster. It first sets the cgroup driver in the cluster's kubelet configuration.
 func (b *kubeadmBoot) join(driver string) {
 	b.t.Helper()
 	kubectl := func(args ...string) string {
@@ -130,13 +130,13 @@ func (b *kubeadmBoot) join(driver string) {
 	b.step("joined, with " + driver)
 }
 
-// The function settled returns a pod that mounts a ConfigMap of the cluster and tolerates all taints.
+// This function returns a pod that mounts a ConfigMap of the cluster and tolerates all taints.
 func settled(ns, name string) string {
 	return pod(ns, name, "tolerations: [{operator: Exists}]\nvolumes: [{name: settings, configMap: {name: settings}}]",
 		"volumeMounts: [{name: settings, mountPath: /settings}]", "sleep")
 }
 
-// run creates pods on the machine and waits until they are ready.
+// This method creates pods on the machine and waits until they are ready.
 func (b *kubeadmBoot) run(ns string, names ...string) {
 	b.t.Helper()
 	var all strings.Builder
@@ -150,14 +150,14 @@ func (b *kubeadmBoot) run(ns string, names ...string) {
 	}
 }
 
-// The method alive waits until the given number of containers' processes run in this boot. For a moment, the status of pods may be that of
-// the previous boot.
+// This method waits until the given number of container processes run in this boot. For a moment, the status of pods may be that of the
+// previous boot.
 func (b *kubeadmBoot) alive(n int) {
 	b.t.Helper()
 	b.Await(fmt.Sprintf("[ $(pgrep -x podtool | wc -l) = %d ] || { islet pods -A; false; }", n))
 }
 
-// The method back waits until the pods are ready in new containers after a boot.
+// This method waits until the pods are ready in new containers after a boot.
 func (b *kubeadmBoot) back() {
 	b.t.Helper()
 	b.alive(len(b.pods))
@@ -172,7 +172,7 @@ func (b *kubeadmBoot) back() {
 	}
 }
 
-// The method same checks that the pods' processes have not changed, and that the API server shows the same containers.
+// This method checks that the pods' processes have not changed, and that the API server shows the same containers.
 func (b *kubeadmBoot) same(before, what string) {
 	b.t.Helper()
 	if after := b.Run(containers); after != before || before == "" {
@@ -185,12 +185,12 @@ func (b *kubeadmBoot) same(before, what string) {
 	}
 }
 
-// The constant containers is a command that prints the processes of pods from their cgroups.
+// This constant is a command that prints the processes of pods from their cgroups.
 const containers = `find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n`
 
 // TestKubeadmBoot checks the whole life of a machine that kubeadm joins. The steps are a join without preflight errors, a reboot, an
 // upgrade of the packages while pods run, kubeadm upgrade node, power cuts, a boot with a wrong clock, a reset, and a join with the other
-// cgroup driver. ISLET_VM_CUTS is the number of power cuts, which is 3 by default.
+// cgroup driver. ISLET_VM_CUTS is the number of power cuts. The default is 3.
 func TestKubeadmBoot(t *testing.T) {
 	b := newKubeadmBoot(t)
 	b.join("systemd")
@@ -226,7 +226,7 @@ func TestKubeadmBoot(t *testing.T) {
 	b.step("pods run again")
 }
 
-// The method cuts cuts the power at random moments, while pods run, start and end.
+// This method cuts the power at random moments, while pods run, start and end.
 func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Helper()
 	n := 3

@@ -28,7 +28,7 @@ func newKubeadmMap(t *testing.T, c *cluster.Cluster) *kubeadmMap {
 	return m
 }
 
-// patch changes keys. A nil value deletes the key.
+// This method changes keys. A nil value deletes the key.
 func (m *kubeadmMap) patch(data map[string]any) {
 	m.t.Helper()
 	text, err := json.Marshal(map[string]any{"data": data})
@@ -38,8 +38,8 @@ func (m *kubeadmMap) patch(data map[string]any) {
 	m.c.Kubectl(m.t, "-n", "kube-system", "patch", "configmap", "kubelet-config", "-p", string(text))
 }
 
-// TestKubeadmConfiguration checks that a node that kubeadm has joined follows kubeadm's ConfigMap with the permissions from kubeadm.
-// Node-specific fields of the local file must not change.
+// TestKubeadmConfiguration checks that a node that kubeadm has joined follows kubeadm's ConfigMap. The node has only the permissions that
+// kubeadm grants. Node-specific fields of the local file must not change.
 func TestKubeadmConfiguration(t *testing.T) {
 	c := start(t)
 	m := newKubeadmMap(t, c)
@@ -99,7 +99,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 	}
 }
 
-// mayOnlyGet checks that the node may read kubeadm's ConfigMap and not watch it.
+// mayOnlyGet checks that the node may read kubeadm's ConfigMap, but may not watch it.
 func (f *configured) mayOnlyGet() {
 	f.t.Helper()
 	for verb, want := range map[string]string{"get": "yes", "list": "no", "watch": "no", "update": "no"} {

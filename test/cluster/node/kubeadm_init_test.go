@@ -39,7 +39,8 @@ func TestKubeadmInit(t *testing.T) {
 	}
 }
 
-// controlPlaneImages creates archives of the images that kubeadm requires, by the names of their programs. It also returns their version.
+// controlPlaneImages creates an archive for each image that kubeadm requires. It returns the archives by the name of their program, and
+// the version of the images.
 func controlPlaneImages(t *testing.T) (version string, archives map[string]string) {
 	t.Helper()
 	programs, dir := cluster.Programs(t), t.TempDir()

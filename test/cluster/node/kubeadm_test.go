@@ -9,8 +9,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// systemctl replaces systemd for the units of islet's packages, because kubeadm calls it. It sets the environment in the correct order,
-// starts and stops the units, and stops islet-cri.service when kubelet.service starts and vice versa.
+// systemctl is a script that replaces the real systemctl, because kubeadm calls systemctl for the units of islet's packages. The script
+// sets the environment in the correct order, starts and stops the units, and stops islet-cri.service when kubelet.service starts and vice
+// versa.
 const systemctl = `#!/bin/bash
 unit=${2%.service}
 pid=/run/$unit.pid
@@ -80,8 +81,8 @@ func (h *kubeadmHost) put(path, content string) {
 	h.Run("install", "-m", "755", filepath.Join(h.Disk, "put"), path)
 }
 
-// The method kubeadm runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, which are those
-// of the test's host.
+// This method runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, because they belong to
+// the test's host.
 func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) string {
 	t.Helper()
 	all := append(append([]string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, command...), args...)
@@ -90,7 +91,7 @@ func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) st
 	return out
 }
 
-// The method join follows the steps in docs/kubeadm.md.
+// This method follows the steps in docs/kubeadm.md.
 func (h *kubeadmHost) join(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	h.Run("systemctl", "start", "islet-cri")

@@ -30,7 +30,7 @@ type kubectl struct {
 
 func (k kubectl) args(args ...string) []string { return append([]string{"-n", k.ns}, args...) }
 
-// The method want checks that the output of a command contains a text, whether it succeeds or not.
+// This method checks that the output of a command contains a text. The command may succeed or fail.
 func (k kubectl) want(t *testing.T, want string, args ...string) {
 	t.Helper()
 	if out, err := k.TryKubectl("", k.args(args...)...); !strings.Contains(out, want) {
@@ -82,7 +82,7 @@ func (k kubectl) exec(t *testing.T) {
 	k.want(t, `container not found ("c")`, "exec", "lost", "--", "/podtool")
 }
 
-// The method terminal checks exec -it and attach -it with a terminal whose size changes.
+// This method checks exec -it and attach -it with a terminal whose size changes.
 func (k kubectl) terminal(t *testing.T) {
 	tty := openTerminal(t)
 	tty.resize(t, 25, 81)
@@ -108,8 +108,8 @@ func (k kubectl) terminal(t *testing.T) {
 	session.end(t, true)
 }
 
-// The method attach checks that kubectl attach sends input to a container and receives its output. The container's stdin must stay open
-// after a client has closed its input.
+// This method checks that kubectl attach sends input to a container and receives its output. The container's stdin must stay open after a
+// client has closed its input.
 func (k kubectl) attach(t *testing.T) {
 	for _, line := range []string{"one\n", "two\n"} {
 		session := k.start(t, nil, "attach", "-i", "cat")
@@ -182,7 +182,7 @@ type session struct {
 	seen string
 }
 
-// start starts kubectl with a terminal, or with pipes if the terminal is nil. It is killed at the end of the test.
+// start starts kubectl with a terminal, or with pipes if the terminal is nil. kubectl is killed at the end of the test.
 func (k kubectl) start(t *testing.T, tty *terminal, args ...string) *session {
 	t.Helper()
 	s := &session{cmd: k.KubectlCommand(k.args(args...)...)}
@@ -232,7 +232,7 @@ func (s *session) say(t *testing.T, line, want string) {
 	s.await(t, want)
 }
 
-// await reads the output until it contains a text. It begins after the previous awaited text.
+// await reads the output until it contains a text. The search begins after the text of the previous call.
 func (s *session) await(t *testing.T, want string) {
 	t.Helper()
 	for !strings.Contains(s.seen, want) {
@@ -245,7 +245,7 @@ func (s *session) await(t *testing.T, want string) {
 	_, s.seen, _ = strings.Cut(s.seen, want)
 }
 
-// The method end waits until kubectl exits by itself.
+// This method waits until kubectl exits by itself.
 func (s *session) end(t *testing.T, success bool) {
 	t.Helper()
 	<-s.Ended

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The constant lived is a pod whose containers write their starts, exits and hooks to DISK/shared/log. It is ready while the file
+// This constant is a pod whose containers write their starts, exits and hooks to DISK/shared/log. It is ready while the file
 // DISK/shared/ready exists, and alive until the file DISK/shared/dead exists.
 const lived = `apiVersion: v1
 kind: Pod

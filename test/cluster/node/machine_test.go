@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The function virtual joins a virtual machine to the cluster with kubeadm and all its checks. The machine runs Debian with cgroup v2 and
-// the cgroup driver systemd. This is the short form of TestKubeadmBoot.
+// This function joins a virtual machine to the cluster with kubeadm and all its checks. The machine runs Debian with cgroup v2 and the
+// cgroup driver systemd. This is the short form of TestKubeadmBoot.
 func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -40,14 +40,14 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	return v
 }
 
-// The function slice returns the cgroup path of a burstable pod under the cgroup driver systemd.
+// This function returns the cgroup path of a burstable pod under the cgroup driver systemd.
 func slice(p *corev1.Pod) string {
 	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-",
 		"_") + ".slice"
 }
 
-// holdTo returns the limits of a pod with one container, and those of the container: bytes of memory, and microseconds of CPU time per 100
-// ms. crun nests several cgroups for a container, so the lowest limit applies.
+// holdTo returns the limits of a pod and the limits of its only container: bytes of memory, and microseconds of CPU time per 100 ms. crun
+// nests several cgroups for a container, so the lowest limit applies.
 func holdTo(v *vm.VM, slice string) (pod, own [2]int64, all string) {
 	own = [2]int64{math.MaxInt64, math.MaxInt64}
 	pod = own
@@ -106,7 +106,7 @@ func TestResizeSystemd(t *testing.T) {
 	step("held")
 	v.Reboot()
 	v.SetAddress()
-	for name, p := range before { // the cgroups have the names of before the reboot
+	for name, p := range before { // the cgroups have the same names as before the reboot
 		before[name] = c.AwaitPod(t, ns, name, "to be ready in a new container", func(now *corev1.Pod) bool {
 			return now.UID == p.UID && container(now) != container(p) && cluster.PodReady(now)
 		})

@@ -16,8 +16,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The constant overlay changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the
-// nodes' certificates, which the cluster has signed.
+// This constant changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the nodes'
+// certificates, which the cluster has signed.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%s]
@@ -29,7 +29,7 @@ patches:
     - {op: add, path: /spec/template/spec/nodeSelector/kubernetes.io~1hostname, value: %s}
 `
 
-// The constant burns is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
+// This constant is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
 const burns = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: burns, namespace: %[1]s}
@@ -112,7 +112,7 @@ func TestMetricsServer(t *testing.T) {
 	t.Logf("\n%s", c.Kubectl(t, "-n", ns, "get", "hpa"))
 }
 
-// The function burnt returns the CPU usage of the Deployment's first pod in millicores.
+// This function returns the CPU usage of the Deployment's first pod in millicores.
 func burnt(used map[string]corev1.ResourceList) int64 {
 	for name, l := range used {
 		if strings.HasPrefix(name, "burns-") {
@@ -130,7 +130,8 @@ func serveServices(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 		"table ip services {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.97.0.1:6443; }\n}\n")
 	n.Run("nft", "-f", n.Disk+"/services.nft")
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
-	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} { // nftables changes its destination
+	// The second route is for packets to Services. nftables changes their destination.
+	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} {
 		if out, err := c.RunAsAdmin("KUBECONFIG", append([]string{"ip", "route", "replace"}, route...)...); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -26,7 +26,8 @@ func start(t *testing.T) *cluster.Cluster {
 	return cluster.Start(t)
 }
 
-// The function join returns a ready node and a namespace. Such tests run in parallel. They mostly wait, and change only their own objects.
+// This function returns a ready node and a namespace. It lets the test run in parallel with others. Such tests mostly wait, and change
+// only their own objects.
 func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, string) {
 	t.Helper()
 	t.Parallel()
@@ -36,8 +37,8 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	return c, n, c.Namespace(t)
 }
 
-// The function pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and
-// of the container, one per line.
+// This function returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of
+// the container, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -60,7 +61,7 @@ func indent(by, lines string) string {
 	return by + strings.ReplaceAll(strings.Trim(lines, "\n"), "\n", "\n"+by) + "\n"
 }
 
-// The function pods creates n sleeping pods and waits until they are ready.
+// This function creates n sleeping pods and waits until they are ready.
 func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1.Pod {
 	t.Helper()
 	var all strings.Builder
@@ -73,7 +74,7 @@ func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1
 	return c.AwaitReady(t, ns, names...)
 }
 
-// The function container returns the ID of a pod's first container.
+// This function returns the ID of a pod's first container.
 func container(p *corev1.Pod) string {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return ""
@@ -81,7 +82,7 @@ func container(p *corev1.Pod) string {
 	return p.Status.ContainerStatuses[0].ContainerID
 }
 
-// The function unchanged checks that the pods' containers have not changed.
+// This function checks that the pods' containers have not changed.
 func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) {
 	t.Helper()
 	for name, old := range before {
@@ -92,7 +93,7 @@ func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) 
 	}
 }
 
-// The function crash kills the processes of a pod's containers.
+// This function kills the processes of a pod's containers.
 func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	t.Helper()
 	killed := 0
@@ -107,7 +108,7 @@ func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	}
 }
 
-// The function inside runs podtool in a pod with islet exec.
+// This function runs podtool in a pod with islet exec.
 func inside(n *cluster.Node, ns, name string, args ...string) string {
 	return n.Islet(append([]string{"exec", "-n", ns, name, "--", "/podtool"}, args...)...)
 }
@@ -122,8 +123,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// The function within checks the time that a node needed for something. The limit is scaled by the load of the machine. It only
-// distinguishes a wait for an event from a wait for the next retry; make bench measures the speed.
+// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. It only
+// distinguishes a wait for an event from a wait for the next retry. make bench measures the speed.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)

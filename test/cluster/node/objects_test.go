@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The function objects returns the objects that the pod of dressed uses.
+// This function returns the objects that a pod from the function dressed uses.
 func objects(ns string) string {
 	return strings.ReplaceAll(`apiVersion: v1
 kind: ConfigMap
@@ -39,7 +39,8 @@ spec: {ports: [{port: 80}]}
 `, "NS", ns)
 }
 
-// The function dressed returns a pod with every kind of API object in its volumes and environment. The function seen checks their content.
+// This function returns a pod with every kind of API object in its volumes and environment. The function seen checks the content of these
+// objects.
 func dressed(ns, name string) string {
 	return pod(ns, name, `volumes:
 - {name: conf, configMap: {name: conf, defaultMode: 0440, items: [{key: colour, path: paint/colour}]}}
@@ -65,7 +66,7 @@ env:
 resources: {limits: {memory: 64Mi}}`, "sleep")
 }
 
-// The function seen checks the files and the environment in the container of a dressed pod, and returns its two tokens.
+// This function checks the files and the environment in the container of a dressed pod, and returns its two tokens.
 func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (own, shop string) {
 	t.Helper()
 	service, err := c.Admin().CoreV1().Services(ns).Get(t.Context(), "shop", metav1.GetOptions{})
@@ -94,7 +95,7 @@ func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (o
 	return cat("/var/run/secrets/kubernetes.io/serviceaccount/token"), cat("/all/token")
 }
 
-// The function valid checks that the API server accepts a token of a pod for an audience.
+// This function checks that the API server accepts a token of a pod for an audience.
 func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ...string) {
 	t.Helper()
 	r, err := c.Admin().AuthenticationV1().TokenReviews().Create(t.Context(), &authentication.TokenReview{
@@ -109,7 +110,7 @@ func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ..
 	}
 }
 
-// TestObjects checks that pods get ConfigMaps, Secrets, tokens and Services, and that changes of a ConfigMap reach its volume.
+// TestObjects checks that pods get ConfigMaps, Secrets, tokens and Services. A change of a ConfigMap must reach the volume.
 func TestObjects(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
@@ -133,7 +134,7 @@ func TestObjects(t *testing.T) {
 	c.AwaitReady(t, ns, "early")
 }
 
-// TestManyWantOneObject checks that pods that share objects cause few requests for them.
+// TestManyWantOneObject checks that few requests are sent for objects that several pods share.
 func TestManyWantOneObject(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -152,7 +153,7 @@ func TestManyWantOneObject(t *testing.T) {
 	c.AwaitReady(t, ns, names...)
 	by, _ := proxy.Requests()
 	for what, times := range by {
-		// The API server may reject the first request, because it does not yet know that the pod runs on this node.
+		// The API server may reject the first request, because the API server does not yet know that the pod runs on this node.
 		shared := strings.Contains(what, "/configmaps?") || strings.Contains(what, "/secrets?") || strings.Contains(what, "/services")
 		if shared && times > 2 {
 			t.Errorf("%d requests %s", times, what)

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLinkCut checks that pods continue to run while the API server is unreachable, and that changes of that time are applied when the
-// link is restored.
+// TestLinkCut checks that pods continue to run while the API server is unreachable. Changes during this time must be applied when the link
+// is restored.
 func TestLinkCut(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
@@ -244,7 +244,7 @@ func TestApiserverComesAndGoes(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// The function soon checks that a new pod becomes ready within a time limit.
+// This function checks that a new pod becomes ready within a time limit.
 func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -253,7 +253,8 @@ func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration
 	within(t, "the new pod "+name+" is ready", began, limit)
 }
 
-// TestFaults checks that a node sends few requests to an API server that fails or is slow, and uses it again soon after it has recovered.
+// TestFaults checks that a node sends few requests to a failing or slow API server. After the API server has recovered, the node must use
+// it again soon.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -290,8 +291,8 @@ func TestFaults(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// TestNamespaceDeleted checks that pods whose namespace is deleted while the link is cut continue to run, and end when the link is
-// restored.
+// TestNamespaceDeleted deletes a namespace while the link is cut. It checks that the pods of the namespace continue to run, and end when
+// the link is restored.
 func TestNamespaceDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))

@@ -48,7 +48,7 @@ func TestPod(t *testing.T) {
 	})
 }
 
-// TestReadiness checks that the endpoint of a Service becomes ready when the pod's probe succeeds and its readiness gate is true.
+// TestReadiness checks when the endpoint of a Service becomes ready: the pod's probe must succeed and its readiness gate must be true.
 func TestReadiness(t *testing.T) {
 	c, n, ns := join(t)
 	probe := "readinessProbe: {httpGet: {path: /if/ready, port: 8080}, timeoutSeconds: 60, periodSeconds: 1}"
@@ -80,8 +80,8 @@ func TestReadiness(t *testing.T) {
 	endpoint("true")
 }
 
-// TestReadinessToTheEnd checks that the readiness probe of a deleted pod continues during its grace period, and that the API shows an
-// unready pod.
+// TestReadinessToTheEnd checks that the readiness probe of a deleted pod continues during the pod's grace period. If the probe fails, the
+// API must show an unready pod.
 func TestReadinessToTheEnd(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "p", "", "readinessProbe: {exec: {command: [/podtool, cat, /ready]}, timeoutSeconds: 60, periodSeconds: 1}\n"+
@@ -103,7 +103,7 @@ func TestReadinessToTheEnd(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--force", "--grace-period=0")
 }
 
-// TestAdmission checks that a pod that is bound to the node but does not fit fails with the reason of a kubelet. It must not run.
+// TestAdmission checks a pod that is bound to the node but does not fit. The pod must fail with the reason of a kubelet, and must not run.
 func TestAdmission(t *testing.T) {
 	c, n, ns := join(t)
 	here := "nodeName: " + n.Name
@@ -136,7 +136,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program has set this up.
+// awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program ignores the signal.
 func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	for _, name := range names {
 		n.Await(name+" to ignore SIGTERM", func() bool {
@@ -146,7 +146,7 @@ func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	}
 }
 
-// TestDeletion checks that a deleted pod gets its grace period, and that its object exists until the pod has ended on the node. A forced
+// TestDeletion checks that a deleted pod gets its grace period. The API object must exist until the pod has ended on the node. A forced
 // deletion must also end the pod.
 func TestDeletion(t *testing.T) {
 	c, n, ns := join(t)
@@ -181,7 +181,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestMirrorPods checks that the API shows static pods with their status, and that deleting the mirror pod does not end the static pod.
+// TestMirrorPods checks that the API shows static pods with their status. A deletion of the mirror pod must not end the static pod.
 func TestMirrorPods(t *testing.T) {
 	c, n, _ := join(t)
 	ns := "default"

@@ -36,8 +36,8 @@ metadata: {name: prometheus, namespace: NAME}
 `
 
 // TestPrometheus checks that a real Prometheus with its own token scrapes a node of a cluster. The rules and dashboards for kubelets must
-// find their metrics, also those that need a control plane: certificates, requests to the API server, and volumes of claims. A single
-// failure or an old eviction must raise no alert.
+// find their metrics. Some of these metrics need a control plane: certificates, requests to the API server, and volumes of claims. A
+// single failure or an old eviction must raise no alert.
 func TestPrometheus(t *testing.T) {
 	tool := os.Getenv("ISLET_PROMETHEUS")
 	if tool == "" {

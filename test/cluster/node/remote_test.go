@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestRemote checks a node whose containers run in containerd. kubectl must work, and pods must continue to run while the link is cut, the
+// TestRemote checks a node whose containers run in containerd. kubectl must work. Pods must continue to run while the link is cut, the
 // agent is killed and containerd restarts. A pod that is created in this time must start when the link is restored.
 func TestRemote(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 // A bounds contains the limits of a cgroup.
 type bounds struct{ memory, quota, shares string }
 
-// heldTo returns the limits of the cgroup of a pod's first container, and those of the pod's cgroup.
+// heldTo returns the limits of two cgroups: the cgroup of a pod's first container, and the cgroup of the pod.
 func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds) {
 	t.Helper()
 	for pid := range n.ContainerProcesses() {
@@ -53,7 +53,7 @@ func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds
 	return
 }
 
-// The function sized returns resources in the syntax of manifests and patches.
+// This function returns resources in the syntax of manifests and patches.
 func sized(cpu, cpuLimit, memory, memoryLimit string) string {
 	return fmt.Sprintf(`{"requests":{"cpu":"%s","memory":"%s"},"limits":{"cpu":"%s","memory":"%s"}}`, cpu, memory, cpuLimit, memoryLimit)
 }
@@ -72,7 +72,7 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 	return &p.Status.Conditions[i]
 }
 
-// awaitResized waits until a pod is ready and its status contains the resources of its spec without a pending resize.
+// awaitResized waits until a pod is ready and no resize is pending. The status must contain the resources of the spec.
 func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources", func(p *corev1.Pod) bool {
@@ -157,7 +157,7 @@ func resizeWhole(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
 	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p", `{"spec":{"resources":`+resources+`}}`)
 }
 
-// awaitWhole waits until a pod is ready and its status contains the pod-level resources of its spec without a pending resize.
+// awaitWhole waits until a pod is ready and no resize is pending. The status must contain the pod-level resources of the spec.
 func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources as a whole", func(p *corev1.Pod) bool {
@@ -168,8 +168,8 @@ func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	})
 }
 
-// TestResizeWhole checks that pod-level resources (KEP-5419) are resized while containers without resources continue to run, also after a
-// SIGKILL of the agent. The metrics must count the resizes.
+// TestResizeWhole checks a resize of pod-level resources (KEP-5419). Containers without their own resources must continue to run, also
+// after a SIGKILL of the agent. The metrics must count the resizes.
 func TestResizeWhole(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "a", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "", "sleep"))

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The function peer returns the certificate chain of the node's kubelet API.
+// This function returns the certificate chain of the node's kubelet API.
 func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificate, error) {
 	raw, err := c.Dial(t.Context(), "tcp", n.Addr+":10250")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestKubectl(t *testing.T) {
 	kubectl{c, ns, 18080}.all(t, n)
 }
 
-// The method all creates pods and runs kubectl commands on them.
+// This method creates pods and runs kubectl commands on them.
 func (k kubectl) all(t *testing.T, n *cluster.Node) {
 	init := fmt.Sprintf("initContainers:\n- {name: first, image: %q, imagePullPolicy: Never, args: [cat, /etc/hostname]}", machine.Image)
 	k.Apply(t, pod(k.ns, "web", "", "", "serve", ":8080")+pod(k.ns, "count", init, "", "count", "50ms")+
@@ -78,7 +78,7 @@ func TestDoors(t *testing.T) {
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "web", "", "", "sleep"))
-	// One service account has permission for each subresource, and "proxy" is that of an administrator.
+	// There is one service account for each subresource. The account "proxy" belongs to an administrator.
 	place := strings.NewReplacer("NS", ns)
 	subresources := []string{"pods", "healthz", "configz", "stats", "metrics", "log", "proxy", "checkpoint"}
 	token := map[string]string{"nonsense": "nonsense", "default": tokenOf(t, c, ns, "default")}
@@ -141,14 +141,14 @@ func TestDoors(t *testing.T) {
 	}
 }
 
-// mayOne creates a service account with the name of a subresource of nodes and permission to get and create it. It returns the token of
-// the account.
+// mayOne creates a service account that may get and create one subresource of nodes. The account has the name of the subresource. mayOne
+// returns the token of the account.
 func mayOne(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, sub string) string {
 	t.Helper()
 	return may(t, c, n, ns, sub, "get,create", sub)
 }
 
-// The function may creates a service account with the given verbs for a subresource of nodes, and returns its token.
+// This function creates a service account with the given verbs for a subresource of nodes, and returns its token.
 func may(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, account, verbs, sub string) string {
 	t.Helper()
 	name := n.Name + "-" + account

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The constant off is the configuration of a node for at most four pods with a graceful shutdown.
+// This constant is the configuration of a node for at most four pods with a graceful shutdown.
 const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {
@@ -21,7 +21,8 @@ func disrupted(p *corev1.Pod) bool {
 }
 
 // TestPreemptionAndShutdown checks that a critical pod preempts a best-effort pod, and that a shutdown ends the pods in the order of their
-// priority. The agent is killed during both. After the boot the pods must run again while the API server is unreachable.
+// priority. The agent is killed during the preemption and during the shutdown. After the boot the pods must run again while the API server
+// is unreachable.
 func TestPreemptionAndShutdown(t *testing.T) {
 	t.Parallel()
 	c := start(t)

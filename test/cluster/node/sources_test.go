@@ -20,8 +20,8 @@ type newer struct {
 	pods    map[string]*corev1.Pod
 }
 
-// prepare creates the release of a version. The function release moves it to the archive's path, which takes no time. The node reads it
-// when it starts.
+// prepare writes the release of a version to a file. The returned function moves this file to the archive's path, which takes no time. The
+// node reads the archive when it starts.
 func (n *newer) prepare(version string, program []byte) (release func()) {
 	n.t.Helper()
 	file := n.Disk + "/prepared.tar.gz"
@@ -36,10 +36,10 @@ func (n *newer) prepare(version string, program []byte) (release func()) {
 	}
 }
 
-// The method release moves the release of a version to the archive's path.
+// This method moves the release of a version to the archive's path.
 func (n *newer) release(version string, program []byte) { n.t.Helper(); n.prepare(version, program)() }
 
-// The method trials returns the results of all trials: a version or "configuration", with " failed" after a failure.
+// This method returns the results of all trials: a version or "configuration", with " failed" after a failure.
 func (n *newer) trials() (all []string) {
 	s, ok := n.shows()
 	if !ok {
@@ -58,8 +58,8 @@ func (n *newer) trials() (all []string) {
 	return all
 }
 
-// The method both waits until a version runs with a configuration and no trial is left. It checks that the given trials have ended in any
-// order, and that no pod has restarted.
+// This method waits until the given version runs with the given configuration and no trial is left. It checks that the given trials have
+// ended in any order, and that no pod has restarted.
 func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.t.Helper()
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {
@@ -77,8 +77,8 @@ func (n *newer) both(when, version, kubelet string, trials ...string) {
 	unchanged(n.t, n.c, n.pods)
 }
 
-// restart kills the agent and starts it again, so that it reads its sources at once. It does not wait until the agent responds, because a
-// trial may begin immediately.
+// restart kills the agent and starts it again. The new agent reads its sources at once. The function does not wait until the agent
+// responds, because a trial may begin immediately.
 func (n *newer) restart() {
 	n.t.Helper()
 	n.Kill()
@@ -86,7 +86,7 @@ func (n *newer) restart() {
 }
 
 // TestTwoSources checks that a node applies changes from its ConfigMap and its archive one after the other in any order. A failure of one
-// must not affect the other. A configuration from a command on the node must stay in use until the ConfigMap changes.
+// source must not affect the other. A configuration from a command on the node must stay in use until the ConfigMap changes.
 func TestTwoSources(t *testing.T) {
 	r := machine.NewReleaser(t)
 	f, before := followWith(t, "3s", func(n *cluster.Node) string {
@@ -98,7 +98,7 @@ func TestTwoSources(t *testing.T) {
 	n.send("", "maxPods: 37\n")
 	n.c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map="+n.Name+"-config")
 	n.onTrial()
-	next() // the agent that starts after the trial reads it
+	next() // the agent reads the release when it starts after the trial
 	n.both("a version during the trial of a ConfigMap", "9.1.0", "maxPods: 37", "configuration", "9.1.0")
 
 	n.release("9.2.0", append(r.BuildFailing(), "\n9.2.0 hang"...))
@@ -132,7 +132,7 @@ func TestTwoSources(t *testing.T) {
 	n.both("a ConfigMap that changed", "9.1.0", "maxPods: 41", append(all, "configuration", "configuration")...)
 }
 
-// The method tries waits until a version is on trial. Its program does not respond, so the function reads the stored state.
+// This method waits until a version is on trial. Its program does not respond, so the function reads the stored state.
 func (n *newer) tries(version string) {
 	n.t.Helper()
 	n.Await("the trial of "+version, func() bool {

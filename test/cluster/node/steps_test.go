@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSteps checks that a watcher of a pod receives the steps of its start if each takes more than a second: the sandbox, the end of each
-// init container, and the running container.
+// TestSteps checks that a watcher of a pod receives each step of the pod's start: the sandbox, the end of each init container, and the
+// running container. Each step takes more than a second.
 func TestSteps(t *testing.T) {
 	c, _, ns := join(t)
 	ctx, cancel := context.WithTimeout(t.Context(), machine.WaitTimeout)
@@ -49,7 +49,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// The function stepping returns a pod whose start has several steps of at least two seconds.
+// This function returns a pod whose start has several steps of at least two seconds.
 func stepping(ns, name string) string {
 	init := func(name string) string {
 		return fmt.Sprintf("- {name: %s, image: %s, imagePullPolicy: Never, args: [exit, \"0\", 2s]}", name, machine.Image)
@@ -58,7 +58,7 @@ func stepping(ns, name string) string {
 		"readinessProbe: {httpGet: {path: /, port: 8080}, initialDelaySeconds: 3, periodSeconds: 1}", "serve", ":8080")
 }
 
-// The function step returns the phase, the sandbox condition and the state of the containers of a pod. It returns "" if no container has
+// This function returns the phase, the sandbox condition and the state of the containers of a pod. It returns "" if no container has
 // started.
 func step(p *corev1.Pod) string {
 	var containers []string

@@ -80,7 +80,7 @@ type streamed struct {
 	want []byte // the expected lines
 }
 
-// The method transport checks exec, attach and port-forward over a transport.
+// This method checks exec, attach and port-forward over a transport.
 func (s *streamed) transport(t *testing.T, by transport, name string, read pace) {
 	config := readThrough(t, s.Cluster, read)
 	var all sync.WaitGroup
@@ -105,7 +105,7 @@ func (s *streamed) transport(t *testing.T, by transport, name string, read pace)
 	all.Wait()
 }
 
-// The method old checks exec over a WebSocket subprotocol that the API server forwards without decoding.
+// This method checks exec over a WebSocket subprotocol that the API server forwards without decoding.
 func (s *streamed) old(t *testing.T, read pace) {
 	out, code, err := command(t.Context(), oldWebSocket, readThrough(t, s.Cluster, read), s.ns, "web", nil, "/podtool", "lines",
 		s.many, "7", "leave")
@@ -114,7 +114,7 @@ func (s *streamed) old(t *testing.T, read pace) {
 	}
 }
 
-// The method forwarded returns the lines that a pod serves on a forwarded port.
+// This method returns the lines that a pod serves on a forwarded port.
 func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([]byte, error) {
 	u := podURL(config, s.ns, "web", "portforward", nil)
 	var d httpstream.Dialer
@@ -151,10 +151,10 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 	return io.ReadAll(resp.Body)
 }
 
-// variables contains the environment variables that select kubectl's transport.
+// This variable contains the environment variables that select kubectl's transport.
 var variables = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}
 
-// The method kubectl checks kubectl exec. It reads the standard output at a pace.
+// This method checks kubectl exec. It reads the standard output at a pace.
 func (s *streamed) kubectl(t *testing.T, read pace) {
 	program := cluster.Programs(t) + "/kubectl"
 	var all sync.WaitGroup
@@ -181,7 +181,7 @@ func (s *streamed) kubectl(t *testing.T, read pace) {
 	all.Wait()
 }
 
-// The method cp checks that kubectl cp copies a file to a pod and back.
+// This method checks that kubectl cp copies a file to a pod and back.
 func (s *streamed) cp(t *testing.T) {
 	program := cluster.Programs(t) + "/kubectl"
 	for i, variable := range variables {
@@ -204,7 +204,7 @@ func (s *streamed) cp(t *testing.T) {
 	}
 }
 
-// leave checks that an endless command ends when its client disconnects.
+// This method checks that an endless command ends when its client disconnects.
 func (s *streamed) leave(t *testing.T, by transport) {
 	ctx, cancel := context.WithCancel(t.Context())
 	mark := fmt.Sprintf("/podtool\x00lines\x001000000000\x000\x00%s", by.name)
@@ -239,7 +239,7 @@ func (n notify) WriteTo(w io.Writer) (int64, error) {
 	return first + rest, err
 }
 
-// The method follow opens the log of a pod that writes after a line of input, and then sends this line.
+// This method opens the log of a pod and then sends the pod a line of input. The pod writes its log after this line.
 func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines int) io.ReadCloser {
 	t.Helper()
 	s.Apply(t, pod(s.ns, name, "restartPolicy: Never\n", "stdin: true\nstdinOnce: true", "lines", fmt.Sprint(lines), "7", "await"))
@@ -270,7 +270,7 @@ func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines 
 	return resp.Body
 }
 
-// The method log checks that a followed log is complete if it is short enough to be kept.
+// This method checks that a followed log is complete. The log is short enough that no line is deleted.
 func (s *streamed) log(t *testing.T, name string, read pace) {
 	const short = 10_000
 	body := s.follow(t, "log-"+name, readThrough(t, s.Cluster, read), short)
@@ -279,8 +279,8 @@ func (s *streamed) log(t *testing.T, name string, read pace) {
 	}
 }
 
-// The method missed checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive
-// the lines before the first deleted one, and then a message. The API server does not forward the error at the end of the response.
+// This method checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive the
+// lines before the first deleted line, and then a message. The API server does not forward the error at the end of the response.
 func (s *streamed) missed(t *testing.T) {
 	const lines = 600_000
 	begun, on := make(chan struct{}), make(chan struct{})

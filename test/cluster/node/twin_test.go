@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The function board sets the serial number of a machine's board, also if the host has none.
+// This function sets the serial number of a machine's board, also if the host has none.
 func board(n *cluster.Node, serial string) {
 	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
 mount -t tmpfs class $dir
@@ -23,7 +23,7 @@ echo `+serial+` >$dir/dmi/id/product_uuid
 mount --rbind $dir /sys/class`)
 }
 
-// clone boots a second machine with the same node name, another board and a copy of the disk.
+// This function boots a second machine with the same node name, another board and a copy of the disk.
 func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	t.Helper()
 	twin := c.Node(t, "")
@@ -33,8 +33,8 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 			t.Fatalf("clone the disk: %v: %s", err, out)
 		}
 	}
-	// All machines of a test have the same kernel. With these records, the clone would conclude that it has rebooted, and end the
-	// containers of the first machine.
+	// The clone must not have these records. All machines of a test have the same kernel, so with these records the clone would conclude
+	// that it has rebooted, and end the containers of the first machine.
 	if err := os.RemoveAll(twin.Disk + "/state/runtime"); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	return twin
 }
 
-// The function lease configures a machine to renew its Lease every two seconds.
+// This function configures a machine to renew its Lease every two seconds.
 func lease(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")

@@ -68,7 +68,7 @@ func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() 
 		for ctx.Err() == nil {
 			stream, err := c.Admin().CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{Follow: true, TailLines: new(int64)}).Stream(ctx)
 			if err != nil {
-				cluster.Pass(20 * time.Millisecond) // the agent is not running, and a user is no faster
+				cluster.Pass(20 * time.Millisecond) // no agent is running, and a user would not reconnect faster
 				continue
 			}
 			for lines := bufio.NewScanner(stream); lines.Scan(); {

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUsers checks a pod of the API server with hostUsers: false whose runtime handler supports user namespaces. It must read its objects
-// and its token, work with kubectl exec and debug, and keep its user namespace after a cut link, a SIGKILL and a reboot. A handler without
-// this support must cause an event. The Node must list the features of its handlers.
+// TestUsers checks a pod of the API server with hostUsers: false. The pod's runtime handler supports user namespaces. The pod must read
+// its objects and its token, and work with kubectl exec and debug. It must keep its user namespace after a cut link, a SIGKILL and a
+// reboot. A handler without this support must cause an event. The Node must list the features of its handlers.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // webSockets checks that clients with an old WebSocket library run a command on the node's port and through the API server. Such a client
-// sends an Origin header, and no subprotocol or an old one.
+// sends an Origin header. It sends an old subprotocol or none.
 func (k kubectl) webSockets(t *testing.T, n *cluster.Node) {
 	admin := k.Config()
 	token := mayOne(t, k.Cluster, n, k.ns, "proxy")
@@ -32,7 +32,7 @@ func (k kubectl) webSockets(t *testing.T, n *cluster.Node) {
 	}
 }
 
-// The method session runs a command over a WebSocket and returns the data of channel 1.
+// This method runs a command over a WebSocket and returns the data of channel 1.
 func (k kubectl) session(t *testing.T, to *rest.Config, path, protocol string) string {
 	t.Helper()
 	u, err := url.Parse(to.Host + path)

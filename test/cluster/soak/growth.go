@@ -42,19 +42,17 @@ var allSeries = []Series{
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// minSamples is the minimum number of samples of the last agent for a result. Of the first agent,
-// half as many are sufficient.
+// minSamples is the minimum number of samples of the last agent for a result. The first agent needs half as many samples.
 const minSamples = 8
 
 // minRestarts is the minimum number of ended agents for a result, so that their leftovers exceed
 // the variation of a series.
 const minRestarts = 4
 
-// Growth returns a message for each series that has grown too much. It compares the minimum of a
-// series at the end with its median before. The end is the last third of the last agent's samples.
-// The samples before are the first third of the last agent's samples, or, for a series of the Node,
-// those of the first agent. The minimum does not include resources that are used temporarily.
-// Growth returns an error if there are too few samples or ended agents.
+// Growth returns a message for each series that has grown too much. It compares the minimum of a series in the last samples with its
+// median in the first samples. The last samples are the last third of the last agent's samples. The first samples are the first third of
+// the last agent's samples. For a series of the Node, they are the samples of the first agent. The minimum does not include resources that
+// are used temporarily. Growth returns an error if there are too few samples or ended agents.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")

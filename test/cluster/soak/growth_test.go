@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The function samples returns 30 samples of one series for each life of the agent. The value of a sample comes from the function of its
-// life.
+// This function returns 30 samples of one series for each life of the agent. The function for a life returns the values of its samples.
 func samples(lives ...func(i int) float64) (out []Sample) {
 	for life, f := range lives {
 		for i := range 30 {

@@ -36,7 +36,7 @@ type soak struct {
 	samples []Sample
 }
 
-// The constant filling is the number of MiB with which a pod fills its volume.
+// This constant is the number of MiB with which a pod fills its volume.
 const filling = 32
 
 // TestSoak checks that no resource usage of a node grows over many rounds of work.
@@ -92,8 +92,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// The function pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and
-// of the container, one per line.
+// This function returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of
+// the container, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	in := func(by, lines string) string {
 		if lines == "" {
@@ -105,7 +105,7 @@ func pod(ns, name, spec, container string, args ...string) string {
 		name, ns, in("  ", spec), machine.Image, strings.Join(args, `", "`), in("    ", container))
 }
 
-// The method work runs a round: it creates pods, causes a random event and deletes the pods.
+// This method runs a round: it creates pods, causes a random event and deletes the pods.
 func (s *soak) work() {
 	s.round++
 	name := func(what string) string { return fmt.Sprintf("%s-%d", what, s.round) }
@@ -132,7 +132,7 @@ func (s *soak) work() {
 	})
 }
 
-// The method happens causes a random event for the pods of a round or for the node.
+// This method causes a random event for the pods of a round or for the node.
 func (s *soak) happens(name func(string) string) {
 	what := []func(){
 		func() {
@@ -176,8 +176,8 @@ func (s *soak) happens(name func(string) string) {
 	what[s.random.IntN(len(what))]()
 }
 
-// The method full fills the disk of images, containers and the database completely. Meanwhile a container ends and a new pod is created.
-// The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
+// This method fills the disk that contains the images, the containers and the database. Meanwhile a container ends and a new pod is
+// created. The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
@@ -201,7 +201,7 @@ func (s *soak) restart(end func()) func() {
 	}
 }
 
-// The method crash kills the processes of a pod.
+// This method kills the processes of a pod.
 func (s *soak) crash(p *corev1.Pod) {
 	for pid := range s.n.ContainerProcesses() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -213,7 +213,7 @@ func (s *soak) crash(p *corev1.Pod) {
 
 const mib = 1 << 20
 
-// The method sample measures all series.
+// This method measures all series.
 func (s *soak) sample() {
 	v := map[string]float64{}
 	for _, p := range s.n.PSS() {
@@ -262,7 +262,7 @@ func (s *soak) sample() {
 	s.samples = append(s.samples, Sample{Seconds: time.Since(s.began).Seconds(), Life: s.life, Values: v})
 }
 
-// The method report writes the samples and the chart to the directory ISLET_SOAK_DIR.
+// This method writes the samples and the chart to the directory ISLET_SOAK_DIR.
 func (s *soak) report() {
 	var table, picture bytes.Buffer
 	if err := Write(&table, s.samples, allSeries); err != nil {

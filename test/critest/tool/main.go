@@ -47,7 +47,7 @@ func check(err error) {
 	}
 }
 
-// registry serves blobs/DIGEST and manifests/REPOSITORY/TAG of a directory.
+// This function serves blobs/DIGEST and manifests/REPOSITORY/TAG of a directory.
 // https://distribution.github.io/distribution/spec/api/
 func registry(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

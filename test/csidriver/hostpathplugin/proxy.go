@@ -54,9 +54,8 @@ func runProxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// nextPair returns a connection of each side, or nil if the context has ended. A caller may wait a
-// long time for a driver that connects late. So nextPair drops connections that were closed while
-// they waited, so that a driver's connection is not used for a caller that has already closed.
+// nextPair returns a connection of each side, or nil if the context has ended. A caller may wait a long time for a driver that connects
+// late, and close its connection meanwhile. nextPair drops such a connection, so that no driver's connection is joined with it.
 func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
@@ -112,7 +111,7 @@ func isClosed(c net.Conn) bool {
 	return err != nil || hung
 }
 
-// The function join copies data between two connections until one ends, and closes both.
+// This function copies data between two connections until one ends, and closes both.
 func join(ctx context.Context, a, b net.Conn) {
 	log.Printf("%v is joined with %v", a.LocalAddr(), b.RemoteAddr())
 	ended := context.AfterFunc(ctx, func() { a.Close(); b.Close() })

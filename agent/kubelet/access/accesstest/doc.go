@@ -1,2 +1,2 @@
-// Package accesstest creates certificates for tests of handlers that an access.Filter wraps.
+// Package accesstest creates certificates for tests of handlers behind an access.Filter.
 package accesstest

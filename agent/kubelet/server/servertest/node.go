@@ -36,14 +36,13 @@ type Node struct {
 	Socket  string
 	Runtime *Runtime
 	Server  *server.Server
-	// Describe, Details, Settings, Restart and Events are used for the fields of server.Config with these names. They
-	// may be nil.
+	// The fields of server.Config with the same names use Describe, Details, Settings, Restart and Events. They may be nil.
 	Describe func(*api.Status)
 	Details  func(types.UID) api.Details
 	Settings func() any
 	Restart  func(uid types.UID, container, id string, grace time.Duration)
 	Events   func() []api.Event
-	// Devices are the devices that containers can request. Others are the devices that belong to no resource.
+	// Devices are the devices that containers can request. OtherDevices are the devices that belong to no resource.
 	Devices, OtherDevices []api.Device
 
 	// Time is the state of the clock.
@@ -54,8 +53,8 @@ type Node struct {
 	changed chan struct{}
 }
 
-// Start starts a Node. Its socket is in a temporary directory. The returned function stops the server. To a
-// client this looks as if the agent was killed.
+// Start starts a Node with a socket in a temporary directory. The returned function stops the server. To a client, the agent then seems to
+// have been killed.
 func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet") // the path of t.TempDir may be too long for a socket
@@ -114,9 +113,8 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	return n, n.Serve(t)
 }
 
-// Serve serves the node on its socket until the returned function is called. Start calls Serve first. A test
-// may then call it again to simulate a restart of the agent: the node has the same containers and pods as
-// before.
+// Serve serves the node on its socket until the returned function is called. Start calls Serve first. A test may call it again to simulate
+// a restart of the agent. The containers and pods stay the same.
 func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Helper()
 	ln, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal)
@@ -136,7 +134,7 @@ func (n *Node) Serve(t testing.TB) (stop func()) {
 	return stop
 }
 
-// meta is a store without content, which ignores all writes.
+// meta is an empty store that ignores all writes.
 type meta struct{}
 
 func (meta) Meta(context.Context, string) (string, bool, error) { return "", false, nil }
@@ -147,19 +145,19 @@ func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", n.Socket)
 }
 
-// Put adds or replaces a pod by its UID.
+// Put adds a pod. It replaces the pod with the same UID, if there is one.
 func (n *Node) Put(pod *v1.Pod) {
-	n.change(func() {
+	n.changePods(func() {
 		n.pods = append(slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == pod.UID }), pod)
 	})
 }
 
 // Remove removes a pod.
 func (n *Node) Remove(uid types.UID) {
-	n.change(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
+	n.changePods(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
 }
 
-func (n *Node) change(f func()) {
+func (n *Node) changePods(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
@@ -195,14 +193,14 @@ func (n *Node) Apply(_ context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// Delete implements server.Local. If grace is 0, it removes the pod at once. Otherwise the pod is Terminating until Remove
-// is called.
+// Delete implements server.Local. If grace is 0, Delete removes the pod at once. Otherwise the pod stays Terminating until Remove is
+// called.
 func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	if grace != nil && *grace == 0 {
 		n.Remove(uid)
 		return nil
 	}
-	n.change(func() {
+	n.changePods(func() {
 		if i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
 			pod, now := n.pods[i].DeepCopy(), metav1.Now()
 			pod.DeletionTimestamp = &now
@@ -212,8 +210,7 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// ignoredFields returns the fields of a pod that have no effect on a node without storage
-// limits.
+// ignoredFields returns the fields of a pod that have no effect on a node without storage limits.
 func ignoredFields(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, admit.Node{}) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
@@ -237,8 +234,8 @@ func decode(data []byte, origin string) (m manifest.Set, err error) {
 	return manifest.Set{Pods: []*v1.Pod{&pod}}, nil
 }
 
-// Pod adds a running pod of the local source, with a container for each of the given names. The IDs of the containers in
-// the runtime are POD-CONTAINER.
+// Pod adds a running pod of the local source. The pod has a container for each of the given names. In the runtime, a container has the ID
+// POD-CONTAINER.
 func (n *Node) Pod(name string, started time.Time, containers ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
 		Annotations: map[string]string{keys.ConfigSource: keys.SourceLocal}}}
@@ -280,10 +277,10 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 	}
 }
 
-// Replace restarts a container. The new container has the ID POD-CONTAINER-2. The status has the former
-// container as LastTerminationState. Concurrent calls for containers of the same pod are safe.
+// Replace restarts a container. The new container has the ID POD-CONTAINER-2, and the former one is the status's LastTerminationState.
+// Concurrent calls for containers of the same pod are safe.
 func (n *Node) Replace(pod, container string) {
-	n.change(func() {
+	n.changePods(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })
 		p := n.pods[i].DeepCopy()
 		for i := range p.Status.ContainerStatuses {
@@ -302,7 +299,7 @@ func (n *Node) Replace(pod, container string) {
 // Clock returns Time.
 func (n *Node) Clock() api.Clock { return n.Time }
 
-// ResetClock deletes everything in Time except the machine's time.
+// ResetClock deletes the whole content of Time except the machine's time.
 func (n *Node) ResetClock(context.Context) error {
 	n.Time = api.Clock{Now: n.Time.Machine, Machine: n.Time.Machine}
 	return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A Runtime is a fake runtime. It has containers without processes, and runs a few commands. Methods that it does not
-// implement panic.
+// A Runtime is a fake runtime. Its containers have no processes, and it runs a few commands itself. Methods that it does not implement
+// panic.
 type Runtime struct {
 	cri.Runtime
 	cri.Images
@@ -31,11 +31,11 @@ type Runtime struct {
 	cpu        uint64
 	images     []*api.Image
 
-	// Stopped is called with the ID of each container that is stopped. It may be nil.
+	// Stopped is called with the ID of each stopped container. It may be nil.
 	Stopped func(id string)
-	// Streams waits for the calls of Stream in progress.
+	// Streams waits for all running calls of Stream.
 	Streams sync.WaitGroup
-	// Size receives the sizes of the terminal from the command sh.
+	// Size receives the terminal sizes that the command sh gets.
 	Size chan cri.TerminalSize
 }
 
@@ -100,7 +100,7 @@ func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest
 	defer r.mu.Unlock()
 	out := &api.ListContainersResponse{}
 	for _, c := range r.containers {
-		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !labelled(c.Labels, q.GetFilter().GetLabelSelector()) {
+		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !hasLabels(c.Labels, q.GetFilter().GetLabelSelector()) {
 			continue
 		}
 		out.Containers = append(out.Containers, &api.Container{Id: c.Id, Labels: c.Labels, State: c.State})
@@ -108,7 +108,7 @@ func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest
 	return out, nil
 }
 
-func labelled(has, want map[string]string) bool {
+func hasLabels(has, want map[string]string) bool {
 	for k, v := range want {
 		if has[k] != v {
 			return false
@@ -169,8 +169,8 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 //	sh               answers lines and sends the sizes of the terminal to Size
 //	tar, test        run on the host
 //
-// To attach to a container is like cat, or like give if there is no standard input. To attach to a container with the
-// name flood is like flood.
+// An attached container behaves like cat, or like give if there is no standard input. A container with the name flood
+// behaves like flood.
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()
@@ -237,7 +237,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	return nil
 }
 
-// shell answers each line of the standard input, and sends each size of the terminal to Size. The line "exit" ends it.
+// shell answers each line of the standard input, and sends each terminal size to Size. The line "exit" ends it.
 func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	lines := make(chan string)
 	go func() {
@@ -261,15 +261,15 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// OutputBytes is the number of bytes that PortGives sends, and that a container writes to a client that
-// attaches without standard input.
+// OutputBytes is the number of bytes that PortGives sends. A container sends the same number to a client that attaches without standard
+// input.
 const OutputBytes = 512 << 10
 
 // Bytes returns the first bytes of the output of the command give. Their number must be a
 // multiple of 16.
 func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
-// Ports of a sandbox that do not echo.
+// These ports of a sandbox do not echo.
 const (
 	PortGives  = 97 // sends OutputBytes bytes
 	PortFloods = 98 // sends bytes until the connection ends
@@ -318,7 +318,7 @@ func (r *Runtime) RemoveImage(context.Context, *api.RemoveImageRequest) (*api.Re
 	return &api.RemoveImageResponse{}, nil
 }
 
-// ImportArchive implements cri.Archives. The content of the archive is used as the name of the image.
+// ImportArchive implements cri.Archives. The content of the archive becomes the name of the image.
 func (r *Runtime) ImportArchive(_ context.Context, in io.Reader, name string, tell func(cri.ImportProgress)) ([]string, error) {
 	data, err := io.ReadAll(in)
 	if err != nil {

@@ -28,22 +28,22 @@ func terminationMessage(st *api.ContainerStatus) string {
 	path := st.GetAnnotations()[keys.MessagePath]
 	for _, m := range st.GetMounts() {
 		if m.ContainerPath == path && path != "" {
-			if b := tail(m.HostPath, maxMessage); len(b) > 0 {
+			if b := readTail(m.HostPath, maxMessage); len(b) > 0 {
 				return strings.ToValidUTF8(string(b), "")
 			}
 		}
 	}
 	policy := v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy])
 	if policy == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
-		return lastLines(tail(st.GetLogPath(), 4*maxMessageLog))
+		return lastLines(readTail(st.GetLogPath(), 4*maxMessageLog))
 	}
 	return ""
 }
 
-// tail returns at most the last n bytes of a file. It returns nil if the file is not a regular one, or cannot be read.
+// readTail returns at most the last n bytes of a file. It returns nil if the path is not a regular file, or cannot be read.
 // The file is not trusted: a container writes it, and a pod that mounts the host's log directory can replace it with a
 // link or a device.
-func tail(path string, n int64) []byte {
+func readTail(path string, n int64) []byte {
 	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		return nil

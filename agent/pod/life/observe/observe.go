@@ -56,15 +56,15 @@ type Observer struct {
 	cfg   Config
 	dirty *dirty.Set[types.UID] // the pods to read again
 
-	// While a pod is read, the lock that its UID selects is held, so that an older view never replaces a newer one.
-	reading [64]sync.Mutex
-	seed    maphash.Seed
+	// While a pod is read, the mutex that its UID selects is locked, so that an older view never replaces a newer one.
+	readLocks [64]sync.Mutex
+	seed      maphash.Seed
 
-	mu    sync.Mutex
-	pods  map[types.UID]plan.Observed
-	since time.Time // when Run began the current calls to the runtime; zero if no call is in progress
+	mu        sync.Mutex
+	pods      map[types.UID]plan.Observed
+	callStart time.Time // when Run began the current calls to the runtime; zero if no call is in progress
 
-	relisted time.Time // when the last Relist ended
+	lastRelist time.Time // when the last Relist ended
 }
 
 // New returns an Observer without views. Run keeps them up to date.
@@ -100,7 +100,7 @@ func (o *Observer) HasContainer(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, seen := range o.pods {
-		if find(seen, id) != nil {
+		if findContainer(seen, id) != nil {
 			return true
 		}
 	}
@@ -111,7 +111,7 @@ func (o *Observer) HasContainer(id string) bool {
 func (o *Observer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { o.follow(ctx) })
+	wg.Go(func() { o.followEvents(ctx) })
 	tick := time.NewTicker(o.cfg.Relist)
 	defer tick.Stop()
 	for {
@@ -138,40 +138,40 @@ func (o *Observer) Run(ctx context.Context) error {
 func (o *Observer) setCallStart(t time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.since = t
+	o.callStart = t
 }
 
 // CallDuration returns how long Run has been waiting for responses of the runtime. It is 0 if Run does not wait.
 func (o *Observer) CallDuration() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.since.IsZero() {
+	if o.callStart.IsZero() {
 		return 0
 	}
-	return time.Since(o.since)
+	return time.Since(o.callStart)
 }
 
-// follow subscribes to the runtime's events, and subscribes again after each failure. A change between two subscriptions,
+// followEvents subscribes to the runtime's events, and subscribes again after each failure. A change between two subscriptions,
 // or before a subscription is active, causes no event. Therefore all pods are listed after a failure, and again when the
 // new subscription is active.
-func (o *Observer) follow(ctx context.Context) {
+func (o *Observer) followEvents(ctx context.Context) {
 	events, ok := o.cfg.Runtime.(cri.Events)
 	for ok && ctx.Err() == nil {
-		err := o.subscribe(ctx, events)
+		err := o.receiveEvents(ctx, events)
 		if ctx.Err() == nil {
 			o.cfg.Log.Warn("the subscription to the runtime's events ended, listing all pods", "error", err)
-			o.relist(ctx, resubscribeAfter)
+			o.relistAfter(ctx, resubscribeAfter)
 		}
 	}
 }
 
-// subscribe receives events until the subscription ends with an error, or ctx ends.
-func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
+// receiveEvents receives events until the subscription ends with an error, or ctx ends.
+func (o *Observer) receiveEvents(ctx context.Context, events cri.Events) error {
 	var listing sync.WaitGroup
 	defer listing.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	listing.Go(func() { o.relist(ctx, activeAfter) })
+	listing.Go(func() { o.relistAfter(ctx, activeAfter) })
 	return events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
 		if uid := uidOf(e); uid != "" {
 			o.dirty.Add(uid)
@@ -179,8 +179,8 @@ func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
 	})
 }
 
-// relist waits for the given time and calls Relist. If ctx ends first, it returns.
-func (o *Observer) relist(ctx context.Context, after time.Duration) {
+// relistAfter waits for the given time and calls Relist. If ctx ends first, it returns.
+func (o *Observer) relistAfter(ctx context.Context, after time.Duration) {
 	select {
 	case <-time.After(after):
 	case <-ctx.Done():
@@ -207,14 +207,14 @@ func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
 		o.mu.Lock()
-		before := o.relisted
-		o.relisted = time.Now()
+		before := o.lastRelist
+		o.lastRelist = time.Now()
 		o.mu.Unlock()
 		if o.cfg.OnRelist != nil {
 			o.cfg.OnRelist(time.Since(begin), before)
 		}
 	}()
-	found, err := o.list(ctx, nil)
+	found, err := o.listPods(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -231,24 +231,24 @@ func (o *Observer) Relist(ctx context.Context) error {
 
 // Refresh reads one pod from the runtime. The worker calls it after each of its own actions.
 func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
-	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
+	return o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
 }
 
 // Reread is like Refresh, but also reads the containers whose state has not changed. The worker calls it
 // after it has changed the resources of a running container. Only the worker changes resources, so Refresh
 // need not read them.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
-	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
+	return o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// refresh reads a pod from the runtime and updates its view. The function kept selects sandboxes and
-// containers of the former view. They are copied to the new view if their state has not changed.
-func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
-	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
+// updateView reads a pod from the runtime and replaces its view. It does not read sandboxes and containers that kept
+// selects from the former view, if their state has not changed. It copies these to the new view.
+func (o *Observer) updateView(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
+	lock := &o.readLocks[maphash.String(o.seed, string(uid))%uint64(len(o.readLocks))]
 	lock.Lock()
 	defer lock.Unlock()
 	before := o.Pod(uid)
-	after, err := o.read(ctx, uid, kept(before))
+	after, err := o.readPod(ctx, uid, kept(before))
 	if err != nil {
 		return fmt.Errorf("read pod %s from the runtime: %w", uid, err)
 	}
@@ -282,6 +282,6 @@ func mayChange(c plan.Container) bool {
 
 // hasEnded reports whether the container has ended according to the view.
 func hasEnded(seen plan.Observed, id string) bool {
-	c := find(seen, id)
+	c := findContainer(seen, id)
 	return c != nil && c.State == plan.Exited
 }

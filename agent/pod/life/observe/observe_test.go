@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// The type table is a fake runtime whose sandboxes and containers are set by the test.
+// This type is a fake runtime. The test sets its sandboxes and containers.
 type table struct {
 	cri.Runtime
 	mu         sync.Mutex
@@ -86,10 +86,10 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	return nil, errdefs.ErrNotFound
 }
 
-// An  is a table that also sends events.
+// An eventRuntime is a table that sends events too.
 type eventRuntime struct {
 	*table
-	events chan error // nil: a change of pod u1; otherwise the stream breaks
+	events chan error // nil: pod u1 has changed; otherwise the stream breaks
 }
 
 func (r eventRuntime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
@@ -121,7 +121,7 @@ func aTable() *table {
 	}
 }
 
-// run starts an observer and returns it with the channel of its changes.
+// run starts an observer. It returns the observer and the channel of its changes.
 func run(t *testing.T, r cri.Runtime) (*Observer, chan types.UID) {
 	changes := make(chan types.UID, 100)
 	o := New(Config{Runtime: r, Changed: func(uid types.UID) { changes <- uid }, Log: slog.New(slog.DiscardHandler)})
@@ -157,7 +157,7 @@ func TestView(t *testing.T) {
 	})
 }
 
-// TestEvents checks that each event causes one read, and that objects that cannot have changed are not read again.
+// TestEvents checks that each event causes one read. An object that cannot have changed is not read again.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventRuntime{aTable(), make(chan error)}
@@ -183,8 +183,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestReasonComesLate checks that the reason of a container's exit may be available after the exit, without an event.
-// The container is read up to twice more until its reason is final.
+// TestReasonComesLate checks a container whose exit reason becomes available after its exit, without an event. The observer reads the
+// container up to two more times until the reason is final.
 func TestReasonComesLate(t *testing.T) {
 	t.Run("soon", func(t *testing.T) { reasonComes(t, 0, rereadAfter[0]) })
 	t.Run("late", func(t *testing.T) { reasonComes(t, 5*time.Second, rereadAfter[1]) })
@@ -229,8 +229,8 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 	})
 }
 
-// TestLostEvents checks that all pods are listed soon after the stream of events breaks. Without any event, they are
-// listed after five minutes.
+// TestLostEvents checks that the observer lists all pods soon after the event stream breaks. If there is no event, it lists them after five
+// minutes.
 func TestLostEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventRuntime{aTable(), make(chan error)}
@@ -251,8 +251,8 @@ func TestLostEvents(t *testing.T) {
 	})
 }
 
-// TestChangesBeforeTheEvents checks that changes before a subscription is active are found, both for the first
-// subscription and for one after a break.
+// TestChangesBeforeTheEvents checks that the observer finds changes that happened before its event subscription was active. This applies to
+// the first subscription and to a new one after a break.
 func TestChangesBeforeTheEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventRuntime{aTable(), make(chan error)}
@@ -276,7 +276,7 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 	})
 }
 
-// TestRelist checks that a runtime without events is listed frequently. While it is down, the views are kept.
+// TestRelist checks that a runtime without events is listed frequently. While the runtime is down, the observer keeps its views.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := aTable()
@@ -296,8 +296,7 @@ func TestRelist(t *testing.T) {
 	})
 }
 
-// TestSync checks that syncFrequency of the kubelet's configuration determines the interval of the lists of a runtime
-// with events.
+// TestSync checks that the kubelet option syncFrequency sets the interval at which a runtime with events is listed.
 func TestSync(t *testing.T) {
 	for sync, want := range map[time.Duration]time.Duration{0: relistWithEvents, time.Minute: relistWithEvents, 10 * time.Second: 50 * time.Second} {
 		if o := New(Config{Runtime: withEvents{}, Sync: sync}); o.cfg.Relist != want {
@@ -363,7 +362,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// TestFacts checks that values which the agent stored with a container are read again. Invalid values are ignored.
+// TestFacts checks that the observer reads the values that the agent has stored with a container. Invalid values are ignored.
 func TestFacts(t *testing.T) {
 	r := &table{}
 	pod := map[string]string{keys.PodUID: "u"}

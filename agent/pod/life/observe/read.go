@@ -19,15 +19,15 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A listing has the entries of one pod in the runtime's lists.
+// A listing contains the entries of one pod in the runtime's lists.
 type listing struct {
 	sandboxes  []*api.PodSandbox
 	containers []*api.Container
 }
 
-// list returns the sandboxes and containers with the given labels, by the UID of their pod. If the parameter
-// match is nil, it returns those of all pods.
-func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
+// listPods returns the sandboxes and containers with the given labels, by the UID of their pod. Without labels, it returns
+// the sandboxes and containers of all pods.
+func (o *Observer) listPods(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
 	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
@@ -70,16 +70,16 @@ func (l *listing) equalsView(seen plan.Observed) bool {
 		}
 	}
 	for _, c := range l.containers {
-		if old := find(seen, c.Id); old == nil || old.State != state(c.State) {
+		if old := findContainer(seen, c.Id); old == nil || old.State != convertState(c.State) {
 			return false
 		}
 	}
 	return true
 }
 
-// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from the former view.
-func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
-	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
+// readPod returns the view of one pod. Sandboxes and containers whose state has not changed are copied from the former view.
+func (o *Observer) readPod(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
+	found, err := o.listPods(ctx, map[string]string{keys.PodUID: string(uid)})
 	if err != nil {
 		return plan.Observed{}, err
 	}
@@ -94,7 +94,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			seen.Sandboxes = append(seen.Sandboxes, before.Sandboxes[i])
 			continue
 		}
-		s, err := o.sandbox(ctx, sb)
+		s, err := o.readSandbox(ctx, sb)
 		if err != nil {
 			return seen, err
 		}
@@ -103,16 +103,17 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 		}
 	}
 	for _, c := range l.containers {
-		if old := find(before, c.Id); old != nil && old.State == state(c.State) && !mayChange(*old) {
+		if old := findContainer(before, c.Id); old != nil && old.State == convertState(c.State) && !mayChange(*old) {
 			seen.Containers = append(seen.Containers, *old)
 			continue
 		}
-		s, err := o.container(ctx, c)
+		s, err := o.readContainer(ctx, c)
 		if err != nil {
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && mayChange(*old) { // copy only the reason: the file of the message may be gone
+			// Copy only the reason: the file of the message may be gone.
+			if old := findContainer(before, c.Id); old != nil && mayChange(*old) {
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -126,7 +127,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 	return seen, nil
 }
 
-func find(seen plan.Observed, id string) *plan.Container {
+func findContainer(seen plan.Observed, id string) *plan.Container {
 	for i := range seen.Containers {
 		if seen.Containers[i].ID == id {
 			return &seen.Containers[i]
@@ -135,8 +136,8 @@ func find(seen plan.Observed, id string) *plan.Container {
 	return nil
 }
 
-// sandbox reads a sandbox. It returns nil if the sandbox no longer exists.
-func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandbox, error) {
+// readSandbox reads a sandbox. It returns nil if the sandbox no longer exists.
+func (o *Observer) readSandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandbox, error) {
 	r, err := o.cfg.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sb.Id})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
@@ -146,7 +147,8 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 	}
 	st := r.GetStatus()
 	s := &plan.Sandbox{
-		ID: st.GetId(), Ready: isReady(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource],
+		ID: st.GetId(), Ready: isReady(st.GetState()), CreatedAt: convertTime(st.GetCreatedAt()),
+		Source: st.GetAnnotations()[keys.ConfigSource],
 	}
 	if m := st.GetMetadata(); m != nil {
 		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name
@@ -164,8 +166,8 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 	return s, nil
 }
 
-// container reads a container. It returns nil if the container no longer exists.
-func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Container, error) {
+// readContainer reads a container. It returns nil if the container no longer exists.
+func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.Container, error) {
 	r, err := o.cfg.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: c.Id})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
@@ -176,8 +178,8 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	st := r.GetStatus()
 	out := &plan.Container{
 		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: c.PodSandboxId,
-		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()),
-		StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
+		State: convertState(st.GetState()), CreatedAt: convertTime(st.GetCreatedAt()),
+		StartedAt: convertTime(st.GetStartedAt()), FinishedAt: convertTime(st.GetFinishedAt()),
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(), LogPath: st.GetLogPath(),
 		Image:   cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()),
 		ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()),
@@ -187,7 +189,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
 		out.Resources = &held
 	}
-	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)
+	out.Streak, out.Round = readCount(st, keys.Streak), readCount(st, keys.Round)
 	_, out.PostStart = st.GetAnnotations()[keys.PostStart]
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
@@ -203,8 +205,8 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	return out, nil
 }
 
-// count returns the number in an annotation. It returns 0 if there is none.
-func count(st *api.ContainerStatus, key string) uint32 {
+// readCount returns the number in an annotation. It returns 0 if there is none.
+func readCount(st *api.ContainerStatus, key string) uint32 {
 	n, err := strconv.ParseUint(st.GetAnnotations()[key], 10, 32)
 	if err != nil {
 		return 0
@@ -214,7 +216,7 @@ func count(st *api.ContainerStatus, key string) uint32 {
 
 func isReady(s api.PodSandboxState) bool { return s == api.PodSandboxState_SANDBOX_READY }
 
-func state(s api.ContainerState) plan.State {
+func convertState(s api.ContainerState) plan.State {
 	switch s {
 	case api.ContainerState_CONTAINER_CREATED:
 		return plan.Created
@@ -226,9 +228,9 @@ func state(s api.ContainerState) plan.State {
 	return plan.Unknown
 }
 
-// stamp converts a time of the CRI, in nanoseconds. 0 means that the event has not happened, and becomes
+// convertTime converts a time of the CRI, in nanoseconds. 0 means that the event has not happened, and becomes
 // the zero time.
-func stamp(ns int64) time.Time {
+func convertTime(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// crowd returns a node with size admitted pods and one more pod without a decision.
+// crowd returns a node with size admitted pods, and one more pod without an admission decision.
 func crowd(t testing.TB, size int) *world {
 	w := newWorld(t)
 	w.cpu = "1k"
@@ -36,7 +36,7 @@ func crowd(t testing.TB, size int) *world {
 	return w
 }
 
-// admitLast admits the last pod of a crowd and deletes the decision.
+// admitLast admits the last pod of a crowd and then deletes the decision.
 func (w *world) admitLast(t testing.TB, size int) {
 	uid := types.UID(fmt.Sprint(size))
 	if err := w.Admit(t.Context(), uid); err != nil {
@@ -48,16 +48,16 @@ func (w *world) admitLast(t testing.TB, size int) {
 	delete(w.verdicts, uid)
 }
 
-// TestAdmitDoesNotRepeatItself checks that the resources of a pod are computed once, not for each later pod.
+// TestAdmitDoesNotRepeatItself checks that the resources of a pod are computed once, and not again for each later pod.
 func TestAdmitDoesNotRepeatItself(t *testing.T) {
 	cost := func(size int) float64 {
 		w, least := crowd(t, size), math.Inf(1)
-		for range 5 { // other goroutines allocate too, but not in each run
+		for range 5 { // other goroutines may allocate too, but not in every run
 			least = min(least, testing.AllocsPerRun(10, func() { w.admitLast(t, size) }))
 		}
 		return least
 	}
-	// Only the growth of slices, which doubles their capacity, may differ.
+	// The numbers may differ by the growth of slices, because a slice doubles its capacity.
 	if few, many := cost(4), cost(240); many > few+20 {
 		t.Errorf("%v allocations with 4 other pods, %v with 240", few, many)
 	}

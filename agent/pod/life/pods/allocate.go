@@ -38,33 +38,33 @@ type Resizes interface {
 	ObserveResolved(resolution, priorityBucket string, after time.Duration)
 }
 
-// An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
+// An allocation contains the resources that the node has allocated to an admitted pod. Pods.mu guards it.
 type allocation struct {
-	given      *v1.PodSpec // see allocate.AllocatedPart
-	generation int64       // of the pod that requested it
-	granting   *v1.PodSpec // replaces given once it is stored; nil if no grant is being stored
+	resources    *v1.PodSpec // see allocate.AllocatedPart
+	generation   int64       // of the pod that requested it
+	pendingGrant *v1.PodSpec // the grant that is being stored; nil if there is none
 
-	pod      *v1.Pod // the wanted pod with the resources of given
+	pod      *v1.Pod // the wanted pod with the allocated resources
 	madeFrom *v1.Pod // the version of the wanted pod from which pod was made; see worker.Wanted.Pod
 
-	asked     *v1.Pod           // the version of the wanted pod at the last decision
-	tried     uint64            // Pods.freed at the last decision
-	refusal   *allocate.Refusal // nil if the pod has the resources that it requested
-	since     time.Time         // when the resize was deferred; zero if no resize is deferred
-	announced int64             // the generation whose refusal was recorded as an event
+	decidedVersion      *v1.Pod           // the version of the wanted pod at the last decision
+	freedAtDecision     uint64            // Pods.freedCount at the last decision
+	refusal             *allocate.Refusal // nil if the pod has the resources that it requested
+	deferredSince       time.Time         // when the resize was deferred; zero if no resize is deferred
+	announcedGeneration int64             // the generation whose refusal was recorded as an event
 
-	moving bool            // the containers may still have other resources than given
-	least  v1.ResourceList // while moving is true: the maximum resources that the containers may still have
+	resizing bool            // the containers may still have other resources than the allocated ones
+	maxInUse v1.ResourceList // the maximum resources that the containers may still have during a resize
 }
 
-// allocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
+// withAllocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
 // pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
-func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
+func (a *allocation) withAllocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
 		return wanted
 	}
 	if a.madeFrom != wanted {
-		a.pod, a.madeFrom = allocate.Apply(wanted, a.given), wanted
+		a.pod, a.madeFrom = allocate.Apply(wanted, a.resources), wanted
 	}
 	return a.pod
 }
@@ -74,13 +74,13 @@ func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 // resources were released after that. The caller holds mu.
 func (p *Pods) mustDecideResize(d desired.Pod, v verdict) bool {
 	a := v.alloc
-	if a == nil || v.end != nil || d.Deleting || d.Predecessor != "" || terminal(p.states[d.Pod.UID].status.Phase) {
+	if a == nil || v.end != nil || d.Deleting || d.Predecessor != "" || isTerminal(p.states[d.Pod.UID].status.Phase) {
 		return false
 	}
-	if a.allocated(d.Pod) == d.Pod {
+	if a.withAllocated(d.Pod) == d.Pod {
 		return false
 	}
-	return a.asked != d.Pod || a.refusal != nil && a.refusal.Reason == v1.PodReasonDeferred && a.tried < p.freed
+	return a.decidedVersion != d.Pod || a.refusal != nil && a.refusal.Reason == v1.PodReasonDeferred && a.freedAtDecision < p.freedCount
 }
 
 // pendingResize returns the part of a pod's status about a resize that has not been granted. The caller holds mu.
@@ -90,27 +90,27 @@ func (p *Pods) pendingResize(d desired.Pod, a *allocation) plan.Pending {
 		return out
 	}
 	out.Allocated = a.generation
-	if a.refusal != nil && a.allocated(d.Pod) != d.Pod {
+	if a.refusal != nil && a.withAllocated(d.Pod) != d.Pod {
 		out.Reason, out.Message = a.refusal.Reason, a.refusal.Message
 	}
 	return out
 }
 
-// holder returns the resources that are reserved for a pod. The amount of each resource is the largest of
+// currentHolder returns the resources that are reserved for a pod. The amount of each resource is the largest of
 // three: the allocated amount, the amount of a grant that is being stored, and the amount that the pod's
 // containers may still have. The caller holds mu.
-func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
-	pod := v.alloc.allocated(wanted)
-	if v.held == nil || v.held.Pod != pod {
-		v.held = admit.NewHolder(pod)
-		if v.alloc != nil && v.alloc.moving {
-			v.held.AtLeast(v.alloc.least)
+func (v *verdict) currentHolder(wanted *v1.Pod) *admit.Holder {
+	pod := v.alloc.withAllocated(wanted)
+	if v.reserved == nil || v.reserved.Pod != pod {
+		v.reserved = admit.NewHolder(pod)
+		if v.alloc != nil && v.alloc.resizing {
+			v.reserved.AtLeast(v.alloc.maxInUse)
 		}
-		if v.alloc != nil && v.alloc.granting != nil {
-			v.held.AtLeast(demand.Requests(allocate.Apply(wanted, v.alloc.granting)))
+		if v.alloc != nil && v.alloc.pendingGrant != nil {
+			v.reserved.AtLeast(demand.Requests(allocate.Apply(wanted, v.alloc.pendingGrant)))
 		}
 	}
-	return v.held
+	return v.reserved
 }
 
 // A grant is the decision that a pod gets the resources that it requested.
@@ -119,23 +119,23 @@ type grant struct {
 	trigger string // what caused the decision; empty if the resize was not deferred before
 }
 
-type uncounted struct{}
+type noCounter struct{}
 
-func (uncounted) CountRequested(string, string, string)         {}
-func (uncounted) CountInfeasible(string)                        {}
-func (uncounted) CountAccepted(string)                          {}
-func (uncounted) Admitted(*v1.Pod)                              {}
-func (uncounted) CountRejection(string)                         {}
-func (uncounted) CountPreemption(string)                        {}
-func (uncounted) ObserveResolved(string, string, time.Duration) {}
+func (noCounter) CountRequested(string, string, string)         {}
+func (noCounter) CountInfeasible(string)                        {}
+func (noCounter) CountAccepted(string)                          {}
+func (noCounter) Admitted(*v1.Pod)                              {}
+func (noCounter) CountRejection(string)                         {}
+func (noCounter) CountPreemption(string)                        {}
+func (noCounter) ObserveResolved(string, string, time.Duration) {}
 
-// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. It
-// ignores the UID. A grant is stored before it takes effect. As in the admission, other pods are preempted
-// for a critical pod. After an error the caller must call Allocate again.
+// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. It ignores
+// the UID. A grant is stored before it takes effect. As during admission, other pods are preempted for a critical pod.
+// After an error the caller must call Allocate again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
-	select { // decisions are serialized, so that each one sees the results of the earlier ones
-	case p.allocating <- struct{}{}:
-		defer func() { <-p.allocating }()
+	select { // each decision depends on the results of the earlier decisions
+	case p.decisionLock <- struct{}{}:
+		defer func() { <-p.decisionLock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -146,7 +146,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	var err error
 	if room.critical != nil {
 		if err = p.preemptAll(ctx, room.Victims, room.critical); err != nil {
-			p.release(podUpdated) // decide again: if no pod ends, nothing else would cause it
+			p.retryDecisions(podUpdated) // otherwise, if no pod ends, nothing would cause another decision
 		}
 	}
 	if len(granted) > 0 {
@@ -160,11 +160,11 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	err := p.c.Store.Allocate(ctx, rows)
 	p.mu.Lock()
 	for _, g := range granted {
-		p.give(g, err == nil)
+		p.applyGrant(g, err == nil)
 	}
 	p.mu.Unlock()
 	if err != nil {
-		p.release(podUpdated) // other pods may have been refused because of these grants
+		p.retryDecisions(podUpdated) // other pods may have been refused because of these grants
 		return err
 	}
 	for _, g := range granted {
@@ -185,17 +185,18 @@ type clearance struct {
 	critical *v1.Pod // nil if no pod has to end
 }
 
-// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at
-// once. The result rows contains the grants in the store's type. If critical pods lack resources, the result
-// room contains the pods to preempt for the first of these critical pods. All critical pods without a grant
-// keep their present resources until the preempted pods have ended. The caller holds mu.
+// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at once. It
+// returns the grants, and the same grants in the store's type. If critical pods lack resources, it also returns the
+// pods to preempt for the first critical pod. All critical pods without a grant keep their present resources until the
+// preempted pods have ended. The caller holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.WaitingResize
 	wanted := map[types.UID]desired.Pod{}
 	for uid, v := range p.verdicts {
 		if d, ok := p.c.Desired.Get(uid); ok && p.mustDecideResize(d, v) {
 			wanted[uid] = d
-			waiting = append(waiting, allocate.WaitingResize{Wanted: d.Pod, Allocated: v.alloc.allocated(d.Pod), Since: v.alloc.since})
+			waiting = append(waiting, allocate.WaitingResize{Wanted: d.Pod, Allocated: v.alloc.withAllocated(d.Pod),
+				Since: v.alloc.deferredSince})
 		}
 	}
 	allocate.Sort(waiting)
@@ -205,14 +206,14 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 		v := p.verdicts[uid]
 		a := v.alloc
 		before, trigger := a.refusal, ""
-		if !a.since.IsZero() {
-			trigger = p.trigger
-			if a.asked != w.Wanted {
+		if !a.deferredSince.IsZero() {
+			trigger = p.lastTrigger
+			if a.decidedVersion != w.Wanted {
 				trigger = podUpdated
 			}
 		}
-		a.asked, a.tried = w.Wanted, p.freed
-		h := p.holders(uid)
+		a.decidedVersion, a.freedAtDecision = w.Wanted, p.freedCount
+		h := p.collectHolders(uid)
 		a.refusal = allocate.Decide(w.Wanted, w.Allocated, h.listHolders(), node)
 		if a.refusal != nil {
 			p.refuseResize(w.Wanted, a, before)
@@ -222,10 +223,10 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 			}
 			continue
 		}
-		a.since = time.Time{}
-		a.granting, v.held = allocate.AllocatedPart(&w.Wanted.Spec), nil
+		a.deferredSince = time.Time{}
+		a.pendingGrant, v.reserved = allocate.AllocatedPart(&w.Wanted.Spec), nil
 		p.verdicts[uid] = v
-		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.granting}
+		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.pendingGrant}
 		granted = append(granted, grant{wanted[uid], trigger})
 	}
 	return granted, rows, room
@@ -237,10 +238,10 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 	r := a.refusal
 	s := p.states[pod.UID].status
 	shown, _ := resizeCondition(&s, v1.PodResizePending)
-	if a.since.IsZero() {
-		a.since = time.Now()
+	if a.deferredSince.IsZero() {
+		a.deferredSince = time.Now()
 		if shown != nil {
-			a.since = shown.LastTransitionTime.Time
+			a.deferredSince = shown.LastTransitionTime.Time
 		}
 	}
 	if r.Reason == v1.PodReasonInfeasible && (before == nil || before.Reason != r.Reason) {
@@ -249,10 +250,10 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 	if shown != nil && shown.Reason == r.Reason && shown.ObservedGeneration == pod.Generation {
 		return
 	}
-	if before != nil && before.Reason == r.Reason && a.announced == pod.Generation {
+	if before != nil && before.Reason == r.Reason && a.announcedGeneration == pod.Generation {
 		return
 	}
-	a.announced = pod.Generation
+	a.announcedGeneration = pod.Generation
 	reason := allocate.Deferred
 	if r.Reason == v1.PodReasonInfeasible {
 		reason = allocate.Infeasible
@@ -261,21 +262,21 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 	p.c.Workers.Poke(pod.UID) // the worker's next round updates the status
 }
 
-// give puts a grant into effect if it was stored, and revokes it otherwise. The caller holds mu.
-func (p *Pods) give(g grant, stored bool) {
+// applyGrant puts a grant into effect if it was stored, and revokes it otherwise. The caller holds mu.
+func (p *Pods) applyGrant(g grant, stored bool) {
 	v, ok := p.verdicts[g.d.Pod.UID]
-	if !ok || v.alloc == nil || v.alloc.granting == nil {
+	if !ok || v.alloc == nil || v.alloc.pendingGrant == nil {
 		return // the pod was removed
 	}
 	a := v.alloc
 	if !stored {
-		a.asked = nil
+		a.decidedVersion = nil
 	} else {
-		had := demand.Requests(allocate.Apply(g.d.Pod, a.given))
-		a.least, a.moving = maxOfEach(a.least, had), true
-		a.given, a.generation, a.pod, a.madeFrom = a.granting, g.d.Pod.Generation, nil, nil
+		had := demand.Requests(allocate.Apply(g.d.Pod, a.resources))
+		a.maxInUse, a.resizing = maxOfEach(a.maxInUse, had), true
+		a.resources, a.generation, a.pod, a.madeFrom = a.pendingGrant, g.d.Pod.Generation, nil, nil
 	}
-	a.granting, v.held = nil, nil
+	a.pendingGrant, v.reserved = nil, nil
 	p.verdicts[g.d.Pod.UID] = v
 }
 
@@ -293,15 +294,15 @@ func (p *Pods) recordResizeEvents(in plan.Input, v verdict, before, now *v1.PodS
 		message := allocate.Message("Pod resize error", in.Want, shown.ObservedGeneration, shown.Message)
 		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, allocate.Failed, message)
 	}
-	if goesOn || !a.moving {
+	if goesOn || !a.resizing {
 		return false
 	}
-	a.moving, a.least = false, nil
-	v.held = nil
+	a.resizing, a.maxInUse = false, nil
+	v.reserved = nil
 	if p.verdicts[in.UID].alloc == a {
 		p.verdicts[in.UID] = v
 	}
-	if terminal(now.Phase) {
+	if isTerminal(now.Phase) {
 		return false
 	}
 	p.c.Events.Pod(in.Want, "", v1.EventTypeNormal, allocate.Completed, allocate.Message("Pod resize completed", in.Want, a.generation, ""))
@@ -312,11 +313,11 @@ func (p *Pods) recordResizeEvents(in plan.Input, v verdict, before, now *v1.PodS
 // records in a metric how long the resize was deferred. The new status is nil if the pod was removed.
 func (p *Pods) recordResolved(in plan.Input, before, now *v1.PodStatus) {
 	was, pending := resizeCondition(before, v1.PodResizePending)
-	if !pending || was.Reason != v1.PodReasonDeferred || terminal(before.Phase) {
+	if !pending || was.Reason != v1.PodReasonDeferred || isTerminal(before.Phase) {
 		return
 	}
 	how := "reverted"
-	if now == nil || terminal(now.Phase) {
+	if now == nil || isTerminal(now.Phase) {
 		how = "terminated"
 	} else if _, pending := resizeCondition(now, v1.PodResizePending); pending {
 		return
@@ -330,29 +331,29 @@ func (p *Pods) recordResolved(in plan.Input, before, now *v1.PodStatus) {
 	p.c.Resizes.ObserveResolved(how, priorityBucket(spec), time.Since(was.LastTransitionTime.Time))
 }
 
-// load returns the allocation of a pod that ran before the agent restarted. If none is stored, the pod has the resources
+// loadAllocation returns the allocation of a pod that ran before the agent restarted. If none is stored, the pod has the resources
 // with which its sandbox was created. The caller holds mu.
-func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocation {
+func (p *Pods) loadAllocation(uid types.UID, rows map[types.UID]store.Allocation) *allocation {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
 		return nil
 	}
-	a := &allocation{given: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}
+	a := &allocation{resources: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}
 	if row, ok := rows[uid]; ok {
-		a.given, a.generation = row.Resources, row.Generation
+		a.resources, a.generation = row.Resources, row.Generation
 	} else if made := p.c.SandboxVersion(d.Pod); made != nil {
-		a.given, a.generation = allocate.AllocatedPart(&made.Spec), made.Generation
+		a.resources, a.generation = allocate.AllocatedPart(&made.Spec), made.Generation
 	}
 	return a
 }
 
-// resume restores the state of a resize from the pod's last status. The caller holds mu.
-func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
+// restoreResize restores the state of a resize from the pod's last status. The caller holds mu.
+func (a *allocation) restoreResize(wanted *v1.Pod, s *v1.PodStatus) {
 	if a == nil {
 		return
 	}
 	if c, ok := resizeCondition(s, v1.PodResizePending); ok {
-		a.since = c.LastTransitionTime.Time
+		a.deferredSince = c.LastTransitionTime.Time
 	}
 	if _, ok := resizeCondition(s, v1.PodResizeInProgress); !ok {
 		return
@@ -366,7 +367,7 @@ func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 			}
 		}
 	}
-	a.moving, a.least = true, demand.Requests(&had)
+	a.resizing, a.maxInUse = true, demand.Requests(&had)
 }
 
 // Resizing returns the number of pods with a pending resize by reason and priority bucket, and the number of pods that
@@ -377,7 +378,7 @@ func (p *Pods) Resizing() (pending map[[2]string]int, inProgress int) {
 	pending = map[[2]string]int{}
 	for uid, s := range p.states {
 		if c, ok := resizeCondition(&s.status, v1.PodResizePending); ok {
-			pending[[2]string{c.Reason, priorityBucket(p.verdicts[uid].alloc.spec())}]++
+			pending[[2]string{c.Reason, priorityBucket(p.verdicts[uid].alloc.allocatedSpec())}]++
 		}
 		if _, ok := resizeCondition(&s.status, v1.PodResizeInProgress); ok {
 			inProgress++
@@ -390,14 +391,14 @@ func (p *Pods) Resizing() (pending map[[2]string]int, inProgress int) {
 func (p *Pods) Allocated(pod *v1.Pod) *v1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return allocate.Apply(pod, p.verdicts[pod.UID].alloc.spec())
+	return allocate.Apply(pod, p.verdicts[pod.UID].alloc.allocatedSpec())
 }
 
-func (a *allocation) spec() *v1.PodSpec {
+func (a *allocation) allocatedSpec() *v1.PodSpec {
 	if a == nil {
 		return nil
 	}
-	return a.given
+	return a.resources
 }
 
 // sameError reports whether two conditions are about the same error of a resize.

@@ -52,8 +52,8 @@ func generation(n int64, name, cpu string) *v1.Pod {
 	return p
 }
 
-// sync performs a round of the worker: it allocates resources if a decision is needed, and updates the status. Unless
-// late is set, the containers have the allocated resources at once.
+// sync performs one round of the worker. It allocates resources if a decision is needed, and then updates the status. Unless late is true,
+// the containers have the allocated resources at once.
 func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 	t.Helper()
 	for _, uid := range uids {
@@ -75,11 +75,11 @@ func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 		w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: true, Pending: got.Pending, Now: time.Now(), Sizes: map[string]plan.Size{"c": {Resources: plan.Resources{Shares: shares}}},
 			Observed: plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}, Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running, Resources: has}}}}
 		w.mu.Unlock()
-		w.refresh(uid)
+		w.refreshStatus(uid)
 	}
 }
 
-// allocatedTo returns the allocated CPU of a pod, with the reason of its pending resize.
+// allocatedTo returns the allocated CPU of a pod. If the pod has a pending resize, the reason follows.
 func (w *world) allocatedTo(uid types.UID) string {
 	got, _ := w.Get(uid)
 	cpu := got.Pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]
@@ -96,8 +96,8 @@ func (w *world) give(t *testing.T, uid types.UID, want string) {
 	}
 }
 
-// TestResizeIsAllocated checks that a running pod is resized if the node has enough resources, and that the resize is
-// deferred otherwise. The state survives a restart of the agent, and each event is sent once.
+// TestResizeIsAllocated checks that a running pod is resized if the node has enough resources. Otherwise the resize is deferred. The state
+// survives a restart of the agent, and each event is sent once.
 func TestResizeIsAllocated(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
@@ -107,7 +107,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.checkEvents(t)
 
 	w.setPods(t, desired.API, generation(2, "a", "2"), generation(1, "b", "2"))
-	w.give(t, "a", "1") // a read makes no decision
+	w.give(t, "a", "1") // reading makes no decision
 	w.sync(t, true, "a")
 	w.give(t, "a", "2")
 	w.checkEvents(t, "Normal a ResizeStarted")
@@ -136,7 +136,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.checkEvents(t)
 
 	w.inputs["b"] = plan.Input{Want: w.inputs["b"].Want, Admitted: true, End: &plan.End{Reason: "Evicted"}} // the pod is evicted
-	w.refresh("b")
+	w.refreshStatus("b")
 	if w.poked["a"] == 0 {
 		t.Error("the waiting pod was not notified")
 	}
@@ -149,8 +149,8 @@ func TestResizeIsAllocated(t *testing.T) {
 	}
 }
 
-// TestResizeHoldsWhatItHad checks that a pod occupies its former resources until its containers are reduced, also
-// after a restart.
+// TestResizeHoldsWhatItHad checks that a pod occupies its former resources until its containers are reduced, even after a restart of the
+// agent.
 func TestResizeHoldsWhatItHad(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
@@ -166,8 +166,8 @@ func TestResizeHoldsWhatItHad(t *testing.T) {
 	w.admit(t, "c", "admitted")
 }
 
-// TestResizeUnseen checks that the allocated resources of a pod are read from its sandbox if its spec changed just
-// before the agent ended.
+// TestResizeUnseen checks a pod whose spec changed just before the agent ended. The restarted agent reads the pod's allocated resources
+// from its sandbox.
 func TestResizeUnseen(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, generation(1, "a", "1"))
@@ -182,8 +182,8 @@ func TestResizeUnseen(t *testing.T) {
 	w.give(t, "a", "1 Deferred")
 }
 
-// TestResizeOrder checks that resources are allocated by priority, whichever pod requests a decision first. A
-// decision has no effect before it is stored. An infeasible resize is not retried.
+// TestResizeOrder checks that resources are allocated by priority, regardless of which pod requests them first. A decision takes effect
+// when it is stored. An infeasible resize is not retried.
 func TestResizeOrder(t *testing.T) {
 	w := newWorld(t)
 	high := func(n int64, cpu string) *v1.Pod {
@@ -234,7 +234,7 @@ func TestResizeOrder(t *testing.T) {
 		"remove cpu limits")
 }
 
-// TestResizeError checks that the error of a resize is an event once for each reason.
+// TestResizeError checks that a failed resize causes one event for each reason.
 func TestResizeError(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, generation(1, "a", "1"))
@@ -249,15 +249,15 @@ func TestResizeError(t *testing.T) {
 		w.mu.Lock()
 		w.inputs["a"] = in
 		w.mu.Unlock()
-		w.refresh("a")
+		w.refreshStatus("a")
 	}
 	w.checkEvents(t, "Warning a ResizeError", "Warning a ResizeError")
 	w.sync(t, false, "a")
 	w.checkEvents(t, "Normal a ResizeCompleted")
 }
 
-// TestResizePreempts checks that pods are preempted for the resize of a critical pod, as for its admission. The
-// resize is deferred until they have ended, also over a restart of the agent.
+// TestResizePreempts checks that pods are preempted for the resize of a critical pod, as for its admission. The resize is deferred until
+// these pods have ended. The deferral survives a restart of the agent.
 func TestResizePreempts(t *testing.T) {
 	w := newWorld(t)
 	system := func(n int64, cpu string) *v1.Pod {
@@ -289,7 +289,7 @@ func TestResizePreempts(t *testing.T) {
 	}
 	w.NodeChanged()
 	w.sync(t, false, "system")
-	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // the spec of its sandbox
+	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // spec in the pod's sandbox
 	w.restart(t, "victim", "small", "system")
 	w.sync(t, false, "system")
 	w.checkDecision(t, "victim", "Preempting")
@@ -303,7 +303,7 @@ func TestResizePreempts(t *testing.T) {
 	w.setPods(t, desired.API, append(rest, system(3, "5"))...)
 	w.sync(t, false, "system")
 	w.give(t, "system", "2500m Deferred")
-	w.checkDecision(t, "small", "admitted") // its resources would not suffice
+	w.checkDecision(t, "small", "admitted") // the resources of this pod would not suffice
 }
 
 // TestDeferredResizeResolved checks that a deferred resize is counted once, with its result.

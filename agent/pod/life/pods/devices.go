@@ -26,11 +26,11 @@ func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
 }
 
 // allocateDevices allocates the devices of a pod that is about to be admitted, and then admits it. It may wait for a
-// device plugin. Decisions about other pods continue meanwhile.
+// device plugin. During this time, the node decides about other pods.
 func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, before verdict, known bool) error {
 	uid := d.Pod.UID
 	p.mu.Lock()
-	refused := p.refused
+	refused := p.refusedCount
 	p.mu.Unlock()
 	reason, refusal, err := p.c.Devices.Admit(ctx, d.Pod)
 	if err != nil {
@@ -39,23 +39,23 @@ func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, 
 	}
 	if refusal != "" {
 		p.mu.Lock()
-		others := p.refused != refused
+		others := p.refusedCount != refused
 		p.mu.Unlock()
 		if others { // they may have been refused because resources were reserved for this pod
-			p.release(podTerminated)
+			p.retryDecisions(podTerminated)
 			made++
 		}
 		end := &plan.End{Reason: reason, Message: "Pod was rejected: " + refusal}
-		return p.refuse(ctx, d, before.end, verdict{end: end, made: made, lacksDevices: true}, refusal)
+		return p.refusePod(ctx, d, before.end, verdict{end: end, freedAtDecision: made, lacksDevices: true}, refusal)
 	}
 	if known {
-		return p.readmit(ctx, d, made, before)
+		return p.readmitPod(ctx, d, made, before)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now, ok := p.verdicts[uid]; ok && now.coming {
+	if now, ok := p.verdicts[uid]; ok && now.admitting {
 		v := admittedVerdict(d, made)
-		v.held = now.held
+		v.reserved = now.reserved
 		p.verdicts[uid] = v
 		p.wakeWatchers()
 		p.c.Admissions.Admitted(d.Pod)

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// counter is a fake device manager with a number of devices, one for each pod.
+// counter is a fake device manager with a limited number of devices. Each pod gets one.
 type counter struct {
 	left int
 	fail error
@@ -32,8 +32,8 @@ func (c *counter) Admit(context.Context, *v1.Pod) (string, string, error) {
 
 const unexpected = "UnexpectedAdmissionError"
 
-// TestDevices checks that a pod without its devices is rejected. A static pod is decided again when the node's
-// devices change. If the decision fails with an error, nothing is stored.
+// TestDevices checks that a pod is rejected if it does not get its devices. The decision about a static pod is repeated when the node's
+// devices change. If the device manager returns an error, no decision is stored.
 func TestDevices(t *testing.T) {
 	w, c := newWorld(t), &counter{left: 1}
 	w.c.Devices = c

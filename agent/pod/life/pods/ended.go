@@ -17,11 +17,11 @@ func (p *Pods) finalEnd(d desired.Pod) *plan.End {
 		return nil
 	}
 	for _, s := range []v1.PodStatus{d.Pod.Status, p.states[d.Pod.UID].status} {
-		if terminal(s.Phase) {
+		if isTerminal(s.Phase) {
 			return &plan.End{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 		}
 	}
 	return nil
 }
 
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestEnded checks that a pod of the API server that finished before the agent's start stays finished, whether the
-// API server or the node's store has its status, and whether or not the runtime still has it.
+// TestEnded checks that a pod of the API server that finished before the agent's start stays finished. The status may come from the API
+// server or from the node's store. The runtime may or may not still have the pod.
 func TestEnded(t *testing.T) {
 	pods := []struct {
 		uid    types.UID
@@ -50,7 +50,7 @@ func TestEnded(t *testing.T) {
 			}
 		}
 	}
-	for _, there := range [][]types.UID{running, nil} { // nil: the node uses another container runtime
+	for _, there := range [][]types.UID{running, nil} { // nil: the pods ran with another container runtime
 		w.restart(t, there...)
 		for _, p := range pods {
 			got, ok := w.Get(p.uid)

@@ -31,7 +31,7 @@ func (p *Pods) Active() []*v1.Pod {
 // isActive reports whether a pod is active; see Active. The caller holds mu.
 func (p *Pods) isActive(d desired.Pod) bool {
 	v, known := p.verdicts[d.Pod.UID]
-	return known && v.end == nil && !v.coming && p.finalEnd(d) == nil && !terminal(p.states[d.Pod.UID].status.Phase)
+	return known && v.end == nil && !v.admitting && p.finalEnd(d) == nil && !isTerminal(p.states[d.Pod.UID].status.Phase)
 }
 
 // Evict ends a pod. It returns false if the pod is not active. The decision is stored first, so that the
@@ -45,7 +45,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	if !active {
 		return false
 	}
-	err := p.c.Store.Reject(ctx, uid, admission(end))
+	err := p.c.Store.Reject(ctx, uid, toAdmission(end))
 	if err != nil {
 		p.c.Log.Error("the eviction of a pod could not be stored", "pod", nameOf(d.Pod), "uid", uid, "error", err)
 	}
@@ -73,7 +73,7 @@ func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	if v.end == nil {
 		err = p.c.Store.RemoveRejection(ctx, pod.UID)
 	} else {
-		err = p.c.Store.Reject(ctx, pod.UID, admission(*v.end))
+		err = p.c.Store.Reject(ctx, pod.UID, toAdmission(*v.end))
 	}
 	if err != nil {
 		p.c.Log.Error("the decision about a pod could not be stored", "pod", nameOf(pod), "uid", pod.UID, "error", err)
@@ -84,7 +84,7 @@ func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 // the worker, which then removes the containers. It also stores the decision if that failed before.
 func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.mu.Lock()
-	v, done := p.verdicts[pod.UID], terminal(p.states[pod.UID].status.Phase)
+	v, done := p.verdicts[pod.UID], isTerminal(p.states[pod.UID].status.Phase)
 	p.mu.Unlock()
 	if !done {
 		return
@@ -100,7 +100,7 @@ func (p *Pods) finishEviction(pod *v1.Pod) {
 // needed to compute the status. The caller holds mu.
 func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	phase := p.states[uid].status.Phase
-	if end == nil || end.Reason != plan.Evicted || !terminal(phase) {
+	if end == nil || end.Reason != plan.Evicted || !isTerminal(phase) {
 		return end
 	}
 	out := *end

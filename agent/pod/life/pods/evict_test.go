@@ -12,7 +12,7 @@ import (
 
 var memory = plan.End{Reason: plan.Evicted, Message: "The node was low on resource: memory. ", Grace: time.Second, Disrupted: true}
 
-// The function evicted returns a node whose running pod p is evicted.
+// This helper returns a node whose running pod p is evicted.
 func evicted(t *testing.T, source string) *world {
 	w := newWorld(t)
 	w.setPods(t, source, aPod("p", "1", 0))
@@ -32,8 +32,8 @@ func (w *world) checkEvicted(t *testing.T) {
 	}
 }
 
-// TestEvicts checks that a pod is evicted once. Its status is Failed when no container runs any more, and its
-// containers may be removed only afterwards.
+// TestEvicts checks that a pod is evicted once. Its status becomes Failed when its last container has ended. Its containers may be removed
+// only after that.
 func TestEvicts(t *testing.T) {
 	w := evicted(t, desired.API)
 	if got, _ := w.Get("p"); got.End == nil || *got.End != memory || w.poked["p"] == 0 {
@@ -59,7 +59,7 @@ func TestEvicts(t *testing.T) {
 		t.Error("cleared while containers exist")
 	}
 	w.inputs["p"] = in
-	w.refresh("p")
+	w.refreshStatus("p")
 	w.checkEvicted(t)
 	if s := w.Status("p"); !w.ResourcesReleased("p") || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||
 		s.ContainerStatuses[0].State.Terminated.ExitCode != 137 {
@@ -67,8 +67,8 @@ func TestEvicts(t *testing.T) {
 	}
 }
 
-// TestEvictedSurvives checks that an eviction continues if the agent is killed before the pod has ended or before its
-// status is stored.
+// TestEvictedSurvives checks that an eviction continues after the agent was killed. The agent is killed before the pod has ended, or before
+// the pod's final status is stored.
 func TestEvictedSurvives(t *testing.T) {
 	for name, state := range map[string]plan.State{"while it runs": plan.Running, "once it ended": plan.Exited} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestEvictedSurvives(t *testing.T) {
 	}
 }
 
-// TestEvictedComesBack checks that an evicted static pod runs again when the node permits it, without traces of the
-// eviction in its status. A pod of the API server does not run again.
+// TestEvictedComesBack checks that an evicted static pod runs again when the node permits it. Its status then has no trace of the eviction.
+// An evicted pod of the API server does not run again.
 func TestEvictedComesBack(t *testing.T) {
 	w := evicted(t, desired.File)
 	w.barred = true
@@ -118,8 +118,7 @@ func TestEvictedComesBack(t *testing.T) {
 	api.checkDecision(t, "p", "Evicted")
 }
 
-// TestEvictsOnAFullDisk checks that a pod is evicted although the store cannot be written, and that the eviction is
-// stored when there is space again.
+// TestEvictsOnAFullDisk checks that a pod is evicted although the store is not writable. The eviction is stored when there is space again.
 func TestEvictsOnAFullDisk(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("p", "1", 0))
@@ -137,7 +136,7 @@ func TestEvictsOnAFullDisk(t *testing.T) {
 	w.checkDecision(t, "p", "Evicted")
 }
 
-// TestEvictsWhatRuns checks that a pod that is undecided, rejected, finished or deleted is not evicted.
+// TestEvictsWhatRuns checks that only a running pod is evicted. Pods that are undecided, rejected, finished or deleted are not evicted.
 func TestEvictsWhatRuns(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, aPod("new", "1", 0), aPod("refused", "9", 0), aPod("over", "1", 0))

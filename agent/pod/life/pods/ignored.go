@@ -22,8 +22,8 @@ func (p *Pods) recordVersion(uid types.UID, in plan.Input) {
 		return
 	}
 	p.mu.Lock()
-	before := p.noted[uid]
-	p.noted[uid] = d.Pod
+	before := p.recordedVersions[uid]
+	p.recordedVersions[uid] = d.Pod
 	p.mu.Unlock()
 	if before == d.Pod {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestIgnoredFieldsAreToldOnce checks that the event about fields without an effect is sent once for a pod, also
-// after changes of its status, its labels or its size, or a restart of the agent.
+// TestIgnoredFieldsAreToldOnce checks that the event about fields without an effect is sent once for each pod. It is not repeated when the
+// pod's status, labels or size change, or when the agent restarts.
 func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	w := newWorld(t)
 	pod := aPod("web", "1", 0)
@@ -22,8 +22,8 @@ func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 		w.setPods(t, desired.API, pod, aPod("plain", "1", 0))
 		for _, p := range w.desired.List() {
 			w.inputs[p.Pod.UID] = plan.Input{Want: p.Pod, Admitted: admitted, Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Running}}}}
-			w.refresh(p.Pod.UID)
-			w.refresh(p.Pod.UID)
+			w.refreshStatus(p.Pod.UID)
+			w.refreshStatus(p.Pod.UID)
 		}
 	}
 	shown(pod, false)

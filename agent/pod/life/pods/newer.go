@@ -27,9 +27,9 @@ func (p *Pods) Complete() bool {
 	return !slices.ContainsFunc(p.c.Sources, func(s string) bool { return !stored[s] && !p.c.HasReported(s) })
 }
 
-// ChangedSince returns the pods that have changed since an earlier call, with their newest statuses, and the
-// present version. The parameter is the version that the earlier call returned. If the given version is 0, it
-// returns all pods. It does not report removed pods.
+// ChangedSince returns the pods that have changed since a version, with their newest statuses, and the current version.
+// The given version was returned by an earlier call. For version 0, it returns all pods. It does not report removed
+// pods.
 func (p *Pods) ChangedSince(than uint64) (changed []*v1.Pod, version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *Pods) Find(uid types.UID) *v1.Pod {
 // not ready.
 func withVerifiedStatus(d desired.Pod, s state) *v1.Pod {
 	pod := withStatus(d, s)
-	if s.seen != nil {
+	if s.computedFor != nil {
 		return pod
 	}
 	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// inspect lets the next round of a pod's worker observe a running container.
+// inspect makes the next round of a pod's worker observe a running container.
 func (w *world) inspect(uid types.UID) {
 	got, _ := w.Get(uid)
 	w.mu.Lock()
@@ -20,7 +20,7 @@ func (w *world) inspect(uid types.UID) {
 		Containers: []plan.Container{{ID: "1", Name: "c", SandboxID: "s", State: plan.Running}},
 	}, Health: map[string]plan.Health{"1": {Started: true, Ready: true}}}
 	w.mu.Unlock()
-	w.refresh(got.Pod.UID)
+	w.refreshStatus(got.Pod.UID)
 }
 
 func isReady(pod *v1.Pod) v1.ConditionStatus {
@@ -32,7 +32,7 @@ func isReady(pod *v1.Pod) v1.ConditionStatus {
 	return v1.ConditionUnknown
 }
 
-// TestNewer checks that Newer returns each change once, including a change of labels, and nothing else.
+// TestNewer checks that ChangedSince returns each change of a pod once, and nothing else. A change of labels counts too.
 func TestNewer(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0), aPod("b", "1", 0))
@@ -59,7 +59,7 @@ func TestNewer(t *testing.T) {
 		t.Error("the watchers are not woken by a status")
 	}
 	expect("a runs", "a")
-	w.refresh("a")
+	w.refreshStatus("a")
 	expect("another round without a change")
 
 	labelled := aPod("a", "1", 0)
@@ -81,8 +81,8 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// TestUnverifiedIsNotReady checks that a pod is not ready after a restart until its containers have been inspected,
-// even if the stored status is ready.
+// TestUnverifiedIsNotReady checks that a pod is not ready after a restart of the agent until its containers have been inspected. The stored
+// status, which is ready, does not count.
 func TestUnverifiedIsNotReady(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0))
@@ -105,8 +105,8 @@ func TestUnverifiedIsNotReady(t *testing.T) {
 	}
 }
 
-// TestComplete checks that the list of pods is complete when the stored pods are loaded, and each source has listed
-// its pods or has stored ones.
+// TestComplete checks that the list of pods is complete when the stored pods are loaded and each source has pods. A source has pods when it
+// has listed them, or when the store contains pods of this source.
 func TestComplete(t *testing.T) {
 	w := newWorld(t)
 	if w.Complete() {

@@ -97,26 +97,26 @@ type Pods struct {
 	outbox Outbox                // nil on a node without a control plane
 	dirty  *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
 
-	mu       sync.Mutex // never held during I/O
-	verdicts map[types.UID]verdict
-	freed    uint64 // number of changes after which a refused pod may fit
-	refused  uint64 // number of refusals that another pod may have caused
-	states   map[types.UID]state
-	version  uint64                // of the latest change of a state
-	loaded   bool                  // Load has succeeded
-	noted    map[types.UID]*v1.Pod // the versions for which recordVersion recorded the ignored fields
-	news     chan struct{}         // closed at the next change
+	mu               sync.Mutex // never locked during I/O
+	verdicts         map[types.UID]verdict
+	freedCount       uint64 // number of changes after which a refused pod may fit
+	refusedCount     uint64 // number of refusals that another pod may have caused
+	states           map[types.UID]state
+	version          uint64                // of the latest change of a state
+	loaded           bool                  // Load has succeeded
+	recordedVersions map[types.UID]*v1.Pod // the versions for which recordVersion recorded the ignored fields
+	changeSignal     chan struct{}         // closed at the next change
 
-	allocating chan struct{} // capacity 1: a lock on decisions about resources
-	trigger    string        // the argument of the last call of release
+	decisionLock chan struct{} // capacity 1: a lock on decisions about resources
+	lastTrigger  string        // the cause of the last release of resources
 }
 
 // A state is the status of a pod.
 type state struct {
-	status   v1.PodStatus
-	stopping time.Time // when its end was first requested; zero if it was not
-	seen     *v1.Pod   // the version of the pod for which status was computed; nil if status is from before the restart
-	version  uint64    // value of Pods.version at the last change
+	status        v1.PodStatus
+	stopRequested time.Time // when its end was first requested; zero if it was not
+	computedFor   *v1.Pod   // the version of the pod for which status was computed; nil if status is from before the restart
+	version       uint64    // value of Pods.version at the last change
 }
 
 // New returns Pods without decisions or statuses.
@@ -128,7 +128,7 @@ func New(c Config) *Pods {
 		c.InRuntime = func() []types.UID { return nil }
 	}
 	if c.Admissions == nil {
-		c.Admissions = uncounted{}
+		c.Admissions = noCounter{}
 	}
 	if c.ShuttingDown == nil {
 		c.ShuttingDown = func() bool { return false }
@@ -143,12 +143,12 @@ func New(c Config) *Pods {
 		c.Devices = noDevices{}
 	}
 	if c.Resizes == nil {
-		c.Resizes = uncounted{}
+		c.Resizes = noCounter{}
 	}
 	return &Pods{
-		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1, version: 1,
-		allocating: make(chan struct{}, 1),
-		verdicts:   map[types.UID]verdict{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
+		c: c, dirty: dirty.New[types.UID](), changeSignal: make(chan struct{}), freedCount: 1, version: 1,
+		decisionLock: make(chan struct{}, 1),
+		verdicts:     map[types.UID]verdict{}, states: map[types.UID]state{}, recordedVersions: map[types.UID]*v1.Pod{},
 	}
 }
 
@@ -156,8 +156,8 @@ func New(c Config) *Pods {
 // and Run, and not at all on a node without a control plane.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
-// Load reads the decisions and statuses that were stored before the agent restarted. The parameter running
-// contains the UIDs of the pods in the runtime. These pods were admitted, unless a refusal is stored.
+// Load reads the decisions and statuses that were stored before the agent restarted. It gets the UIDs of the pods in
+// the runtime. These pods were admitted, unless a refusal is stored.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	rejected, err := p.c.Store.Rejections(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, uid := range running {
-		p.verdicts[uid] = verdict{alloc: p.load(uid, given)}
+		p.verdicts[uid] = verdict{alloc: p.loadAllocation(uid, given)}
 	}
 	for uid, r := range rejected {
 		was, runs := p.verdicts[uid]
@@ -186,12 +186,12 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 		p.states[uid] = state{status: *s, version: p.version}
 		d, ok := p.c.Desired.Get(uid)
 		if ok && s.Phase != v1.PodPending { // its ignored fields were recorded before the restart
-			p.noted[uid] = d.Pod
+			p.recordedVersions[uid] = d.Pod
 		}
 		if ok {
-			p.verdicts[uid].alloc.resume(d.Pod, s)
+			p.verdicts[uid].alloc.restoreResize(d.Pod, s)
 		}
-		p.send(uid, s)
+		p.sendStatus(uid, s)
 	}
 	p.loaded = true
 	p.wakeWatchers()
@@ -209,8 +209,8 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	defer p.mu.Unlock()
 	if w.End = p.finalEnd(d); w.End == nil {
 		v, known := p.verdicts[uid]
-		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)
-		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pendingResize(d, v.alloc), p.mustDecideResize(d, v)
+		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.admitting, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)
+		w.Pod, w.Pending, w.Undecided = v.alloc.withAllocated(d.Pod), p.pendingResize(d, v.alloc), p.mustDecideResize(d, v)
 	}
 	return w, true
 }
@@ -221,8 +221,8 @@ func (p *Pods) IsWanted(uid types.UID) bool {
 	return ok
 }
 
-// HasReported reports whether a source has listed its pods. If the parameter source is empty, it reports
-// whether all sources have listed their pods.
+// HasReported reports whether a source has listed its pods. For an empty name, it reports whether all sources have
+// listed their pods.
 func (p *Pods) HasReported(source string) bool {
 	if source != "" {
 		return p.c.HasReported(source)
@@ -240,7 +240,7 @@ func (p *Pods) HasReported(source string) bool {
 func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	if p.outbox != nil {
 		if d, ok := p.c.Desired.Get(uid); ok {
-			p.refresh(uid) // Run may not have sent its last status yet
+			p.refreshStatus(uid) // Run may not have sent its last status yet
 			return p.outbox.Finish(ctx, d.Pod)
 		}
 	}
@@ -258,33 +258,33 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	v, known := p.verdicts[uid]
 	delete(p.verdicts, uid)
 	if again && v.end != nil {
-		v.made, v.alloc = 0, nil
+		v.freedAtDecision, v.alloc = 0, nil
 		p.verdicts[uid] = v // its refusal is still stored
 	}
 	if s, known := p.states[uid]; known {
 		p.recordResolved(plan.Input{}, &s.status, nil)
 	}
 	delete(p.states, uid)
-	delete(p.noted, uid)
+	delete(p.recordedVersions, uid)
 	p.wakeWatchers()
 	p.mu.Unlock()
-	if known && (v.end == nil || v.coming || v.ending) || again {
-		p.release(podsRemoved)
+	if known && (v.end == nil || v.admitting || v.ending) || again {
+		p.retryDecisions(podsRemoved)
 	}
 	return nil
 }
 
 // wakeWatchers closes the channel that Changed returned. The caller holds mu.
 func (p *Pods) wakeWatchers() {
-	close(p.news)
-	p.news = make(chan struct{})
+	close(p.changeSignal)
+	p.changeSignal = make(chan struct{})
 }
 
 // Changed returns a channel that is closed at the next change of a pod, a decision or a status.
 func (p *Pods) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.news
+	return p.changeSignal
 }
 
 // List returns every pod with its newest status.
@@ -306,7 +306,7 @@ func withStatus(d desired.Pod, s state) *v1.Pod {
 	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 	if d.Deleting {
 		seconds := int64(d.Grace / time.Second)
-		pod.DeletionTimestamp = &metav1.Time{Time: s.stopping}
+		pod.DeletionTimestamp = &metav1.Time{Time: s.stopRequested}
 		pod.DeletionGracePeriodSeconds = &seconds
 	}
 	return &pod

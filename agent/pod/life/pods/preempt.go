@@ -31,9 +31,9 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Victims, nod
 		return err
 	}
 	p.mu.Lock()
-	made, now := p.freed, p.verdicts[uid]
+	made, now := p.freedCount, p.verdicts[uid]
 	p.mu.Unlock()
-	if !now.coming {
+	if !now.admitting {
 		return nil
 	}
 	return p.allocateDevices(ctx, d, made, before, known)
@@ -42,18 +42,18 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Victims, nod
 // preemptAll ends the selected pods, so that the critical pod can run.
 func (p *Pods) preemptAll(ctx context.Context, s admit.Victims, critical *v1.Pod) error {
 	for _, victim := range s.Pods {
-		if err := p.preempt(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
+		if err := p.preemptPod(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// preempt ends a pod so that a critical pod can run. The phase of the preempted pod becomes Failed. A pod
+// preemptPod ends a pod so that a critical pod can run. The phase of the preempted pod becomes Failed. A pod
 // that is not from the API server runs again when there are resources for it.
-func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string) error {
+func (p *Pods) preemptPod(ctx context.Context, pod, critical *v1.Pod, signal string) error {
 	end := plan.End{Reason: plan.Preempting, Message: preemptedMessage}
-	if err := p.c.Store.Reject(ctx, pod.UID, admission(end)); err != nil {
+	if err := p.c.Store.Reject(ctx, pod.UID, toAdmission(end)); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -70,11 +70,11 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 // decideEnd sets the end of a running pod. Its resources stay reserved until it has ended. The caller holds mu.
 func (p *Pods) decideEnd(uid types.UID, end plan.End) {
 	v := p.verdicts[uid]
-	p.verdicts[uid] = verdict{end: &end, made: p.freed, held: v.held, ending: true, alloc: v.alloc}
+	p.verdicts[uid] = verdict{end: &end, freedAtDecision: p.freedCount, reserved: v.reserved, ending: true, alloc: v.alloc}
 }
 
-// admission converts an end to the store's type.
-func admission(e plan.End) store.Admission {
+// toAdmission converts an end to the store's type.
+func toAdmission(e plan.End) store.Admission {
 	return store.Admission{Reason: e.Reason, Message: e.Message, Grace: e.Grace, Disrupted: e.Disrupted}
 }
 
@@ -85,9 +85,9 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 	var late *time.Timer
 	for {
 		p.mu.Lock()
-		me, news, h := p.verdicts[d.Pod.UID], p.news, p.holders(d.Pod.UID)
+		me, news, h := p.verdicts[d.Pod.UID], p.changeSignal, p.collectHolders(d.Pod.UID)
 		p.mu.Unlock()
-		if !me.coming || admit.Admit(me.held, h.listHolders(), node) == nil {
+		if !me.admitting || admit.Admit(me.reserved, h.listHolders(), node) == nil {
 			return nil
 		}
 		if late == nil {

@@ -21,13 +21,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The function critical makes the pod critical, so that other pods are preempted for it.
+// This helper makes the pod critical, so that other pods are preempted for it.
 func critical(p *v1.Pod) *v1.Pod {
 	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
 	return p
 }
 
-// showState sets the state of the pod's container, as its worker would observe it.
+// showState sets the state of the pod's container. The pod's worker would observe this state.
 func (w *world) showState(t *testing.T, uid types.UID, state plan.State) {
 	t.Helper()
 	got, ok := w.Get(uid)
@@ -38,18 +38,18 @@ func (w *world) showState(t *testing.T, uid types.UID, state plan.State) {
 	w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: got.Admitted, End: got.End, Now: time.Now(),
 		Observed: plan.Observed{Containers: []plan.Container{{ID: "1", Name: "c", State: state, ExitCode: 137}}}}
 	w.mu.Unlock()
-	w.refresh(uid)
+	w.refreshStatus(uid)
 }
 
-// The method asks starts the admission of a pod and returns a channel with the result.
+// This helper starts the admission of a pod and returns a channel for the result.
 func (w *world) asks(ctx context.Context, uid types.UID) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.Admit(ctx, uid) }()
 	return answer
 }
 
-// startFullNode returns a node with a running pod of the API server, and a critical pod that waits for its
-// resources.
+// startFullNode returns a node with a running pod of the API server and a critical pod. The critical pod waits for the resources of the
+// running pod.
 func startFullNode(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, victim)
@@ -62,8 +62,7 @@ func startFullNode(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 
 func (w *world) phase(uid types.UID) v1.PodPhase { s := w.Status(uid); return s.Phase }
 
-// TestPreempts checks that a critical pod is admitted when the preempted pod has ended, and that no other pod gets
-// the resources meanwhile.
+// TestPreempts checks that a critical pod is admitted when the preempted pod has ended. No other pod gets the resources meanwhile.
 func TestPreempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, answer := startFullNode(t, aPod("victim", "3", 0))
@@ -100,8 +99,8 @@ func disrupted(s v1.PodStatus) bool {
 	})
 }
 
-// TestPreemptedComesBack checks that a preempted static pod runs again when the node has enough resources, and that
-// its status has the reason until then.
+// TestPreemptedComesBack checks that a preempted static pod runs again when the node has enough resources. Until then, its status contains
+// the reason.
 func TestPreemptedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -127,7 +126,7 @@ func TestPreemptedComesBack(t *testing.T) {
 		}
 		w.admit(t, "low", "admitted")
 		w.setPods(t, desired.File, low, aPod("late", "2", 0))
-		w.admit(t, "late", "OutOfcpu") // although the status of low is still that of its former end
+		w.admit(t, "late", "OutOfcpu") // this pod is rejected although the status of low still shows its former end
 		w.showState(t, "low", plan.Running)
 		if s := w.Status("low"); s.Phase != v1.PodRunning || disrupted(s) {
 			t.Errorf("%+v", s)
@@ -164,7 +163,7 @@ func TestKilledWhilePreempting(t *testing.T) {
 	})
 }
 
-// TestPreemptsLate checks that a critical pod waits for a limited time if the preempted pod does not end.
+// TestPreemptsLate checks that a critical pod waits only for a limited time for the end of a preempted pod.
 func TestPreemptsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim := aPod("victim", "3", 0)
@@ -181,7 +180,7 @@ func TestPreemptsLate(t *testing.T) {
 	})
 }
 
-// TestPreemptorGoes checks that a critical pod that is deleted while it waits releases its reserved resources.
+// TestPreemptorGoes checks that the resources reserved for a waiting critical pod are released when the pod is deleted.
 func TestPreemptorGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -203,8 +202,8 @@ func TestPreemptorGoes(t *testing.T) {
 	})
 }
 
-// The function inTurn returns a node whose pod victim is preempted for the critical pod low. The pod high, which has
-// a higher priority, then requests the same resources.
+// This helper returns a node whose pod victim is preempted for the critical pod low. The pod high has a higher priority, and requests the
+// same resources later.
 func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
 	t.Helper()
 	w = newWorld(t)
@@ -220,12 +219,12 @@ func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.Cancel
 	high = w.asks(ctx, "high")
 	synctest.Wait()
 	w.checkDecision(t, "low", "")
-	w.checkDecision(t, "high", "") // not rejected, because low would be preempted for it
+	w.checkDecision(t, "high", "") // high is not rejected, because low would be preempted for it
 	return w, low, high, gone
 }
 
-// TestTwoCritical checks that the first of two critical pods that wait for the same resources gets them, and is
-// preempted for the second one if that has the higher priority.
+// TestTwoCritical checks two critical pods that wait for the same resources. The first pod gets them. If the second pod has a higher
+// priority, the first pod is then preempted for it.
 func TestTwoCritical(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, low, high, _ := inTurn(t)
@@ -247,8 +246,7 @@ func TestTwoCritical(t *testing.T) {
 	})
 }
 
-// TestFirstCriticalGoes checks that neither of two waiting critical pods waits for the other one after that was
-// deleted.
+// TestFirstCriticalGoes checks that a waiting critical pod does not wait for another critical pod that was deleted.
 func TestFirstCriticalGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, low, high, gone := inTurn(t)
@@ -273,7 +271,7 @@ func TestFirstCriticalGoes(t *testing.T) {
 	})
 }
 
-// TestPortsDoNotPreempt checks that only a lack of resources, not a conflict of ports, causes a preemption.
+// TestPortsDoNotPreempt checks that a conflict of ports does not cause a preemption. Only a lack of resources does.
 func TestPortsDoNotPreempt(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, aPod("holder", "1", 80))
@@ -298,8 +296,8 @@ func TestPreemptsOnceStored(t *testing.T) {
 	w.checkEvents(t)
 }
 
-// TestManyPreempt checks that the node is never overcommitted, that each admission is answered, and that no critical
-// pod is rejected if the preemption of a running pod would suffice. Pods request admission and end in random order.
+// TestManyPreempt lets pods request admission and end in random order. The node must never be overcommitted, and each request for admission
+// must be answered. A critical pod must not be rejected if the preemption of one running pod would suffice.
 func TestManyPreempt(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
@@ -350,7 +348,7 @@ func TestManyPreempt(t *testing.T) {
 	}
 }
 
-// The method notOverbooked checks that the running and the admitted pods fit the node.
+// This helper checks that the resources of the running and admitted pods do not exceed the node's.
 func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	var used int64
@@ -364,8 +362,7 @@ func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	}
 }
 
-// The method fair checks that no critical pod was rejected although one pod of lower priority has enough resources
-// for it.
+// This helper checks that no critical pod was rejected although the preemption of one pod with lower priority would have sufficed.
 func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	cpus := func(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() }

@@ -24,13 +24,13 @@ func (p *Pods) Run(ctx context.Context) error {
 		case <-p.dirty.Wake():
 		}
 		for _, uid := range p.dirty.TakeAll() {
-			p.refresh(uid)
+			p.refreshStatus(uid)
 		}
 	}
 }
 
-// refresh computes the status of a pod from the input of its worker's last round.
-func (p *Pods) refresh(uid types.UID) {
+// refreshStatus computes the status of a pod from the input of its worker's last round.
+func (p *Pods) refreshStatus(uid types.UID) {
 	in := p.c.Workers.Input(uid)
 	p.recordVersion(uid, in)
 	freed := p.updateStatus(uid, in)
@@ -38,19 +38,19 @@ func (p *Pods) refresh(uid types.UID) {
 		p.finishEviction(in.Want)
 	}
 	if freed != "" {
-		p.release(freed)
+		p.retryDecisions(freed)
 	}
 }
 
-// isCurrent reports whether a worker's input is about the present life of the pod. It is not if the worker
-// has had no round since the pod was first wanted, or was wanted again under the same UID.
+// isCurrent reports whether a worker's input is about the present life of the pod. It returns false if the worker has
+// had no round since the pod was first wanted, or since it was wanted again under the same UID.
 func isCurrent(in plan.Input, d desired.Pod) bool {
 	return in.Want != nil && in.Lives == uint32(d.Lives)
 }
 
-// updateStatus computes the status from a worker's input, and stores and sends the status if it has changed.
-// If the pod has released resources, the result is the reason, which is the argument for release. Otherwise
-// the result is empty.
+// updateStatus computes the status from a worker's input, and stores and sends the status if it has changed. If the pod
+// has released resources, it returns the cause, which the caller passes to retryDecisions. Otherwise it returns an
+// empty string.
 func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()
@@ -75,16 +75,16 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	if !known && in.End != nil {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
-	now := state{status: status.Compute(in, before.status, host), seen: in.Want, version: p.version + 1}
+	now := state{status: status.Compute(in, before.status, host), computedFor: in.Want, version: p.version + 1}
 	if in.Deleting {
-		now.stopping = in.Stopping
+		now.stopRequested = in.Stopping
 	}
 	v, decided := p.verdicts[uid]
 	if decided && p.recordResizeEvents(in, v, &before.status, &now.status) {
 		freed = podResized
 	}
-	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
-		if before.seen != in.Want { // only the pod's metadata or spec has changed, or the stored status was right
+	if known && now.stopRequested.Equal(before.stopRequested) && equality.Semantic.DeepEqual(before.status, now.status) {
+		if before.computedFor != in.Want { // only the pod's metadata or spec has changed, or the stored status was right
 			p.setState(uid, now)
 		}
 		return freed
@@ -92,11 +92,11 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	p.c.OnStatus(in, &before.status, &now.status)
 	p.recordResolved(in, &before.status, &now.status)
 	p.setState(uid, now)
-	p.send(uid, &now.status)
+	p.sendStatus(uid, &now.status)
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
 		p.c.Log.Warn("cannot store the status of a pod", "pod", nameOf(in.Want), "uid", uid, "error", err)
 	}
-	if decided && (v.end == nil || v.ending) && terminal(now.status.Phase) && !terminal(before.status.Phase) {
+	if decided && (v.end == nil || v.ending) && isTerminal(now.status.Phase) && !isTerminal(before.status.Phase) {
 		return podTerminated
 	}
 	return freed
@@ -112,8 +112,8 @@ func (p *Pods) setState(uid types.UID, s state) {
 // clearReadmission clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The
 // caller holds mu.
 func (p *Pods) clearReadmission(uid types.UID, in plan.Input) {
-	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
-		v.again = false
+	if v, ok := p.verdicts[uid]; ok && v.readmitted && in.Admitted {
+		v.readmitted = false
 		p.verdicts[uid] = v
 	}
 }
@@ -123,8 +123,8 @@ func isUndecided(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Observed.Sandboxes)+len(in.Observed.Containers) == 0
 }
 
-// send puts the status of a pod into the outbox. The caller holds mu.
-func (p *Pods) send(uid types.UID, s *v1.PodStatus) {
+// sendStatus puts the status of a pod into the outbox. The caller holds mu.
+func (p *Pods) sendStatus(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {
 		return
 	}

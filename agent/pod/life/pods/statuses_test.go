@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestInputOfAnotherLife checks that the result of a worker's last round is ignored if the pod was deleted, or
-// deleted and created again with the same UID.
+// TestInputOfAnotherLife checks that the result of a worker's last round is ignored after its pod was deleted. This also applies if the pod
+// was created again with the same UID.
 func TestInputOfAnotherLife(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "1", 0)
@@ -21,7 +21,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 		Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Exited}},
 	}}
 	w.inputs["a"] = ended
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); len(s.ContainerStatuses) != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -35,14 +35,14 @@ func TestInputOfAnotherLife(t *testing.T) {
 	if d, ok := w.desired.Get("a"); !ok || d.Lives != 1 {
 		t.Fatalf("lives %d, wanted %v", d.Lives, ok)
 	}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); s.Phase != "" || len(s.ContainerStatuses) > 0 {
 		t.Errorf("the status of its former life: %+v", s)
 	}
 	again := ended
 	again.Lives, again.Observed = 1, plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true}}}
 	w.inputs["a"] = again
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.Status("a"); s.Phase != v1.PodPending {
 		t.Errorf("the status of this life: %+v", s)
 	}
@@ -52,14 +52,14 @@ func TestInputOfAnotherLife(t *testing.T) {
 	if err := w.Drop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if _, shown := w.states["a"]; shown {
 		t.Error("a pod that is not wanted has a status")
 	}
 }
 
-// TestSameVersionSamePointer checks that the same version of a pod is the same object. Workers, and the results of
-// resizes, compare versions by pointer.
+// TestSameVersionSamePointer checks that the same version of a pod is always the same object. Workers compare versions by pointer, and so
+// do the results of resizes.
 func TestSameVersionSamePointer(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0))

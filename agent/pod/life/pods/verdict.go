@@ -16,14 +16,14 @@ import (
 
 // A verdict is the node's decision whether a pod may run.
 type verdict struct {
-	end    *plan.End     // nil if the pod may run
-	made   uint64        // Pods.freed at the time of the decision
-	held   *admit.Holder // the resources reserved for the pod, as holder computed them last; may be nil or outdated
-	coming bool          // it is about to be admitted; the resources that it requests are reserved
-	again  bool          // it was admitted after a refusal, and its status still shows the refusal
-	ending bool          // its end was decided while it ran; its resources are reserved until it has ended
+	end             *plan.End     // nil if the pod may run
+	freedAtDecision uint64        // Pods.freedCount at the time of the decision
+	reserved        *admit.Holder // the resources that are reserved for the pod; may be nil or outdated
+	admitting       bool          // the pod is about to be admitted, and the resources that it requests are reserved
+	readmitted      bool          // the pod was admitted after a refusal, and its status still shows the refusal
+	ending          bool          // the pod was running when its end was decided; its resources are reserved until it has ended
 
-	lacksDevices bool // it was refused for lack of devices, or of exclusive CPUs or memory
+	lacksDevices bool // the pod was refused because it lacks devices, exclusive CPUs or memory
 	unstored     bool // end could not be stored
 
 	alloc *allocation // nil unless the pod is admitted, or is still ending
@@ -31,7 +31,7 @@ type verdict struct {
 
 // admittedVerdict returns the verdict that a pod may run with the resources that it requests.
 func admittedVerdict(d desired.Pod, made uint64) verdict {
-	return verdict{made: made, alloc: &allocation{given: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}}
+	return verdict{freedAtDecision: made, alloc: &allocation{resources: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
 // Admit decides whether the pod may run on this node. It keeps an earlier decision, unless that has to be
@@ -40,7 +40,7 @@ func admittedVerdict(d desired.Pod, made uint64) verdict {
 // decision.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	for {
-		first, err := p.decide(ctx, uid)
+		first, err := p.tryDecide(ctx, uid)
 		if first == nil || err != nil {
 			return err
 		}
@@ -52,11 +52,11 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// decide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be
+// tryDecide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be
 // called again when the channel is closed. This happens if a critical pod only lacks resources that are
 // reserved for a pod of lower priority which is about to be admitted. The critical pod waits for that
 // admission, and then preempts the other pod. A kubelet, which admits one pod at a time, has the same result.
-func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
+func (p *Pods) tryDecide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
 		return nil, nil
@@ -69,8 +69,8 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 		p.mu.Unlock()
 		return nil, nil
 	}
-	pod, made := admit.NewHolder(d.Pod), p.freed
-	h := p.holders(uid)
+	pod, made := admit.NewHolder(d.Pod), p.freedCount
+	h := p.collectHolders(uid)
 	refusal := admit.Admit(pod, h.listHolders(), node)
 	if refusal == nil && !known && !p.c.Devices.NeedsAllocation(d.Pod) {
 		p.verdicts[uid] = admittedVerdict(d, made) // after a restart of the agent, the running pod shows this decision
@@ -80,32 +80,32 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	}
 	if refusal.OfResources() {
 		if s, ok := admit.Preempt(pod, h.staying, h.coming, node); ok {
-			p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
+			p.verdicts[uid] = verdict{end: before.end, freedAtDecision: made, reserved: pod, admitting: true}
 			p.mu.Unlock()
 			return nil, p.makeRoom(ctx, d, s, node, before, known)
 		}
 		if _, ok := admit.Preempt(pod, slices.Concat(h.staying, h.coming), nil, node); ok {
-			first = p.news
+			first = p.changeSignal
 			p.mu.Unlock()
 			return first, nil
 		}
 	}
 	if refusal != nil {
 		p.mu.Unlock()
-		v := verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}
+		v := verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, freedAtDecision: made}
 		if before.end != nil && before.end.Reason == plan.Preempting && refusal.OfResources() {
 			v.end = before.end // it was preempted, and there is still no room for it
 		}
-		return nil, p.refuse(ctx, d, before.end, v, refusal.Message)
+		return nil, p.refusePod(ctx, d, before.end, v, refusal.Message)
 	}
-	p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
+	p.verdicts[uid] = verdict{end: before.end, freedAtDecision: made, reserved: pod, admitting: true}
 	p.mu.Unlock()
 	return nil, p.allocateDevices(ctx, d, made, before, known)
 }
 
-// refuse stores a refusal, puts it into effect and records an event. If the pod was refused for the same
+// refusePod stores a refusal, puts it into effect and records an event. If the pod was refused for the same
 // reason before, it neither stores the refusal nor records an event.
-func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
+func (p *Pods) refusePod(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
 	news := before == nil || before.Reason != v.end.Reason
 	if news {
 		if err := p.c.Store.Reject(ctx, d.Pod.UID, store.Admission{Reason: v.end.Reason, Message: v.end.Message}); err != nil {
@@ -115,7 +115,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	p.mu.Lock()
 	p.verdicts[d.Pod.UID] = v
 	if !v.lacksDevices {
-		p.refused++
+		p.refusedCount++
 	}
 	p.wakeWatchers()
 	p.mu.Unlock()
@@ -127,17 +127,17 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	return nil
 }
 
-// readmit admits a pod that was refused before. The pod does not run until the admission is stored. Otherwise
+// readmitPod admits a pod that was refused before. The pod does not run until the admission is stored. Otherwise
 // the agent would end the pod after a restart. The resources that the pod requests are reserved during this
 // time.
-func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
+func (p *Pods) readmitPod(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
 	if err := p.c.Store.RemoveRejection(ctx, d.Pod.UID); err != nil {
 		p.cancelAdmission(d.Pod.UID, before, true)
 		return err
 	}
 	p.mu.Lock()
 	v := admittedVerdict(d, made)
-	v.again = true
+	v.readmitted = true
 	p.verdicts[d.Pod.UID] = v
 	p.wakeWatchers()
 	p.mu.Unlock()
@@ -157,14 +157,14 @@ func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	}
 	p.wakeWatchers()
 	p.mu.Unlock()
-	p.release(podTerminated)
+	p.retryDecisions(podTerminated)
 }
 
 // mustDecideAgain reports whether the node has to decide again about a refused pod, because a change after the refusal may
 // have made room for it. A refused pod of the API server stays Failed, and its controller replaces it. The caller holds
 // mu.
 func (p *Pods) mustDecideAgain(d desired.Pod, v verdict) bool {
-	if v.end == nil || d.Source == desired.API || v.made >= p.freed || p.c.ShuttingDown() {
+	if v.end == nil || d.Source == desired.API || v.freedAtDecision >= p.freedCount || p.c.ShuttingDown() {
 		return false
 	}
 	return v.end.Reason != plan.Evicted || !p.c.IsBarred(d.Pod.UID)
@@ -179,11 +179,10 @@ type holders struct {
 
 func (h holders) listHolders() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
-// holders returns the pods for which resources are reserved, without the pod with the UID except. The caller
-// holds mu.
-func (p *Pods) holders(except types.UID) (out holders) {
+// collectHolders returns the pods for which resources are reserved, except the given pod. The caller holds mu.
+func (p *Pods) collectHolders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
-		holds := v.coming || v.again || (v.end == nil || v.ending) && !terminal(p.states[uid].status.Phase)
+		holds := v.admitting || v.readmitted || (v.end == nil || v.ending) && !isTerminal(p.states[uid].status.Phase)
 		if uid == except || !holds {
 			continue
 		}
@@ -191,15 +190,15 @@ func (p *Pods) holders(except types.UID) (out holders) {
 		if !ok {
 			continue
 		}
-		v.held = v.holder(d.Pod)
+		v.reserved = v.currentHolder(d.Pod)
 		p.verdicts[uid] = v
 		switch {
-		case v.coming:
-			out.coming = append(out.coming, v.held)
+		case v.admitting:
+			out.coming = append(out.coming, v.reserved)
 		case v.ending:
-			out.leaving = append(out.leaving, v.held)
+			out.leaving = append(out.leaving, v.reserved)
 		default:
-			out.staying = append(out.staying, v.held)
+			out.staying = append(out.staying, v.reserved)
 		}
 	}
 	return out
@@ -207,15 +206,15 @@ func (p *Pods) holders(except types.UID) (out holders) {
 
 // NodeChanged must be called after a change of the node. The node then decides again about refused
 // pods.
-func (p *Pods) NodeChanged() { p.release(nodeChanged) }
+func (p *Pods) NodeChanged() { p.retryDecisions(nodeChanged) }
 
-// release is called when resources were released. It wakes the workers of refused pods and of pods with a
-// deferred resize, so that the node decides about them again. The parameter trigger is the reason, for the
-// metric of resizes.
-func (p *Pods) release(trigger string) {
+// retryDecisions is called when resources were released. It wakes the workers of refused pods and of pods with a deferred
+// resize, so that the node decides about them again. The metric of accepted resizes shows the cause, which is the
+// trigger.
+func (p *Pods) retryDecisions(trigger string) {
 	p.mu.Lock()
-	p.freed++
-	p.trigger = trigger
+	p.freedCount++
+	p.lastTrigger = trigger
 	var again []types.UID
 	for uid, v := range p.verdicts {
 		d, ok := p.c.Desired.Get(uid)

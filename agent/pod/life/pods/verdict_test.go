@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestOnePort checks that a read makes no decision, and that exactly one of many pods that request the same port at
-// once is admitted.
+// TestOnePort checks that exactly one of many pods is admitted if all request the same port at the same time. Reading a pod makes no
+// decision about it.
 func TestOnePort(t *testing.T) {
 	w := newWorld(t)
 	var all []*v1.Pod
@@ -49,8 +49,8 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
-// TestRefusalIsStored checks that a rejection has an effect when it is stored, also after restarts, and that its
-// event is sent once.
+// TestRefusalIsStored checks that a rejection takes effect when it is stored, and that it survives restarts of the agent. Its event is sent
+// once.
 func TestRefusalIsStored(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.API, aPod("big", "5", 0))
@@ -66,11 +66,11 @@ func TestRefusalIsStored(t *testing.T) {
 	w.restart(t)
 	w.cpu = "8"
 	w.NodeChanged()
-	w.admit(t, "big", "OutOfcpu") // its controller creates another pod
+	w.admit(t, "big", "OutOfcpu") // the pod's controller creates another pod
 	w.checkEvents(t)
 }
 
-// TestWhatRunsWasAdmitted checks that a running pod counts as admitted, even if the node is too small now.
+// TestWhatRunsWasAdmitted checks that a running pod counts as admitted, even if the node has become too small for it.
 func TestWhatRunsWasAdmitted(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "3", 0))
@@ -78,14 +78,14 @@ func TestWhatRunsWasAdmitted(t *testing.T) {
 	w.cpu = "1"
 	w.restart(t, "a")
 	w.admit(t, "a", "admitted")
-	if w.restart(t); w.verdict("a") != "" { // the runtime lost its containers
+	if w.restart(t); w.verdict("a") != "" { // the runtime has lost the pod's containers
 		t.Error("a decision exists before Admit is called")
 	}
 	w.admit(t, "a", "OutOfcpu")
 }
 
-// TestReconsidered checks that a rejected static pod is decided again when another pod ends or is deleted, or when
-// the node changes. A rejected pod of the API server stays rejected.
+// TestReconsidered checks that the decision about a rejected static pod is repeated when another pod ends or is deleted, or when the node
+// changes. A rejected pod of the API server stays rejected.
 func TestReconsidered(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -95,7 +95,7 @@ func TestReconsidered(t *testing.T) {
 			p := aPod("a", "3", 0)
 			p.Spec.RestartPolicy = v1.RestartPolicyNever
 			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Observed: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
-			w.refresh("a")
+			w.refreshStatus("a")
 		}},
 		{"another one was deleted", func(t *testing.T, w *world) {
 			w.setPods(t, desired.API)
@@ -141,8 +141,8 @@ func TestReconsidered(t *testing.T) {
 	}
 }
 
-// TestRefusedAgain checks that a repeated rejection with the same reason is neither stored nor reported by an event.
-// A rejection with another reason is stored and reported.
+// TestRefusedAgain checks that a second rejection with the same reason is neither stored nor reported by an event. A rejection with another
+// reason is stored and reported.
 func TestRefusedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
@@ -150,11 +150,11 @@ func TestRefusedAgain(t *testing.T) {
 	w.admit(t, "b", "NodePorts")
 	w.checkEvents(t, "Warning b NodePorts")
 	w.NodeChanged()
-	w.broken = true // so that a write to the store would fail
+	w.broken = true // a write to the store would fail
 	w.admit(t, "b", "NodePorts")
 	w.checkEvents(t)
 	w.broken = false
-	if err := w.Drop(t.Context(), "a"); err != nil { // the pod is still desired, so it is decided again
+	if err := w.Drop(t.Context(), "a"); err != nil { // the pod is still desired, so the node decides about it again
 		t.Fatal(err)
 	}
 	w.cpu = "1"
@@ -162,7 +162,7 @@ func TestRefusedAgain(t *testing.T) {
 	w.checkEvents(t, "Warning b OutOfcpu")
 }
 
-// TestUnconfined checks that a pod that requests SELinux options on a host without SELinux is rejected with an event.
+// TestUnconfined checks that a pod with SELinux options is rejected with an event if the host has no SELinux.
 func TestUnconfined(t *testing.T) {
 	w := newWorld(t)
 	w.unlabelled = errors.New("SELinux is not enabled on the host")
@@ -173,8 +173,7 @@ func TestUnconfined(t *testing.T) {
 	w.checkEvents(t, "Warning a SELinux")
 }
 
-// TestReservationIsGivenBack checks that the resources of a pod are free for others if its admission could not be
-// stored.
+// TestReservationIsGivenBack checks that a pod's resources are available to other pods if the pod's admission could not be stored.
 func TestReservationIsGivenBack(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "3", 0), aPod("b", "3", 0), aPod("c", "3", 0))
@@ -193,20 +192,20 @@ func TestReservationIsGivenBack(t *testing.T) {
 	w.admit(t, "b", "OutOfcpu")
 }
 
-// TestUndecidedShowsNothing checks that a pod without a decision has no status, because it may be rejected next.
+// TestUndecidedShowsNothing checks that a pod has no status before its admission is decided. It may still be rejected.
 func TestUndecidedShowsNothing(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "5", 0)
 	w.setPods(t, desired.API, p)
 	w.inputs["a"] = plan.Input{Want: p, Now: time.Now()}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s, err := w.store.Statuses(t.Context()); err != nil || len(w.states) > 0 || len(s) > 0 {
 		t.Errorf("%v, %v, %v", w.states, s, err)
 	}
 	w.admit(t, "a", "OutOfcpu")
 	got, _ := w.Get("a")
 	w.inputs["a"] = plan.Input{Want: p, End: got.End, Now: time.Now()}
-	w.refresh("a")
+	w.refreshStatus("a")
 	if s := w.List()[0].Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
 		t.Errorf("%+v", s)
 	}
@@ -218,7 +217,7 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	}
 }
 
-// TestNoVerdictOnAStranger checks that a pod that is not desired gets no decision.
+// TestNoVerdictOnAStranger checks that the node makes no decision about a pod that is not desired.
 func TestNoVerdictOnAStranger(t *testing.T) {
 	w := newWorld(t)
 	if err := w.Admit(t.Context(), types.UID("nobody")); err != nil || len(w.verdicts) > 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Working returns the number of pods by what the node does with them, with the values of a kubelet's labels: lifecycle
-// (sync, terminating or terminated), config (desired, orphan or runtime_only) and static (true, empty or unknown). An
-// orphan was removed from its source, or by force from the API server, and has not ended. Pods that are only in the runtime
-// have no source.
+// Working returns the number of pods by the values of a kubelet's labels. The label lifecycle is sync, terminating or
+// terminated. The label config is desired, orphan or runtime_only. The label static is true, empty or unknown. An
+// orphan was removed from its source, or by force from the API server, and has not ended. A pod with the value
+// runtime_only is only in the runtime and has no known source.
 func (p *Pods) Working() map[[3]string]int {
 	type ending struct {
 		uid types.UID
@@ -21,7 +21,7 @@ func (p *Pods) Working() map[[3]string]int {
 	p.c.Desired.ForEach(func(d desired.Pod) {
 		uid := d.Pod.UID
 		known[uid] = true
-		key := [3]string{p.lifecycle(d), "desired", "true"}
+		key := [3]string{p.lifecycleLabel(d), "desired", "true"}
 		if d.Source == desired.API {
 			key[2] = ""
 		}
@@ -46,11 +46,11 @@ func (p *Pods) Working() map[[3]string]int {
 	return out
 }
 
-// lifecycle returns the value of the label lifecycle of a pod. The caller holds mu.
-func (p *Pods) lifecycle(d desired.Pod) string {
+// lifecycleLabel returns the value of the label lifecycle of a pod. The caller holds mu.
+func (p *Pods) lifecycleLabel(d desired.Pod) string {
 	s, v := p.states[d.Pod.UID], p.verdicts[d.Pod.UID]
 	switch {
-	case terminal(s.status.Phase) || d.Pod.Status.Phase == v1.PodSucceeded || d.Pod.Status.Phase == v1.PodFailed:
+	case isTerminal(s.status.Phase) || d.Pod.Status.Phase == v1.PodSucceeded || d.Pod.Status.Phase == v1.PodFailed:
 		return "terminated"
 	case d.Deleting || v.end != nil:
 		return "terminating"

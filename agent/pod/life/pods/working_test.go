@@ -13,14 +13,14 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// server is an Outbox whose API server lacks the pods that it contains.
+// server is an Outbox. Its API server does not have the pods that the map contains.
 type server map[types.UID]bool
 
 func (server) Put(*v1.Pod, *v1.PodStatus)            {}
 func (server) Finish(context.Context, *v1.Pod) error { return nil }
 func (s server) Has(uid types.UID) bool              { return !s[uid] }
 
-// TestWorking: each pod is counted once, by what the node does with it and by who still wants it.
+// TestWorking checks that each pod is counted once. The labels say what the node does with the pod and which source still wants it.
 func TestWorking(t *testing.T) {
 	w, lacks := newWorld(t), server{}
 	w.Connect(lacks)
@@ -64,7 +64,7 @@ func TestWorking(t *testing.T) {
 	set(desired.API, "a1")
 	want("deleted", counts{{"sync", "desired", "true"}: 1, {"terminating", "orphan", "true"}: 1, {"terminated", "desired", ""}: 2,
 		{"terminating", "desired", ""}: 1}, "f1", "f2", "a1", "a2", "a3")
-	lacks["a2"], lacks["a1"] = true, true // a1 is wanted
+	lacks["a2"], lacks["a1"] = true, true // a1 is still desired
 	want("deleted by force", counts{{"sync", "desired", "true"}: 1, {"terminating", "orphan", "true"}: 1, {"terminated", "desired", ""}: 2,
 		{"terminating", "orphan", ""}: 1})
 	phase("f2", v1.PodFailed)

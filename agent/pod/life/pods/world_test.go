@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A world is a node with Pods and a real store.
+// A world is a node that has Pods and a real store.
 type world struct {
 	*Pods
 	store   *store.Store
@@ -41,7 +41,7 @@ type world struct {
 
 	resolutions []string // results of deferred resizes
 
-	preempted []string // resources for which pods were preempted
+	preempted []string // resources that were the reasons of preemptions
 	decided   []string // admissions and rejections
 	barred    bool     // evicted pods must not run again
 
@@ -55,7 +55,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// startAgent starts an agent with the state that the last one stored.
+// startAgent starts an agent with the state that the previous agent stored.
 func (w *world) startAgent(t testing.TB, running ...types.UID) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -101,7 +101,7 @@ func (w *world) restart(t *testing.T, running ...types.UID) {
 	w.startAgent(t, running...)
 }
 
-// The type shaky is a store whose writes can fail.
+// This type is a store whose writes can fail.
 type shaky struct {
 	*store.Store
 	w *world
@@ -174,7 +174,8 @@ func (w *world) setPods(t testing.TB, source string, pods ...*v1.Pod) {
 	}
 }
 
-// verdict returns the decision as the workers read it: a reason, "admitted", or "" if there is none.
+// verdict returns the decision about a pod as a worker reads it. It is the reason of a rejection, "admitted", or "" if there is no
+// decision.
 func (w *world) verdict(uid types.UID) string {
 	switch got, _ := w.Get(uid); {
 	case got.Admitted:

@@ -45,14 +45,14 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 			was = *s
 		}
 		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Observed: e.View.Pod(uid), Now: e.Now}
-		if d.Source != desired.API || terminal(was.Phase) || d.Deleting || !plan.IsFinished(in) {
+		if d.Source != desired.API || isTerminal(was.Phase) || d.Deleting || !plan.IsFinished(in) {
 			continue
 		}
 		if sb, ok := in.Observed.Sandbox(); ok {
 			in.Started = sb.Started
 		}
 		now := status.Compute(in, was, e.Host)
-		if !terminal(now.Phase) {
+		if !isTerminal(now.Phase) {
 			continue
 		}
 		ends[uid] = &now
@@ -67,4 +67,4 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	return nil
 }
 
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -19,7 +19,7 @@ type views map[types.UID]plan.Observed
 
 func (v views) Pod(uid types.UID) plan.Observed { return v[uid] }
 
-// The type statuses is a store that fails to write when err is set.
+// This type is a store whose writes fail when err is set.
 type statuses struct {
 	known, stored map[types.UID]*v1.PodStatus
 	err           error
@@ -34,8 +34,8 @@ func (s *statuses) StoreStatuses(_ context.Context, all map[types.UID]*v1.PodSta
 	return s.err
 }
 
-// TestEndsAreKept checks that, before the node changes to another runtime, the finished pods of the API server are
-// stored with their exit codes, and no other pods.
+// TestEndsAreKept checks that the node stores the finished pods of the API server, with their exit codes, before it changes to another
+// runtime. It stores no other pods.
 func TestEndsAreKept(t *testing.T) {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ran := func(state plan.State, code int32) plan.Observed {

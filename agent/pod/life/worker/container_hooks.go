@@ -34,7 +34,7 @@ func (e *Executor) postStart(ctx context.Context, in plan.Input, a plan.Action) 
 	pod, ctr := e.hookTarget(in, a)
 	if l := ctr.Lifecycle; l != nil && l.PostStart != nil {
 		if err := e.cfg.Lifecycle.Run(ctx, pod, ctr, a.ID, l.PostStart); err != nil {
-			return problem(plan.PostStartHookError, "%w", err)
+			return newProblem(plan.PostStartHookError, "%w", err)
 		}
 	}
 	if err := e.cfg.Lifecycle.MarkReturned(a.ID); err != nil {

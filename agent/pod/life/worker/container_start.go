@@ -23,7 +23,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if ctr == nil {
 		return fmt.Errorf("the pod has no container %q", a.Container)
 	}
-	image, ref, err := e.images.ensure(ctx, in.Want, ctr)
+	image, ref, err := e.images.ensureImage(ctx, in.Want, ctr)
 	if err != nil {
 		return err
 	}
@@ -32,10 +32,10 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	}
 	n := e.cfg.Node()
 	pod := withAddresses(in.Want, in.Observed, n)
-	if err := e.prepare(ctx, pod, ctr); err != nil {
-		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
+	if err := e.preparePod(ctx, pod, ctr); err != nil {
+		return newProblem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
 	}
-	release, err := acquire(ctx, e.containers, startSlotTime)
+	release, err := acquireSlot(ctx, e.containerSlots, startSlotTime)
 	if err != nil {
 		return err
 	}
@@ -45,32 +45,32 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 
 	sandbox, err := e.sandboxConfig(ctx, pod, n, sb.Attempt, in.Started)
 	if err != nil {
-		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
+		return newProblem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
 	}
 	target, err := targetID(in, ctr.Name)
 	if err != nil {
-		return problem(plan.CreateContainerConfigError, "%w", err)
+		return newProblem(plan.CreateContainerConfigError, "%w", err)
 	}
 	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
 		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,
 		PreviousEnv: e.environmentBefore(pod, ctr.Name),
 	})
 	if err != nil {
-		return problem(plan.CreateContainerConfigError, "%w", err)
+		return newProblem(plan.CreateContainerConfigError, "%w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, ctr.Name), 0o755); err != nil {
-		return problem(plan.CreateContainerError, "create the log directory: %w", err)
+		return newProblem(plan.CreateContainerError, "create the log directory: %w", err)
 	}
 	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{
 		PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox,
 	})
 	if err != nil {
-		return problem(plan.CreateContainerError, "%w", err) // the runtime names the container
+		return newProblem(plan.CreateContainerError, "%w", err) // the runtime names the container
 	}
-	tell := teller{e.cfg.Events, in.Want, ctr.Name}
+	tell := podEventRecorder{e.cfg.Events, in.Want, ctr.Name}
 	tell.recordNormal(eventCreated, "Container created")
 	if _, err := e.cfg.Runtime.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
-		return problem(plan.RunContainerError, "%w", err)
+		return newProblem(plan.RunContainerError, "%w", err)
 	}
 	tell.recordNormal(eventStarted, "Container started")
 	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil {

@@ -14,7 +14,7 @@ import (
 // The package plan decides the order of the containers and the grace period (teardown.go).
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
-		teller{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))
+		podEventRecorder{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	}
 	ctx, stop := context.WithTimeout(ctx, a.Grace+callTimeout)
 	defer stop()
@@ -30,7 +30,7 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 // grace period, even if the hook is still running. If the hook fails, the container is stopped nevertheless.
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
-	tell := teller{e.cfg.Events, in.Want, a.Container}
+	tell := podEventRecorder{e.cfg.Events, in.Want, a.Container}
 	tell.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
@@ -55,7 +55,7 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	select {
 	case err := <-ended:
 		if err != nil {
-			tell.warning(eventFailedPreStopHook, "PreStopHook failed") // without the output, which may contain secrets
+			tell.recordWarning(eventFailedPreStopHook, "PreStopHook failed") // without the output, which may contain secrets
 			e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 		}
 	case <-ctx.Done():

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// otherPod returns a pod whose container has the given image, with a short grace period.
+// otherPod returns a pod with a short grace period. Its container has the given image.
 func otherPod(policy v1.RestartPolicy, image string) *v1.Pod {
 	p, grace := pod("a", ""), int64(5)
 	p.Spec.Containers[0].Image = image
@@ -32,8 +32,8 @@ func (n *node) runningImage(t *testing.T) string {
 	return r.Containers[0].Image.UserSpecifiedImage
 }
 
-// TestDefinitionChanges checks that a container whose image changed is replaced with any restart policy, also if the
-// agent was stopped at the change. Other changes do not replace it.
+// TestDefinitionChanges checks that a container is replaced when its image changes, even if the agent was stopped at that time. This
+// applies to all restart policies. Other changes do not replace the container.
 func TestDefinitionChanges(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
 		bubble(t, newMachine("app:1", "app:2", "app:3"), func(t *testing.T, n *node) {
@@ -57,7 +57,7 @@ func TestDefinitionChanges(t *testing.T) {
 			if checkRunning(t, n, "a/c#2"); n.runningImage(t) != "app:3" {
 				t.Errorf("image %s", n.runningImage(t))
 			}
-			changed := otherPod(policy, "app:3") // fields that may change without a restart
+			changed := otherPod(policy, "app:3") // these fields may change without a restart
 			changed.Labels = map[string]string{"a": "b"}
 			changed.Spec.Containers[0].Args = []string{"x"}
 			n.setWish("a", Wanted{Pod: changed})
@@ -87,7 +87,7 @@ func TestDefinitionOfEnded(t *testing.T) {
 	})
 }
 
-// A hashlessRuntime creates containers without a hash of their definition, as older agents did.
+// A hashlessRuntime creates containers without a hash of their definition. Older agents did the same.
 type hashlessRuntime struct{}
 
 func (hashlessRuntime) Name() string { return "hashless" }
@@ -97,7 +97,7 @@ func (hashlessRuntime) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, 
 	return nil
 }
 
-// TestNoHash checks that a new agent does not restart the containers of an older one.
+// TestNoHash checks that an agent does not restart containers that an older agent has created.
 func TestNoHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1", "app:2"))
@@ -114,8 +114,8 @@ func TestNoHash(t *testing.T) {
 	})
 }
 
-// TestNewImageAtOnce checks that a new image does not wait for the back-off of an image that cannot be pulled, for a
-// pull that hangs, or for the crash loop of the old container.
+// TestNewImageAtOnce checks that a container starts with a new image at once. It does not wait for the back-off of the old image, for a
+// hanging pull or for the old container's crash loop.
 func TestNewImageAtOnce(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	m.pull = func(ctx context.Context, name string) error {
@@ -162,8 +162,7 @@ func TestNewImageAtOnce(t *testing.T) {
 	})
 }
 
-// TestLessGrace checks that a second deletion with a shorter grace period shortens the first one. The period counts
-// from the first deletion.
+// TestLessGrace checks that a second deletion can shorten the grace period of a pod. The new period counts from the first deletion.
 func TestLessGrace(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", "")})
@@ -181,7 +180,7 @@ func TestLessGrace(t *testing.T) {
 			t.Errorf("took %v", d)
 		}
 	})
-	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // shorter than the time since the first deletion
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // the new period is shorter than the time since the first deletion
 		n.setWish("a", Wanted{Pod: pod("a", "")})
 		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
 		time.Sleep(time.Minute)

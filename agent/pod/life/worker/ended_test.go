@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The method end lets the pod's container exit with the given code.
+// This helper makes the pod's containers exit with the given code.
 func (n *node) end(t *testing.T, code int32) {
 	t.Helper()
 	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{})
@@ -23,13 +23,13 @@ func (n *node) end(t *testing.T, code int32) {
 	}
 }
 
-// TestEndedStaysEnded checks that a finished pod stays finished after a restart of the agent or a reboot. A container
-// that was ended by a power cut runs again if its restart policy permits it, as with a kubelet.
+// TestEndedStaysEnded checks that a finished pod stays finished after a restart of the agent or a reboot. As with a kubelet, a container
+// that a power cut ended runs again if its restart policy permits it.
 func TestEndedStaysEnded(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		policy v1.RestartPolicy
-		code   int32 // -1: it does not exit by itself
+		code   int32 // -1: the container does not exit by itself
 		reboot bool
 		again  bool
 	}{
@@ -66,8 +66,8 @@ func TestEndedStaysEnded(t *testing.T) {
 	}
 }
 
-// TestVerdictIsFinal checks that a pod with a stored end does not run, even if the runtime has no containers of it,
-// and that it is removed when it is deleted.
+// TestVerdictIsFinal checks that a pod with a stored end does not run, even if the runtime has none of its containers. The pod is removed
+// when it is deleted.
 func TestVerdictIsFinal(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		end := &plan.End{Phase: v1.PodSucceeded}
@@ -83,8 +83,8 @@ func TestVerdictIsFinal(t *testing.T) {
 	})
 }
 
-// TestDeadline checks that activeDeadlineSeconds counts from the pod's first start, over restarts of the agent. It
-// may be set while the pod runs.
+// TestDeadline checks that activeDeadlineSeconds counts from the pod's first start and continues over restarts of the agent. The field may
+// be set while the pod runs.
 func TestDeadline(t *testing.T) {
 	limited := func(seconds int64) *v1.Pod {
 		p := otherPod("Always", "app:1")
@@ -92,7 +92,7 @@ func TestDeadline(t *testing.T) {
 		return p
 	}
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * 365 * 24 * time.Hour) // the clock of the bubble starts in 2000, which counts as an unset clock
+		time.Sleep(30 * 365 * 24 * time.Hour) // a bubble starts in the year 2000; islet considers such a clock unset
 		n := newNode(t, newMachine("app:1"))
 		n.start(t)
 		defer func() { n.stop() }()

@@ -33,18 +33,18 @@ const (
 	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
-// A teller records events about one pod, or about one of its containers.
-type teller struct {
+// podEventRecorder records events about one pod, or about one of its containers.
+type podEventRecorder struct {
 	events    event.Sink
 	pod       *v1.Pod
 	container string
 }
 
-func (t teller) recordNormal(reason, format string, args ...any) {
+func (t podEventRecorder) recordNormal(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
 }
 
-func (t teller) warning(reason, format string, args ...any) {
+func (t podEventRecorder) recordWarning(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
@@ -54,7 +54,7 @@ func (e *Executor) recordFailed(ctx context.Context, in plan.Input, a plan.Actio
 	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	tell := teller{e.cfg.Events, in.Want, a.Container}
+	tell := podEventRecorder{e.cfg.Events, in.Want, a.Container}
 	why := &Problem{Err: err}
 	errors.As(err, &why)
 	message := err.Error()
@@ -65,25 +65,25 @@ func (e *Executor) recordFailed(ctx context.Context, in plan.Input, a plan.Actio
 	case plan.RunSandbox:
 		switch why.Reason {
 		case plan.FailedMount:
-			tell.warning(mountReason(err), "%s", message)
+			tell.recordWarning(mountReason(err), "%s", message)
 		case plan.FailedPrepareDynamicResources, plan.NetworkNotReady:
-			tell.warning(why.Reason, "%s", message)
+			tell.recordWarning(why.Reason, "%s", message)
 		case plan.FailedCreatePodSandBox:
-			tell.warning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)
+			tell.recordWarning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)
 		default:
-			tell.warning(eventFailedKillPod, "error killing pod: %s", message)
+			tell.recordWarning(eventFailedKillPod, "error killing pod: %s", message)
 		}
 	case plan.StartContainer:
 		switch why.Reason {
 		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.InvalidImageName, plan.ImageInspectError:
 			message = why.Reason // another event has the details
 		}
-		tell.warning(eventFailed, "Error: %s", message)
+		tell.recordWarning(eventFailed, "Error: %s", message)
 	case plan.PostStart:
-		tell.warning(eventFailedPostStartHook, "PostStartHook failed") // without the output, which may contain secrets
+		tell.recordWarning(eventFailedPostStartHook, "PostStartHook failed") // without the output, which may contain secrets
 	case plan.StopContainer, plan.StopSandbox:
 		tell.container = ""
-		tell.warning(eventFailedKillPod, "error killing pod: %s", message)
+		tell.recordWarning(eventFailedKillPod, "error killing pod: %s", message)
 	}
 }
 
@@ -137,19 +137,19 @@ func probeFailed(pod *v1.Pod, container, probe string) string {
 // recordNotices records the events for the notices of the plan. It does not repeat an event for the same notice.
 func (w *worker) recordNotices(pod *v1.Pod, notices []plan.Notice) {
 	for _, n := range notices {
-		if w.life.noticed[n.Container] == n {
+		if w.life.lastNotices[n.Container] == n {
 			continue
 		}
-		w.life.noticed[n.Container] = n
-		tell := teller{w.set.cfg.Events, pod, n.Container}
+		w.life.lastNotices[n.Container] = n
+		tell := podEventRecorder{w.set.cfg.Events, pod, n.Container}
 		switch n.Reason {
 		case plan.CrashLoopBackOff:
-			tell.warning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)",
+			tell.recordWarning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)",
 				n.Container, pod.Name, pod.Namespace, pod.UID)
 		case plan.ImagePullBackOff:
 			_, ctr := podspec.Find(&pod.Spec, n.Container)
 			tell.recordNormal(eventBackOff, "Back-off pulling image %q", ctr.Image)
-			tell.warning(eventFailed, "Error: %s", plan.ImagePullBackOff)
+			tell.recordWarning(eventFailed, "Error: %s", plan.ImagePullBackOff)
 		case plan.DeadlineExceeded:
 			tell.recordNormal(plan.DeadlineExceeded, "Pod was active on the node longer than the specified deadline")
 		}

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "worker")) }
 
-// eventRecorder records events as lines, equal ones once.
+// eventRecorder records each event as a line. Equal events have one line.
 type eventRecorder struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
@@ -44,7 +44,7 @@ func (h *eventRecorder) record(e eventtest.Event) {
 	}
 }
 
-// checkEvents checks the events of a pod since the last call: first those of the pod, then those of each container in
+// checkEvents checks the events of a pod since the previous call. The pod's own events come first, then the events of each container in
 // order.
 func (h *eventRecorder) checkEvents(t *testing.T, uid types.UID, want ...string) {
 	t.Helper()
@@ -66,7 +66,7 @@ func (h *eventRecorder) times(line string) int {
 
 func TestEventsOfALife(t *testing.T) {
 	m := newMachine()
-	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // in the time of the bubble
+	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // in the bubble's time
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		time.Sleep(time.Minute)
@@ -101,7 +101,7 @@ func TestEventsOfALife(t *testing.T) {
 	})
 }
 
-// TestEventsOfACrashLoop checks that each crash has one event, although the worker wakes many times meanwhile.
+// TestEventsOfACrashLoop checks that each crash causes one event, although the worker wakes many times between crashes.
 func TestEventsOfACrashLoop(t *testing.T) {
 	m := newMachine("app:1")
 	m.life = time.Second
@@ -135,7 +135,7 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		n.events.checkEvents(t, "a")
 		if p, f, b := n.events.times(pulling), n.events.times(failed),
 			n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 ||
-			p < 12 { // a wait shorter than plan.PullSettle, which is possible for each pull, has no event
+			p < 12 { // a wait shorter than plan.PullSettle causes no event; each wait may be that short
 			t.Errorf("%d pulls, %d failures, %d back-offs", p, f, b)
 		}
 
@@ -155,14 +155,14 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	})
 }
 
-// A claimHook is a hook whose pods wait for a claim. The message is that of a kubelet.
+// A claimHook is a hook that makes pods wait for a claim. Its error has a kubelet's text.
 type claimHook struct{ error }
 
 func (claimHook) Name() string                             { return "claims" }
 func (c claimHook) Prepare(context.Context, *v1.Pod) error { return c }
 func (claimHook) Reason() string                           { return plan.FailedPrepareDynamicResources }
 
-// TestEventsOfClaims checks that the event has the reason that the hook returns.
+// TestEventsOfClaims checks that the event about a failed hook has the reason that the hook returns.
 func TestEventsOfClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -174,7 +174,7 @@ func TestEventsOfClaims(t *testing.T) {
 	})
 }
 
-// TestEventOfLongName checks that the event about a hostname that is too long has the same text as a kubelet's.
+// TestEventOfLongName checks that the event about an excessively long hostname has the same text as in a kubelet.
 func TestEventOfLongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -229,7 +229,7 @@ func TestEventsOfFailures(t *testing.T) {
 	})
 }
 
-// TestEventsOfADeadline checks that an exceeded deadline has one event, and that a cancelled action has none.
+// TestEventsOfADeadline checks that an exceeded deadline causes one event. A cancelled action causes none.
 func TestEventsOfADeadline(t *testing.T) {
 	m := newMachine("app:1")
 	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
@@ -250,7 +250,7 @@ func TestEventsOfADeadline(t *testing.T) {
 	})
 }
 
-// TestKilling checks that the event of a stopped container gives the reason with a kubelet's text.
+// TestKilling checks that the event about a stopped container gives the reason in a kubelet's words.
 func TestKilling(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	pod := &v1.Pod{}

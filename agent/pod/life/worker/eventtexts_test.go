@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// TestEventsOfStartupProbes checks that the event of a failed startup probe names the probe, also for a sidecar.
+// TestEventsOfStartupProbes checks that the event about a failed startup probe names the probe. A sidecar is checked too.
 func TestEventsOfStartupProbes(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -50,8 +50,8 @@ func TestEventsOfStartupProbes(t *testing.T) {
 	})
 }
 
-// TestEventsOfDNS checks that the creation of a sandbox has events about DNS settings that the pod does not get. A
-// node without a cluster has no event about the cluster's DNS.
+// TestEventsOfDNS checks that events report the DNS settings that a new sandbox does not get. A node without a cluster has no event about
+// the cluster's DNS.
 func TestEventsOfDNS(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -76,21 +76,21 @@ func TestEventsOfDNS(t *testing.T) {
 	})
 }
 
-// unreadableImages is an image service whose ImageStatus fails.
+// unreadableImages is an image service that returns an error from ImageStatus.
 type unreadableImages struct{ *machine }
 
 func (unreadableImages) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return nil, errors.New("database is closed")
 }
 
-// deniedImages is an image service whose pulls are denied.
+// deniedImages is an image service that denies all pulls.
 type deniedImages struct{ *machine }
 
 func (deniedImages) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return nil, errors.New("denied: authentication required")
 }
 
-// An  is a keyring without the Secrets of the pod.
+// An emptyKeyring is a keyring that lacks the Secrets of the pod.
 type emptyKeyring struct{}
 
 func (emptyKeyring) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
@@ -102,12 +102,12 @@ func TestEventsOfImages(t *testing.T) {
 	var told eventRecorder
 	images := newImages(ExecutorConfig{Images: unreadableImages{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image that cannot be inspected")
 	}
 	images = newImages(ExecutorConfig{Images: m, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)
 	}
 	const missing = "Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed."
@@ -115,7 +115,7 @@ func TestEventsOfImages(t *testing.T) {
 		t.Error("a pull that succeeded warns of pull secrets")
 	}
 	images = newImages(ExecutorConfig{Images: deniedImages{m}, Keyring: emptyKeyring{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
-	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, _, err := images.ensureImage(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image whose pull is denied")
 	}
 	for _, want := range []string{
@@ -128,7 +128,7 @@ func TestEventsOfImages(t *testing.T) {
 	}
 }
 
-// An  is a hook whose block volume cannot be prepared.
+// An unmappedHook is a hook that cannot prepare a block volume.
 type unmappedHook struct{}
 
 func (unmappedHook) Name() string { return "unmapped" }
@@ -138,8 +138,8 @@ func (unmappedHook) Prepare(context.Context, *v1.Pod) error {
 func (unmappedHook) Error() string       { return "no device" }
 func (unmappedHook) EventReason() string { return "FailedMapVolume" }
 
-// TestEventOfBlockVolume checks that the event about a failed block volume has another reason than that about a
-// failed file system volume.
+// TestEventOfBlockVolume checks that the event about a failed block volume has its own reason. The event about a failed file system volume
+// has another one.
 func TestEventOfBlockVolume(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {

@@ -45,7 +45,7 @@ type ExecutorConfig struct {
 	Classes    Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
 	Events     event.Sink
 	Lifecycle  Lifecycle // if it is nil, lifecycle hooks do not run
-	MaxStarts  int       // how many sandboxes, and how many containers, may start at once; 0 means twice the number of CPUs
+	MaxStarts  int       // maximum number of concurrent starts of sandboxes, and of containers; 0 means twice the number of CPUs
 	Log        *slog.Logger
 }
 
@@ -71,11 +71,12 @@ type Executor struct {
 	runsHooks bool // false if ExecutorConfig.Lifecycle was nil
 	images    *images
 
-	// Semaphores. Containers have their own, so that the starts of many sandboxes do not delay them.
-	sandboxes  chan struct{} // for starts of sandboxes
-	containers chan struct{} // for starts of containers
-	prepares   chan struct{} // for the preparation of pods that are not from the API server
-	fetches    chan struct{} // for the preparation of pods from the API server, whose hooks may wait for the network
+	// Semaphores. Sandboxes and containers have separate ones, so that the starts of many sandboxes do not delay
+	// containers.
+	sandboxSlots   chan struct{} // for starts of sandboxes
+	containerSlots chan struct{} // for starts of containers
+	prepareSlots   chan struct{} // for the preparation of pods that are not from the API server
+	fetchSlots     chan struct{} // for the preparation of pods from the API server, whose hooks may wait for the network
 }
 
 // NewExecutor returns an Executor.
@@ -110,21 +111,21 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	}
 	return &Executor{
 		cfg: cfg, runsHooks: runs, images: newImages(cfg),
-		sandboxes: make(chan struct{}, cfg.MaxStarts), containers: make(chan struct{}, cfg.MaxStarts),
-		prepares: make(chan struct{}, preparesPerStart*cfg.MaxStarts), fetches: make(chan struct{}, preparesPerStart*cfg.MaxStarts),
+		sandboxSlots: make(chan struct{}, cfg.MaxStarts), containerSlots: make(chan struct{}, cfg.MaxStarts),
+		prepareSlots: make(chan struct{}, preparesPerStart*cfg.MaxStarts), fetchSlots: make(chan struct{}, preparesPerStart*cfg.MaxStarts),
 	}
 }
 
-// Do carries out one action, and records its events.
+// Do implements Actor. It also records the events about the action.
 func (e *Executor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
-	err := e.do(ctx, in, a)
+	err := e.carryOut(ctx, in, a)
 	if err != nil {
 		e.recordFailed(ctx, in, a, err)
 	}
 	return err
 }
 
-func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
+func (e *Executor) carryOut(ctx context.Context, in plan.Input, a plan.Action) error {
 	switch a.Op {
 	case plan.RunSandbox:
 		return e.runSandbox(ctx, in, a)
@@ -143,7 +144,7 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 	case plan.RemoveContainer:
 		return e.removeContainer(ctx, in, a)
 	case plan.Resize:
-		return e.resize(ctx, in, a)
+		return e.resizePod(ctx, in, a)
 	case plan.Update:
 		return e.runHooks(ctx, in, e.cfg.Hooks.Update)
 	case plan.Ended:
@@ -163,15 +164,15 @@ func (e *Executor) runHooks(ctx context.Context, in plan.Input, step func(contex
 	return step(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 }
 
-// prepare runs the Prepare hooks of the pod. If a container is about to start, it also runs the Start hooks;
-// otherwise ctr is nil. The number of concurrent preparations is limited, with separate slots for pods from
-// the API server. A pod whose hooks wait for the network releases its slot after prepareSlotTime.
-func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
-	slots := e.prepares
+// preparePod runs the Prepare hooks of the pod. If ctr is not nil, it also runs the Start hooks of this container, which
+// is about to start. The number of concurrent preparations is limited, with separate slots for pods from the API
+// server. A pod whose hooks wait for the network releases its slot after prepareSlotTime.
+func (e *Executor) preparePod(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	slots := e.prepareSlots
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
-		slots = e.fetches
+		slots = e.fetchSlots
 	}
-	release, err := acquire(ctx, slots, prepareSlotTime)
+	release, err := acquireSlot(ctx, slots, prepareSlotTime)
 	if err != nil {
 		return err
 	}
@@ -186,9 +187,9 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) 
 
 // ImagesChanged ends the back-off of all images, so that the next start of a container pulls its image at once. The caller
 // then wakes the waiting pods with Set.Retry.
-func (e *Executor) ImagesChanged() { e.images.forget() }
+func (e *Executor) ImagesChanged() { e.images.clearBackoffs() }
 
-// withAddresses returns a copy of the pod whose status has the addresses of the pod and the node.
+// withAddresses returns a copy of the pod, with the addresses of the pod and the node in its status.
 func withAddresses(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	out := *pod
 	ips := n.IPs
@@ -233,9 +234,9 @@ const (
 	prepareSlotTime = 500 * time.Millisecond // most preparations take a few milliseconds
 )
 
-// acquire waits for a slot. The caller releases the slot with the returned function. If the caller has not
+// acquireSlot waits for a slot. The caller releases the slot with the returned function. If the caller has not
 // done so after the time limit, the slot is released automatically.
-func acquire(ctx context.Context, slots chan struct{}, limit time.Duration) (release func(), err error) {
+func acquireSlot(ctx context.Context, slots chan struct{}, limit time.Duration) (release func(), err error) {
 	select {
 	case slots <- struct{}{}:
 		free := sync.OnceFunc(func() { <-slots })

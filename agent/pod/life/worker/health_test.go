@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestGivenUp checks that a container whose liveness probe failed is stopped within the probe's grace period. It is
-// restarted unless its policy is Never, also if it exits with code 0 when it is stopped.
+// TestGivenUp checks that a container is stopped within the probe's grace period after its liveness probe has failed. It is then restarted
+// unless its policy is Never, even if it has exited with code 0.
 func TestGivenUp(t *testing.T) {
 	for _, tt := range []struct {
 		policy v1.RestartPolicy

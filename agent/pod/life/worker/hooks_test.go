@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The type handlers runs the hooks of a test. A hook takes the time of its sleep action, or hangs if that is
-// negative. It fails if it has a command. handlers is kept over restarts of the agent.
+// This type runs the lifecycle hooks of a test. A hook lasts as long as its sleep action, or hangs if that duration is negative. A hook
+// with a command fails. The value survives restarts of the agent.
 type handlers struct {
 	mu       sync.Mutex
-	ran      []string // POD/CONTAINER HOOK
+	ran      []string // each element is POD/CONTAINER HOOK
 	returned map[string]bool
-	cut      time.Time // when a hook was cancelled
+	cut      time.Time // time at which a hook was cancelled
 }
 
 func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
@@ -110,7 +110,7 @@ func hooking(t *testing.T, f func(t *testing.T, n *node)) {
 	})
 }
 
-// withHooks returns a pod with a main container for each of hooks.
+// withHooks returns a pod with one main container for each element of hooks.
 func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 	p := pod(uid, v1.PullNever)
 	p.Spec.Containers = nil
@@ -120,8 +120,8 @@ func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 	return p
 }
 
-// TestPostStart checks that a container counts as started when its postStart hook has returned. The following
-// containers of the pod wait for the hook, and other pods start without delay.
+// TestPostStart checks that a container counts as started when its postStart hook has returned. The pod's next container waits for the
+// hook. Other pods start without delay.
 func TestPostStart(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
@@ -144,8 +144,8 @@ func TestPostStart(t *testing.T) {
 	})
 }
 
-// TestPostStartFails checks that a container whose postStart hook fails is stopped, and is restarted by its restart
-// policy with a back-off.
+// TestPostStartFails checks that a container is stopped if its postStart hook fails. Its restart policy decides about a restart, which has
+// a back-off.
 func TestPostStartFails(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PostStart: fails(1), PreStop: takes(1)})
@@ -176,8 +176,8 @@ func TestPostStartFails(t *testing.T) {
 	})
 }
 
-// TestPostStartOverRestarts checks that a postStart hook that has returned does not run again after a restart of the
-// agent. An interrupted hook runs again.
+// TestPostStartOverRestarts checks that a restarted agent does not run a postStart hook again if the hook has returned. It repeats an
+// interrupted hook.
 func TestPostStartOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
@@ -222,13 +222,13 @@ func TestPostStartHangs(t *testing.T) {
 	})
 }
 
-// TestPreStop checks that the preStop hook and the stop share the grace period, and that at least two seconds are
-// left for the stop. It does not matter whether the hook fails or hangs.
+// TestPreStop checks that the preStop hook and the stop of the container share the grace period, with at least two seconds for the stop. A
+// hook that fails or hangs does not change this.
 func TestPreStop(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hook  *v1.LifecycleHandler
 		grace time.Duration
-		took  time.Duration // until the pod is removed; the fake runtime uses the whole grace period
+		took  time.Duration // time until the pod is removed; the fake runtime uses the whole grace period
 		event string
 	}{
 		"returns":  {takes(4), 10 * time.Second, 10 * time.Second, ""},
@@ -260,9 +260,8 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
-// TestPreStopCommandLingers checks that a command whose time as a preStop hook has expired continues while its
-// container stops, as with a kubelet. The stop does not wait for it, and the command is cancelled soon afterwards. A
-// sleep action is cancelled at once.
+// TestPreStopCommandLingers checks a preStop hook whose time has expired. As with a kubelet, a command continues while its container stops.
+// The stop does not wait for the command, and the command is cancelled soon afterwards. A sleep action is cancelled at once.
 func TestPreStopCommandLingers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hook *v1.LifecycleHandler
@@ -294,8 +293,7 @@ func TestPreStopCommandLingers(t *testing.T) {
 	}
 }
 
-// TestLessGraceForHook checks that the grace period can be shortened while a preStop hook runs, and that the hook
-// does not run again.
+// TestLessGraceForHook checks that the grace period can be shortened while a preStop hook runs. The hook does not run again.
 func TestLessGraceForHook(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(50)})
@@ -314,8 +312,7 @@ func TestLessGraceForHook(t *testing.T) {
 	})
 }
 
-// TestPreStopOverRestarts checks that the preStop hook of a pod that is being deleted runs once more after a restart
-// of the agent, as with a kubelet.
+// TestPreStopOverRestarts checks that a restarted agent runs the preStop hook of a terminating pod once more, as a kubelet does.
 func TestPreStopOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(20)})
@@ -332,7 +329,7 @@ func TestPreStopOverRestarts(t *testing.T) {
 	})
 }
 
-// TestPreStopOfEnded checks that the preStop hook of a container that exits meanwhile is cancelled.
+// TestPreStopOfEnded checks that a preStop hook is cancelled when its container exits.
 func TestPreStopOfEnded(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)})
@@ -347,8 +344,8 @@ func TestPreStopOfEnded(t *testing.T) {
 	})
 }
 
-// TestSidecarsStop checks that sidecars stop after the main containers, in reverse order, but that all preStop hooks
-// run when the deletion begins.
+// TestSidecarsStop checks that sidecars stop after the main containers, in reverse order. All preStop hooks begin to run when the deletion
+// begins.
 func TestSidecarsStop(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		always := v1.ContainerRestartPolicyAlways
@@ -386,8 +383,8 @@ func TestSidecarsStop(t *testing.T) {
 	})
 }
 
-// TestEphemeral checks that an ephemeral container starts once, shares the processes of its target if that runs, and
-// stops with its pod. The end of the pod does not wait for it.
+// TestEphemeral checks that an ephemeral container starts once and stops with its pod. If its target runs, it shares the target's
+// processes. The pod's end does not wait for it.
 func TestEphemeral(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		debug := func(target string) *v1.Pod {
@@ -425,8 +422,8 @@ func TestEphemeral(t *testing.T) {
 	})
 }
 
-// TestRestartAll checks that all containers of the pod restart, init containers first, if a container exits with a
-// code of its rules, also over a restart of the agent.
+// TestRestartAll checks that all containers of a pod restart if a container exits with an exit code of its restart rules. The init
+// containers run first. A restart of the agent does not interrupt this.
 func TestRestartAll(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)}, v1.Lifecycle{})
@@ -456,7 +453,7 @@ func TestRestartAll(t *testing.T) {
 		if in := n.set.Input("a"); plan.CurrentRound(in) != 1 || plan.EarlierRoundRuns(in) {
 			t.Errorf("round %d", plan.CurrentRound(in))
 		}
-		end("d", 1) // an exit code without a rule
+		end("d", 1) // the container has no rule for this exit code
 		checkRunning(t, n, "a/c#1")
 	})
 }

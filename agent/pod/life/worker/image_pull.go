@@ -39,13 +39,13 @@ type Keyring interface {
 
 // PullVerifier decides which pods may use a private image that is on the node. pulls.Verifier implements it.
 type PullVerifier interface {
-	// MayUse reports whether a pod with the given credentials may use an image that is on the node. The
-	// parameter id is the ID of the image. MayUse makes no request to the registry.
+	// MayUse reports whether a pod with the given credentials may use the image with the given name and ID, which is on
+	// the node. MayUse makes no request to the registry.
 	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after
-	// the pull. The parameter private is true if only some pods may use the image. The parameter with is the
-	// credential that the registry accepted, or the zero value if the registry required none.
+	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after the pull. If
+	// only some pods may use the image, private is true. RecordPull gets the credential that the registry accepted. If
+	// the registry required none, this is the zero value.
 	BeginPull(ctx context.Context, name string, private bool) error
 	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	RecordFailure(ctx context.Context, name string, private, unreachable bool)
@@ -93,9 +93,9 @@ type pull struct {
 }
 
 type failedPull struct {
-	again retry.Backoff
-	at    time.Time // when the back-off ends
-	err   error
+	backoff retry.Backoff
+	retryAt time.Time // when the back-off ends
+	err     error
 }
 
 func newImages(cfg ExecutorConfig) *images {
@@ -105,19 +105,19 @@ func newImages(cfg ExecutorConfig) *images {
 	}
 }
 
-// ensure returns the image of a container, and the reference with which to create the container. It pulls the
+// ensureImage returns the image of a container, and the reference with which to create the container. It pulls the
 // image if the container's imagePullPolicy requires this. It also pulls an image that is on the node if the
 // pod has not yet proven that it may use the image.
 // https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
 // https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
-func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
-	tell := teller{m.events, pod, ctr.Name}
+func (m *images) ensureImage(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
+	tell := podEventRecorder{m.events, pod, ctr.Name}
 	name, err := imageName(ctr.Image)
 	if err != nil {
 		err = fmt.Errorf("Failed to apply default image tag %[1]q: "+ //nolint:staticcheck // the message of a kubelet
 			"couldn't parse image name %[1]q: %[2]w", ctr.Image, err)
-		tell.warning(eventInspectFailed, "%v", err)
-		return nil, "", problem(plan.InvalidImageName, "%w", err)
+		tell.recordWarning(eventInspectFailed, "%v", err)
+		return nil, "", newProblem(plan.InvalidImageName, "%w", err)
 	}
 	if ctr.ImagePullPolicy != v1.PullAlways {
 		image, err := m.localImage(ctx, name)
@@ -129,7 +129,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
-			tell.warning(eventInspectFailed, "%v", err)
+			tell.recordWarning(eventInspectFailed, "%v", err)
 		case image != nil:
 			tell.recordNormal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
 		}
@@ -138,13 +138,13 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 		}
 	}
 	if ctr.ImagePullPolicy == v1.PullNever {
-		tell.warning(eventErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
-		return nil, "", problem(plan.ErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
+		tell.recordWarning(eventErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
+		return nil, "", newProblem(plan.ErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
 	}
-	return m.fetch(ctx, pod, ctr, name, tell)
+	return m.fetchImage(ctx, pod, ctr, name, tell)
 }
 
-// ensureVolumes calls ensure for each image volume that a container mounts (KEP-4639).
+// ensureVolumes calls ensureImage for each image volume that a container mounts (KEP-4639).
 func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -153,28 +153,30 @@ func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Contain
 			continue
 		}
 		as := &v1.Container{Name: ctr.Name, Image: vol.Image.Reference, ImagePullPolicy: vol.Image.PullPolicy}
-		if _, _, err := m.ensure(ctx, pod, as); err != nil {
+		if _, _, err := m.ensureImage(ctx, pod, as); err != nil {
 			return fmt.Errorf("volume %q: %w", vol.Name, err)
 		}
 	}
 	return nil
 }
 
-// fetch pulls an image. If the registry cannot be reached, it returns the image on the node, if there is one.
-func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
-	creds := m.credentials(ctx, pod, name)
+// fetchImage pulls an image. If the registry cannot be reached, it returns the image on the node, if there is one.
+func (m *images) fetchImage(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell podEventRecorder) (
+	*api.Image, string, error,
+) {
+	creds := m.podCredentials(ctx, pod, name)
 	began := time.Now()
-	w := pullKey{name, digest(creds.Stored), creds.Scope}
-	p, err := m.join(ctx, w, creds)
+	w := pullKey{name, hashCredentials(creds.Stored), creds.Scope}
+	p, err := m.joinPull(ctx, w, creds)
 	if err == nil {
 		tell.recordNormal(eventPulling, "Pulling image %q", ctr.Image)
-		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
-			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
+		if err = m.awaitPull(ctx, w, p); err != nil && ctx.Err() == nil {
+			tell.recordWarning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
 			m.warnOfSecrets(pod, creds.MissingSecrets)
 		}
 	}
 	if err != nil {
-		if image := m.fallback(ctx, pod, name, err); image != nil {
+		if image := m.localFallback(ctx, pod, name, err); image != nil {
 			tell.recordNormal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
 			return image, image.Id, nil
 		}
@@ -182,7 +184,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	}
 	image, err := m.localImage(ctx, p.ref)
 	if image == nil && err == nil {
-		err = problem(plan.ImageInspectError, "image %q is missing right after its pull", ctr.Image)
+		err = newProblem(plan.ImageInspectError, "image %q is missing right after its pull", ctr.Image)
 	}
 	if err != nil {
 		return nil, "", err
@@ -196,18 +198,18 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 // secrets. The pull may have needed these secrets.
 func (m *images) warnOfSecrets(pod *v1.Pod, missing []string) {
 	if len(missing) > 0 {
-		teller{m.events, pod, ""}.warning(eventNoPullSecret,
+		podEventRecorder{m.events, pod, ""}.recordWarning(eventNoPullSecret,
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 }
 
-// fallback returns an image that is on the node or is being imported, if the pull failed because the registry
+// localFallback returns an image that is on the node or is being imported, if the pull failed because the registry
 // could not be reached. Otherwise it returns nil, for example if the registry responded that the tag does not
 // exist or that access is denied. It also returns nil if the pod has not proven that it may use the image.
 //
 // A kubelet has no such fallback for the policy Always. islet differs on purpose: a node that lost its network connection,
 // and perhaps rebooted, has to start its pods.
-func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
+func (m *images) localFallback(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
 	if !isUnreachable(why) {
 		return nil
 	}
@@ -224,7 +226,7 @@ func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why err
 	return image
 }
 
-func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyring.Credentials {
+func (m *images) podCredentials(ctx context.Context, pod *v1.Pod, name string) keyring.Credentials {
 	if m.keyring == nil {
 		return keyring.Credentials{}
 	}
@@ -233,7 +235,7 @@ func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyr
 
 // mayUse reports whether the pod may use an image that is on the node.
 func (m *images) mayUse(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
-	return m.verifier.MayUse(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
+	return m.verifier.MayUse(ctx, name, image.GetId(), func() keyring.Credentials { return m.podCredentials(ctx, pod, name) })
 }
 
 // imageName validates a reference and adds the default tag, as a kubelet does.
@@ -252,7 +254,7 @@ func imageName(image string) (string, error) {
 func (m *images) localImage(ctx context.Context, name string) (*api.Image, error) {
 	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if ignoreNotFound(err) != nil {
-		return nil, problem(plan.ImageInspectError, "Failed to inspect image %q: %w", name, err)
+		return nil, newProblem(plan.ImageInspectError, "Failed to inspect image %q: %w", name, err)
 	}
 	return r.GetImage(), nil
 }
@@ -269,24 +271,24 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.localImage(ctx, name)
 }
 
-// join returns the pull of the image that is in progress, or starts one. The caller must then call await.
-// During the back-off after a failed pull, join returns the error of that pull.
-func (m *images) join(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
+// joinPull returns the pull of the image that is in progress, or starts one. The caller must then call awaitPull. During
+// the back-off after a failed pull, it returns the error of that pull.
+func (m *images) joinPull(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f, ok := m.failed[w]; ok && time.Now().Before(f.at) {
-		return nil, &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: f.err}
+	if f, ok := m.failed[w]; ok && time.Now().Before(f.retryAt) {
+		return nil, &Problem{Reason: plan.ErrImagePull, Retry: f.retryAt, Err: f.err}
 	}
 	p := m.pulls[w]
 	if p == nil {
-		p = m.begin(ctx, w, k)
+		p = m.beginPull(ctx, w, k)
 	}
 	p.waiting++
 	return p, nil
 }
 
-// await waits until a pull has ended. If ctx ends first and no other caller waits, it cancels the pull.
-func (m *images) await(ctx context.Context, w pullKey, p *pull) error {
+// awaitPull waits until a pull has ended. If ctx ends first and no other caller waits, it cancels the pull.
+func (m *images) awaitPull(ctx context.Context, w pullKey, p *pull) error {
 	select {
 	case <-p.done:
 		return p.err
@@ -306,8 +308,8 @@ func (m *images) await(ctx context.Context, w pullKey, p *pull) error {
 	return ctx.Err()
 }
 
-// begin starts a pull. The pull continues after the end of ctx if other callers wait for it.
-func (m *images) begin(ctx context.Context, w pullKey, k keyring.Credentials) *pull {
+// beginPull starts a pull. The pull continues after the end of ctx if other callers wait for it.
+func (m *images) beginPull(ctx context.Context, w pullKey, k keyring.Credentials) *pull {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pull{cancel: cancel, done: make(chan struct{})}
 	m.pulls[w] = p
@@ -336,10 +338,10 @@ func (m *images) begin(ctx context.Context, w pullKey, k keyring.Credentials) *p
 // not retry at the same time after a failure of their registry. It is at least the registry's Retry-After.
 func (m *images) recordFailure(w pullKey, err error) error {
 	now := time.Now()
-	maps.DeleteFunc(m.failed, func(_ pullKey, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
+	maps.DeleteFunc(m.failed, func(_ pullKey, f failedPull) bool { return now.Sub(f.retryAt) > plan.PullForget })
 	f, again := m.failed[w]
 	if !again {
-		f.again = retry.Backoff{FirstWindow: plan.PullFirst, SecondWindow: plan.PullMost, MaxWindow: plan.PullMost}
+		f.backoff = retry.Backoff{FirstWindow: plan.PullFirst, SecondWindow: plan.PullMost, MaxWindow: plan.PullMost}
 	}
 	err = fmt.Errorf("failed to pull and unpack image %q: %w", w.image, err)
 	var limited interface{ RetryAfter() time.Duration }
@@ -347,13 +349,13 @@ func (m *images) recordFailure(w pullKey, err error) error {
 	if errors.As(err, &limited) {
 		least = limited.RetryAfter()
 	}
-	f.at, f.err = now.Add(f.again.Next(least)), err
+	f.retryAt, f.err = now.Add(f.backoff.Next(least)), err
 	m.failed[w] = f
-	return &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: err}
+	return &Problem{Reason: plan.ErrImagePull, Retry: f.retryAt, Err: err}
 }
 
-// forget ends the back-off of all images.
-func (m *images) forget() {
+// clearBackoffs ends the back-off of all images.
+func (m *images) clearBackoffs() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.failed)

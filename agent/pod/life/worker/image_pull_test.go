@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// TestDeleteCancelsPull checks that the deletion of a pod cancels its pull.
+// TestDeleteCancelsPull checks that the deletion of a pod cancels the pod's image pull.
 func TestDeleteCancelsPull(t *testing.T) {
 	m := newMachine()
 	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
@@ -37,12 +37,12 @@ func TestDeleteCancelsPull(t *testing.T) {
 	})
 }
 
-// TestSharedPull checks that twenty pods with the same image share one pull and one back-off, and that they do not
-// delay another image. The machine panics at a second pull of the same image.
+// TestSharedPull checks that twenty pods with the same image share one pull and one back-off. They do not delay another image. The machine
+// panics if an image is pulled twice at the same time.
 func TestSharedPull(t *testing.T) {
 	m := newMachine("other:1")
 	m.pull = func(context.Context, string) error {
-		time.Sleep(time.Minute) // in the time of the bubble
+		time.Sleep(time.Minute) // in the bubble's time
 		return errors.New("404")
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -72,8 +72,8 @@ func TestSharedPull(t *testing.T) {
 	})
 }
 
-// TestPullBackoff checks that failed pulls wait for a random time within a window. The window doubles as a kubelet's
-// back-off does, and the wait is never shorter than the registry requests.
+// TestPullBackoff checks that a failed pull is retried after a random time within a window. The window doubles as a kubelet's back-off
+// does. The time is never shorter than the registry requests.
 func TestPullBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, w := newImages(ExecutorConfig{}), pullKey{image: "app:1"}
@@ -104,7 +104,7 @@ func TestPullBackoff(t *testing.T) {
 	})
 }
 
-// busyError is the error of a registry that requests a wait before the next pull.
+// busyError is a registry's error that requests a wait before the next pull.
 type busyError time.Duration
 
 func (busyError) Error() string               { return "429" }
@@ -121,7 +121,7 @@ func (i importing) WaitImage(ctx context.Context, _ string) error {
 	}
 }
 
-// TestPullNever checks that a pod with the policy Never waits for an import in progress.
+// TestPullNever checks that a pod with the policy Never waits for an image import in progress.
 func TestPullNever(t *testing.T) {
 	m := newMachine()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestPullNever(t *testing.T) {
 	})
 }
 
-// TestImageVolumes checks that a container starts when its image and the images that it mounts are present.
+// TestImageVolumes checks that a container starts only when its image and all images that it mounts are present.
 func TestImageVolumes(t *testing.T) {
 	m := newMachine("app:1")
 	var pulled []string
@@ -190,8 +190,8 @@ func TestImageVolumes(t *testing.T) {
 	})
 }
 
-// TestPullAlways checks that a node that cannot reach the registry uses the present image. If the registry rejects
-// the pull, the pod does not start.
+// TestPullAlways checks that a pod uses the present image if the registry is unreachable. If the registry rejects the pull, the pod does
+// not start.
 func TestPullAlways(t *testing.T) {
 	m := newMachine("app:1")
 	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
@@ -219,7 +219,7 @@ func TestPullAlways(t *testing.T) {
 	})
 }
 
-// The type users returns the credentials of a pod's Secrets, by pod.
+// This type returns the credentials from a pod's Secrets. The key is the pod's UID.
 type users map[types.UID][]string
 
 func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
@@ -230,8 +230,8 @@ func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Cred
 	return k
 }
 
-// TestPullWithCredentials checks that each credential of a pod is tried, and finally an anonymous pull. A pod does
-// not use the credentials of another pod, and its failures do not delay a pod with valid credentials.
+// TestPullWithCredentials checks that a pull tries each credential of its pod, and finally no credential. A pod does not use the
+// credentials of another pod. Failures of one pod do not delay a pod with valid credentials.
 func TestPullWithCredentials(t *testing.T) {
 	m := newMachine()
 	var tried []string
@@ -262,8 +262,7 @@ func TestPullWithCredentials(t *testing.T) {
 	})
 }
 
-// TestUnreachableWithCredentials checks that the pull is not repeated with other credentials if the registry is
-// unreachable.
+// TestUnreachableWithCredentials checks that a pull does not try other credentials if the registry is unreachable.
 func TestUnreachableWithCredentials(t *testing.T) {
 	m := newMachine("app:1")
 	tries := 0
@@ -296,8 +295,7 @@ func (m *missingObjectHook) Prepare(context.Context, *v1.Pod) error {
 	return errors.New("configmap not found")
 }
 
-// TestRetryPod checks that a pod that waits for an object starts when the object appears, independent of its
-// back-off.
+// TestRetryPod checks that a pod that waits for an object starts as soon as the object appears. It does not wait for its back-off.
 func TestRetryPod(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +317,7 @@ func TestRetryPod(t *testing.T) {
 	})
 }
 
-// A deletingVerifier is a verifier during whose call the pod is deleted.
+// A deletingVerifier is a verifier that deletes the pod during the verification.
 type deletingVerifier struct {
 	allowAll
 	leave context.CancelFunc
@@ -330,7 +328,7 @@ func (l deletingVerifier) MayUse(context.Context, string, string, func() keyring
 	return false
 }
 
-// TestPodLeavesItsImage checks that no event reports a missing image if the pod is deleted during the verification.
+// TestPodLeavesItsImage checks that no event reports a missing image after the pod was deleted during the verification.
 func TestPodLeavesItsImage(t *testing.T) {
 	m := newMachine()
 	m.bring(t, "app:1")
@@ -338,7 +336,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	var events eventRecorder
 	images := newImages(ExecutorConfig{Images: m, Verifier: deletingVerifier{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
-	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
+	if image, _, err := images.ensureImage(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v %v", image, err)
 	}
 	if len(events.count) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// gather builds an input from the data of the other parts of the agent. It changes nothing.
-func (w *worker) gather() plan.Input {
+// gatherInput builds an input from the data of the other parts of the agent. It changes nothing.
+func (w *worker) gatherInput() plan.Input {
 	cfg := &w.set.cfg
 	wanted, ok := cfg.Desired.Get(w.uid)
 	in := plan.Input{
@@ -52,9 +52,9 @@ func (w *worker) gather() plan.Input {
 	return in
 }
 
-// update updates the worker's own records from a new input, and adds them to it. The order matters: obsolete records are
+// updateInput updates the worker's own records from a new input, and adds them to it. The order matters: obsolete records are
 // deleted before the rest is copied, and Stopping is computed from the fields that are set before it.
-func (w *worker) update(in *plan.Input) {
+func (w *worker) updateInput(in *plan.Input) {
 	w.requests.move(&w.life)
 	w.forgetChanged(in.Want)
 	w.forgetPreStops(in.Observed)
@@ -63,8 +63,8 @@ func (w *worker) update(in *plan.Input) {
 			w.sizes.wanted, w.sizes.whole = w.set.cfg.Sizes(in.Want)
 		}
 		in.Spec, in.Applied = w.hashes.hash, w.appliedHash(in.Observed)
-		w.sizes.forget(in.Observed)
-		w.sizes.show(in)
+		w.sizes.pruneAccepted(in.Observed)
+		w.sizes.setFields(in)
 		w.forgetResize(in.Spec)
 	}
 	l := &w.life
@@ -73,12 +73,12 @@ func (w *worker) update(in *plan.Input) {
 	in.Started = w.acceptedAt(*in)
 	in.Stopping = w.stoppingSince(*in)
 	in.Ended = l.ended
-	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.dropped) // Forget is repeated for a newer version
+	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.forgottenPod) // Forget is repeated for a newer version
 }
 
-// publish sets the input that Set.Input returns. The input must not be changed afterwards. If the round
+// publishInput sets the input that Set.Input returns. The input must not be changed afterwards. If the round
 // starts actions, the published input contains them as actions in flight.
-func (w *worker) publish(in plan.Input, starts bool) {
+func (w *worker) publishInput(in plan.Input, starts bool) {
 	if starts {
 		in.InFlight, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
 		in.Ended, in.Forgotten = w.life.ended, false

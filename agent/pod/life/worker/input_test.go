@@ -30,8 +30,7 @@ func (p *prober) asked() int64 {
 	return p.n
 }
 
-// TestOneInputPerRound checks that an input is computed once per round, and that readers get the same input until the
-// next round.
+// TestOneInputPerRound checks that a pod's input is computed once per round. All readers get the same input until the next round.
 func TestOneInputPerRound(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.stop()
@@ -54,7 +53,7 @@ func TestOneInputPerRound(t *testing.T) {
 	})
 }
 
-// witness is a hook that records the pod's input while it runs.
+// witness is a hook that records the pod's input during the hook's call.
 type witness struct {
 	node *node
 	seen []plan.Input
@@ -67,7 +66,7 @@ func (w *witness) Prepare(context.Context, *v1.Pod) error {
 	return nil
 }
 
-// TestFlightIsPublished checks that an action that has begun is in the input that readers get.
+// TestFlightIsPublished checks that readers get an input that contains every running action.
 func TestFlightIsPublished(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// machine is a container runtime in memory whose calls take time. Its first fields are set before it is used. mu
-// protects the fields below it.
+// machine is an in-memory container runtime whose calls take time. The fields above mu are set before the machine is used. mu protects the
+// fields below it.
 type machine struct {
 	*fake.Runtime
 	startup time.Duration                       // duration of a sandbox's start
@@ -25,12 +25,12 @@ type machine struct {
 	login   func(*api.AuthConfig) error         // verifies a pull's credentials; nil: all are valid
 
 	mu         sync.Mutex
-	usage      map[string]uint64 // bytes of memory, by container name
+	usage      map[string]uint64 // bytes of memory; the key is the container's name
 	updated    []string          // sizes of resized containers, in order
-	busy, most int               // current and highest number of starting sandboxes
+	busy, most int               // current and highest number of sandboxes that are starting
 	started    []time.Time
 	pulling    map[string]bool
-	configs    map[string]*api.ContainerConfig // configurations of started containers, by ID
+	configs    map[string]*api.ContainerConfig // configurations of started containers; the key is the container's ID
 }
 
 func newMachine(images ...string) *machine {
@@ -66,15 +66,14 @@ func (m *machine) count(n int) {
 	m.most = max(m.most, m.busy)
 }
 
-// The method starting returns the highest number of sandboxes that started at the same time.
+// This helper returns the highest number of sandboxes that were starting at the same time.
 func (m *machine) starting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.most
 }
 
-// StopContainer takes the whole grace period, because the containers ignore SIGTERM. If polite is set, they exit at
-// once.
+// StopContainer takes the whole grace period, because the containers ignore SIGTERM. If polite is set, the containers exit at once.
 func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	if m.polite {
 		m.End(r.ContainerId, 0)
@@ -88,7 +87,7 @@ func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest
 	}
 }
 
-// StartContainer panics if a second instance of a container starts.
+// StartContainer panics if two instances of a container run.
 func (m *machine) StartContainer(ctx context.Context, r *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	out, err := m.Runtime.StartContainer(ctx, r)
 	names := m.list(false)
@@ -124,7 +123,7 @@ func (m *machine) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.
 	return m.Runtime.PullImage(ctx, r)
 }
 
-// The method bring adds an image, as an import does.
+// This helper adds an image, as an import does.
 func (m *machine) bring(t *testing.T, name string) {
 	t.Helper()
 	if _, err := m.Runtime.PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}}); err != nil {
@@ -132,7 +131,7 @@ func (m *machine) bring(t *testing.T, name string) {
 	}
 }
 
-// list returns the running containers as pod/container or pod/container#attempt.
+// list returns the running containers in the form pod/container or pod/container#attempt.
 func (m *machine) list(attempts bool) (out []string) {
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
 	r, err := m.ListContainers(context.Background(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestNoNetworkYet checks that only pods on the host's network start before the network is ready. The other pods
-// report the reason, and start when the network becomes ready.
+// TestNoNetworkYet checks that only pods on the host's network start before the network is ready. The other pods report the reason and
+// start when the network is ready.
 func TestNoNetworkYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -45,8 +45,8 @@ func TestNoNetworkYet(t *testing.T) {
 	})
 }
 
-// TestNetworkIsAnotherOne checks that pods with a sandbox in a former network get a new sandbox once, and wait until
-// the network is ready.
+// TestNetworkIsAnotherOne checks that a pod with a sandbox in a former network gets a new sandbox once. The pod waits until the new network
+// is ready.
 func TestNetworkIsAnotherOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -70,7 +70,7 @@ func TestNetworkIsAnotherOne(t *testing.T) {
 		closed.Store(true)
 		former.Store(sb.ID)
 		n.set.Retry()
-		time.Sleep(time.Minute) // the grace period
+		time.Sleep(time.Minute) // the grace period passes
 		checkRunning(t, n, "b/c#0")
 		if now, _ := n.set.Input("a").Observed.Sandbox(); now.ID != sb.ID || now.Ready {
 			t.Errorf("the sandbox is %+v", now)
@@ -85,13 +85,13 @@ func TestNetworkIsAnotherOne(t *testing.T) {
 	})
 }
 
-// TestSandboxRetry checks that a pod whose sandbox cannot be run is retried after at most 10 s, and at once when the
-// network may be back. Other failures of the step keep the longer back-off.
+// TestSandboxRetry checks that a failed sandbox is retried after at most 10 s, and at once when the network may be ready again. Other
+// failures of the same step keep their longer back-off.
 func TestSandboxRetry(t *testing.T) {
 	for reason, most := range map[string]time.Duration{
 		plan.FailedCreatePodSandBox: 10 * time.Second, plan.NetworkNotReady: 10 * time.Second, plan.FailedMount: time.Minute,
 	} {
-		f := failure(20, plan.Action{Op: plan.RunSandbox}, problem(reason, "why"))
+		f := newFailure(20, plan.Action{Op: plan.RunSandbox}, newProblem(reason, "why"))
 		if wait := f.Retry.Sub(f.At); wait != most {
 			t.Errorf("%s: %v", reason, wait)
 		}

@@ -9,9 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestMachineGoesOff checks that a pod ends within its time when the machine shuts down, and that it does not run
-// again before the boot, also over a restart of the agent. After the boot, it runs again unless its restart policy is
-// Never.
+// TestMachineGoesOff checks that a pod ends within its grace period when the machine shuts down. It does not run again before the boot,
+// even after a restart of the agent. After the boot, it runs again unless its restart policy is Never.
 func TestMachineGoesOff(t *testing.T) {
 	for _, tt := range []struct {
 		policy v1.RestartPolicy
@@ -21,7 +20,7 @@ func TestMachineGoesOff(t *testing.T) {
 		{"Always", false, []string{"a/c#1"}},
 		{"Always", true, []string{"a/c#1"}},
 		{"OnFailure", false, []string{"a/c#1"}},
-		{"OnFailure", true, []string{"a/c#0"}}, // the run that the shutdown ended does not count
+		{"OnFailure", true, []string{"a/c#0"}}, // the run that the shutdown has ended does not count
 		{"Never", false, nil},
 		{"Never", true, nil},
 	} {
@@ -62,7 +61,7 @@ func TestMachineGoesOff(t *testing.T) {
 	}
 }
 
-// TestMachineStaysUp checks that the pods run again if the shutdown is cancelled.
+// TestMachineStaysUp checks that the pods run again after a shutdown was cancelled.
 func TestMachineStaysUp(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		var since time.Time

@@ -12,17 +12,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// end records the result of an action. The error of a cancelled action is not recorded as a failure.
-func (w *worker) end(e result) {
-	w.cancel[e.subject]()
-	delete(w.cancel, e.subject)
+// recordResult records the result of an action. The error of a cancelled action is not recorded as a failure.
+func (w *worker) recordResult(e result) {
+	w.cancelFuncs[e.subject]()
+	delete(w.cancelFuncs, e.subject)
 	f := w.busy[e.subject]
 	delete(w.busy, e.subject)
 	if f.Op == plan.PreStop { // also after an error, because the hook does not run again
 		w.life.preStopped[f.ID] = time.Since(f.Since)
 	}
 	if f.Op == plan.Resize {
-		w.sizes.end(e.err == nil, w.hashes.hash == f.Hash)
+		w.sizes.recordResult(e.err == nil, w.hashes.hash == f.Hash)
 	}
 	key := plan.Key{Container: e.subject, Op: f.Op}
 	if e.cancelled && e.err != nil {
@@ -40,7 +40,7 @@ func (w *worker) end(e result) {
 		delete(w.life.failed, key)
 		return
 	}
-	w.life.failed[key] = failure(w.life.failed[key].N+1, f.Action, e.err)
+	w.life.failed[key] = newFailure(w.life.failed[key].N+1, f.Action, e.err)
 	if f.Op == plan.PostStart {
 		w.log.Warn("postStart hook failed, the container will be stopped", "container", f.Container, "id", f.ID, "error", e.err)
 		return
@@ -57,7 +57,7 @@ func (w *worker) recordSuccess(a plan.Action) bool {
 	case plan.Ended:
 		w.life.ended = true
 	case plan.Forget: // a new life begins
-		w.reset()
+		w.beginLife()
 		w.life.forgotten = true
 	case plan.Update:
 		w.life.applied = a.Hash
@@ -71,7 +71,7 @@ func (w *worker) recordSuccess(a plan.Action) bool {
 	return true
 }
 
-func failure(n int, a plan.Action, err error) plan.Failure {
+func newFailure(n int, a plan.Action, err error) plan.Failure {
 	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: a.Hash, ID: a.Target}
 	f.Retry = f.At.Add(plan.RetryDelay(n))
 	if a.Op == plan.PostStart { // the hook is not run again in the same container
@@ -89,17 +89,17 @@ func failure(n int, a plan.Action, err error) plan.Failure {
 	return f
 }
 
-// drain waits for the actions in flight.
-func (w *worker) drain() {
-	for len(w.cancel) > 0 {
-		w.end(<-w.ended)
+// awaitActions waits for the actions in flight.
+func (w *worker) awaitActions() {
+	for len(w.cancelFuncs) > 0 {
+		w.recordResult(<-w.results)
 	}
 }
 
-// reset begins a new life. It also deletes the records about the resources that the runtime has accepted.
-func (w *worker) reset() {
+// beginLife begins a new life. It also deletes the records about the resources that the runtime has accepted.
+func (w *worker) beginLife() {
 	w.life = newLife()
-	w.sizes.accepted, w.sizes.offered, w.sizes.leveled, w.sizes.unsure = nil, nil, nil, false
+	w.sizes.accepted, w.sizes.offered, w.sizes.appliedPodLevel, w.sizes.unknown = nil, nil, nil, false
 }
 
 // forgetExternal deletes the failures whose cause is outside the pod, such as a missing image, object, credential or
@@ -132,8 +132,7 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 	})
 }
 
-// forgetResize deletes the failure of a resize to another spec than the wanted one. The parameter is
-// the hash of the wanted spec.
+// forgetResize deletes the failure of a resize to another spec than the wanted one, which has the given hash.
 func (w *worker) forgetResize(spec string) {
 	key := plan.Key{Op: plan.Resize}
 	if f, ok := w.life.failed[key]; ok && f.Hash != spec {

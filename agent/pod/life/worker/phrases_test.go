@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/status"
 )
 
-// The type absent is a cluster without the objects that pods request. One ConfigMap exists, without keys.
+// This type is a cluster without the objects that pods request. It has only one ConfigMap, which contains no keys.
 type absent struct{ translate.NoObjects }
 
 func (absent) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -30,14 +30,14 @@ func (absent) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
-// A refusingHook is a hook that cannot prepare a pod.
+// A refusingHook is a hook that fails to prepare a pod.
 type refusingHook struct{ error }
 
 func (refusingHook) Name() string                             { return "refusing" }
 func (r refusingHook) Prepare(context.Context, *v1.Pod) error { return r.error }
 
-// TestPhrasesOfWaiting checks that the reasons and messages of waiting containers, and of their events, are those of
-// kubelet 1.37, because tools match them. Container c of pod a waits.
+// TestPhrasesOfWaiting checks that the reasons and messages of waiting containers and of their events are those of kubelet 1.37. Tools
+// match these texts. In each case, the container c of pod a waits.
 func TestPhrasesOfWaiting(t *testing.T) {
 	from := func(s *v1.EnvVarSource) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: s}} }
@@ -59,7 +59,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 		node            func(*node)
 		after           time.Duration
 		reason, message string
-		events          []string // in addition to the events of a present image
+		events          []string // these events follow the events of a present image
 	}{
 		"missing ConfigMap": {
 			pod:    from(&v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("x"), Key: "k"}}),
@@ -156,9 +156,9 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				}
 				time.Sleep(x.after)
 				w := waiting()
-				// The first waits between pulls are random, and a short one ends before the back-off is shown.
+				// The first waits between pulls are random. A short wait ends before the back-off is shown.
 				for end := time.Now().Add(2 * time.Minute); (w == nil || w.Reason != x.reason) && time.Now().Before(end); w = waiting() {
-					time.Sleep(100 * time.Millisecond) // in the time of the bubble
+					time.Sleep(100 * time.Millisecond) // in the bubble's time
 				}
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
 					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)

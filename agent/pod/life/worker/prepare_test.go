@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// preparer is a hook whose Prepare takes time. If dead is set, it hangs for pods of the API server.
+// preparer is a hook with a slow Prepare. If dead is set, Prepare hangs for pods of the API server.
 type preparer struct {
 	takes time.Duration
 	dead  bool
 
 	mu         sync.Mutex
-	busy, most int // pods that prepare at the same time
+	busy, most int // current and highest number of pods in Prepare
 }
 
 func (*preparer) Name() string { return "preparer" }
@@ -50,7 +50,7 @@ func fromAPI(uid string) *v1.Pod {
 	return p
 }
 
-// crowd adds size pods of the API server at once.
+// crowd adds size pods of the API server at the same time.
 func (n *node) crowd(size int) {
 	n.wishes.mu.Lock()
 	for i := range size {
@@ -63,8 +63,7 @@ func (n *node) crowd(size int) {
 	}
 }
 
-// TestPreparationsAreBounded checks that the number of pods that prepare at the same time is limited, and that all
-// pods start.
+// TestPreparationsAreBounded checks that the number of concurrent preparations is limited. All pods start in the end.
 func TestPreparationsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, h := newNode(t, newMachine("app:1")), &preparer{takes: 100 * time.Millisecond}
@@ -82,8 +81,8 @@ func TestPreparationsAreBounded(t *testing.T) {
 	})
 }
 
-// TestPreparationsBehindADeadLink checks that hanging pods of the API server do not delay a static pod while the link
-// is down, and delay each other only for a limited time.
+// TestPreparationsBehindADeadLink checks pods of the API server that hang while the link is down. They do not delay a static pod, and they
+// delay each other only for a limited time.
 func TestPreparationsBehindADeadLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, h := newNode(t, newMachine("app:1")), &preparer{dead: true}

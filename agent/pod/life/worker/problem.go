@@ -31,9 +31,9 @@ func hookProblem(reason, format string, err error) error {
 	if own, ok := errors.AsType[reasonError](err); ok {
 		return &Problem{Reason: own.Reason(), Err: err}
 	}
-	return problem(reason, format, err)
+	return newProblem(reason, format, err)
 }
 
-func problem(reason, format string, args ...any) error {
+func newProblem(reason, format string, args ...any) error {
 	return &Problem{Reason: reason, Err: fmt.Errorf(format, args...)}
 }

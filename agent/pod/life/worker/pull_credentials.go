@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// digest returns a hash of all the credentials.
-func digest(all []keyring.Credential) (d [sha256.Size]byte) {
+// hashCredentials returns a hash of all the credentials.
+func hashCredentials(all []keyring.Credential) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range all {
 		a := c.Auth
@@ -47,9 +47,8 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	return r, nil
 }
 
-// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be
-// reached. It first tries the known credentials, then those of plugins, and in the end a pull without a
-// credential.
+// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be reached.
+// It first tries the known credentials, then the credentials from plugins, and finally a pull without a credential.
 //
 // If the registry cannot be reached, a plugin must not delay the start of a container whose image is on the
 // node. So if the image is on the node and there is no known credential, tryAll first pulls without a

@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// The type plugins returns credentials of Secrets and of plugins. The service account is the pod's name up to "-".
+// This type returns the credentials of Secrets and plugins. A pod's service account is the part of the pod's name before "-".
 type plugins struct {
 	users
 	mu    sync.Mutex
@@ -47,8 +47,8 @@ func (p *plugins) Keyring(ctx context.Context, pod *v1.Pod, image string) keyrin
 	return k
 }
 
-// TestPullWithPlugins checks that a plugin is called only if a pull needs it. The credentials of Secrets are tried
-// first. A pod that may use the present image needs no pull, and no plugin is called if the registry is unreachable.
+// TestPullWithPlugins checks that a plugin is called only if a pull needs it. The credentials of Secrets are tried first. No plugin is
+// called for a pod that may use the present image, or if the registry is unreachable.
 func TestPullWithPlugins(t *testing.T) {
 	m, path := newMachine("pre:1"), filepath.Join(t.TempDir(), "islet.db")
 	var mu sync.Mutex
@@ -101,7 +101,7 @@ func TestPullWithPlugins(t *testing.T) {
 		try("acme-1", v1.PullIfNotPresent, "app:1", true, "old,stale,right plugin", 1)
 		try("acme-2", v1.PullIfNotPresent, "app:1", true, "", 0) // the same service account
 		try("acme-3", v1.PullAlways, "app:1", true, ",stale,right plugin", 1)
-		try("bcme-1", v1.PullNever, "app:1", false, "", 0) // another service account
+		try("bcme-1", v1.PullNever, "app:1", false, "", 0) // the pod has another service account
 		n.setWish("bcme-1", Wanted{Pod: pod("bcme-1", v1.PullNever), Deleting: true})
 		try("bcme-2", v1.PullIfNotPresent, "app:1", true, ",stale,right plugin", 1)
 
@@ -116,12 +116,12 @@ func TestPullWithPlugins(t *testing.T) {
 		down = true
 		try("acme-5", v1.PullAlways, "app:1", true, "", 0)
 		try("pre-1", v1.PullAlways, "pre:1", true, "", 0)
-		try("ccme-1", v1.PullAlways, "app:1", false, "", 0) // an account that has not pulled the image
+		try("ccme-1", v1.PullAlways, "app:1", false, "", 0) // this account has not pulled the image
 	})
 }
 
-// TestPluginBackoff checks that a failed pull waits although a plugin returns a new credential for each call, and
-// that the pods of one service account share the wait.
+// TestPluginBackoff checks that a failed pull waits for its back-off, although the plugin returns a new credential for each call. The pods
+// of one service account share the back-off.
 func TestPluginBackoff(t *testing.T) {
 	m := newMachine()
 	m.login = func(*api.AuthConfig) error { return errors.New("403 Forbidden") }

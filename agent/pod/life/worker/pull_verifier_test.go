@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// newVerifier returns a Verifier for the images, with its records at path.
+// newVerifier returns a Verifier for the images. It stores its records at path.
 func newVerifier(t *testing.T, path string, images cri.Images) (*pulls.Verifier, *store.Store) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -41,8 +41,8 @@ func newVerifier(t *testing.T, path string, images cri.Images) (*pulls.Verifier,
 	return g, s
 }
 
-// TestPrivateImages checks that a present private image is available only to pods with valid credentials. This holds
-// for each pull policy, with and without the registry, and after a reboot.
+// TestPrivateImages checks that a private image on the node is available only to pods with valid credentials. This applies to each pull
+// policy, with and without the registry, and after a reboot.
 func TestPrivateImages(t *testing.T) {
 	m, path := newMachine("pre:1"), filepath.Join(t.TempDir(), "islet.db")
 	var asked, down atomic.Int64

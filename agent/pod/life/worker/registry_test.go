@@ -29,8 +29,8 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// privateRegistry starts a registry with the image app:1 for the user ann, whose password is "right". It counts the
-// requests for the manifest.
+// privateRegistry starts a registry with the image app:1, and returns its host and the number of requests for the manifest. The image is
+// private to the user ann with the password "right".
 func privateRegistry(t *testing.T) (host string, asked *atomic.Int64) {
 	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -90,7 +90,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// The keyring passwords contains a Secret of the user ann for each namespace.
+// This keyring has a Secret with the user ann for each namespace. The value is the password.
 type passwords map[string]string
 
 func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
@@ -101,7 +101,7 @@ func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.
 	return k
 }
 
-// newImageService returns the image service of a node. The registry at host is used with HTTP.
+// newImageService returns the image service of a node. It connects to the registry at host with HTTP.
 func newImageService(t *testing.T, host string, removed func()) *image.Service {
 	t.Helper()
 	root, certs := t.TempDir(), t.TempDir()
@@ -118,8 +118,8 @@ func newImageService(t *testing.T, host string, removed func()) *image.Service {
 	return s
 }
 
-// TestPrivateImageOfARegistry checks that a namespace whose Secret has a wrong password does not get the image that
-// another namespace has pulled.
+// TestPrivateImageOfARegistry checks two namespaces that use the same private image. The first one has pulled it. The second one does not
+// get it, because its Secret has a wrong password.
 func TestPrivateImageOfARegistry(t *testing.T) {
 	host, asked := privateRegistry(t)
 	name := host + "/app:1"
@@ -133,7 +133,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	try := func(namespace string, policy v1.PullPolicy) error {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", namespace, types.UID(namespace)
-		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: policy})
+		got, _, err := m.ensureImage(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: policy})
 		if err == nil && got == nil {
 			t.Errorf("namespace %s has no image and no error", namespace)
 		}
@@ -156,7 +156,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	if asked.Load() == pulled {
 		t.Error("the registry was not called")
 	}
-	secrets["wrong"] = "right" // the Secret was corrected, and the registry decides
+	secrets["wrong"] = "right" // the Secret is correct now, and the registry decides
 	check(t, try("wrong", v1.PullIfNotPresent))
 	check(t, try("wrong", v1.PullNever))
 
@@ -167,15 +167,15 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	}
 }
 
-// The keyring rings contains the credentials by pod.
+// This keyring contains the credentials of each pod.
 type rings map[types.UID]keyring.Credentials
 
 func (r rings) Keyring(_ context.Context, pod *v1.Pod, _ string) keyring.Credentials {
 	return r[pod.UID]
 }
 
-// TestSecretsAndPluginOfARegistry checks that the first Secret that the registry accepts is recorded for the image. A
-// plugin is called after the Secrets, and its pull is recorded for the service account.
+// TestSecretsAndPluginOfARegistry checks that the first Secret that the registry accepts is recorded for the image. A plugin is called only
+// after the Secrets. Its pull is recorded for the service account.
 func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	host, _ := privateRegistry(t)
 	name := host + "/app:1"
@@ -206,7 +206,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 		pod    types.UID
 		policy v1.PullPolicy
 		ok     bool
-		by     int // number of recorded sources afterwards
+		by     int // number of recorded sources after the pull
 	}{
 		{"bad", v1.PullIfNotPresent, false, 0},
 		{"two", v1.PullIfNotPresent, true, 1},
@@ -220,7 +220,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	} {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", "team", tt.pod
-		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
+		got, _, err := m.ensureImage(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
 		var by []store.Pull
 		if here, _ := m.localImage(t.Context(), name); here != nil {
 			by, _ = records.PullsOf(t.Context(), here.Id)

@@ -22,11 +22,11 @@ import (
 // Sizes returns the resources of a pod's containers, and of the pod as a whole, in the units of the runtime.
 type Sizes func(pod *v1.Pod) (containers map[string]plan.Size, whole plan.Resources)
 
-// resize applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the
+// resizePod applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the
 // pod are raised before the limits of its containers change, and lowered after that. Containers whose
 // resources decrease are updated first. All steps are idempotent, so resize can be repeated after a failure.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
-func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) error {
+func (e *Executor) resizePod(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	n := e.cfg.Node()
@@ -35,7 +35,7 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	if err := e.aboveUsage(ctx, in, list); err != nil {
 		return err
 	}
-	if err := e.notify(ctx, a.ID, pod, n); err != nil {
+	if err := e.updateSandbox(ctx, a.ID, pod, n); err != nil {
 		return err
 	}
 	if err := e.cfg.Hooks.Grow(ctx, pod); err != nil {
@@ -51,7 +51,8 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	return e.cfg.Hooks.Shrink(ctx, pod)
 }
 
-// lessFirst sorts containers so that those whose resources decrease come first. This makes room for the others.
+// lessFirst sorts containers so that containers whose resources decrease come first. Their resources are then available
+// to the other containers.
 func lessFirst(in plan.Input, list []plan.Container) []plan.Container {
 	rank := func(c plan.Container) int {
 		switch want := in.Sizes[c.Name]; {
@@ -73,8 +74,8 @@ func lessMemory(c plan.Container, want plan.Size) bool {
 	return c.Resources != nil && want.Memory > 0 && (c.Resources.Memory == 0 || want.Memory < c.Resources.Memory)
 }
 
-// aboveUsage returns an error if a new memory limit is not above the present memory usage of its container, because the
-// kernel would then kill the container. It is called before any limit is changed.
+// aboveUsage returns an error if a container's new memory limit is not above its current memory usage. With such a
+// limit, the kernel would kill the container. It is called before any limit is changed.
 func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Container) error {
 	var low []string
 	for _, c := range list {
@@ -106,9 +107,9 @@ func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Co
 	return fmt.Errorf("cannot decrease memory limits: [%s]", strings.Join(low, ", "))
 }
 
-// notify sends the resources of the pod as a whole to the runtime (KEP-5328). It returns nil if the runtime does not
+// updateSandbox sends the resources of the pod as a whole to the runtime (KEP-5328). It returns nil if the runtime does not
 // implement the call.
-func (e *Executor) notify(ctx context.Context, sandbox string, pod *v1.Pod, n translate.Node) error {
+func (e *Executor) updateSandbox(ctx context.Context, sandbox string, pod *v1.Pod, n translate.Node) error {
 	whole, overhead := translate.SandboxUpdate(pod, n)
 	_, err := e.cfg.Runtime.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: sandbox, Resources: whole, Overhead: overhead,
@@ -125,38 +126,38 @@ func (e *Executor) notify(ctx context.Context, sandbox string, pod *v1.Pod, n tr
 // sizes contains the allocated resources of a worker's pod, and the resources that the runtime
 // has accepted.
 type sizes struct {
-	wanted   map[string]plan.Size      // allocated to the containers, by name
-	whole    plan.Resources            // allocated to the pod as a whole
-	accepted map[string]plan.Resources // accepted by the runtime, by container ID
-	offered  map[string]plan.Resources // sent to the runtime by the Resize in flight, by container ID
-	leveled  *plan.Resources           // set for the pod as a whole; nil if unknown
-	unsure   bool                      // the pod's actual resources are unknown until a Resize has succeeded
+	wanted          map[string]plan.Size      // allocated to the containers, by name
+	whole           plan.Resources            // allocated to the pod as a whole
+	accepted        map[string]plan.Resources // accepted by the runtime, by container ID
+	offered         map[string]plan.Resources // sent to the runtime by the Resize in flight, by container ID
+	appliedPodLevel *plan.Resources           // set for the pod as a whole; nil if unknown
+	unknown         bool                      // the pod's actual resources are unknown until a Resize has succeeded
 }
 
-// show sets the fields of the input that are about resources.
-func (s *sizes) show(in *plan.Input) {
+// setFields sets the fields of the input that are about resources.
+func (s *sizes) setFields(in *plan.Input) {
 	in.Sizes, in.PodLevel, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
-	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && s.leveled == nil {
+	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && s.appliedPodLevel == nil {
 		if sb.Hash == in.Spec {
-			s.leveled = new(s.whole)
+			s.appliedPodLevel = new(s.whole)
 		} else { // the sandbox was created with other resources, or the pod was resized before a restart of the agent
-			s.unsure = true
+			s.unknown = true
 		}
 	}
-	in.Leveled, in.Unsure = s.leveled, s.unsure
+	in.Leveled, in.Unsure = s.appliedPodLevel, s.unknown
 }
 
-// offer records the resources that a Resize is about to send to the runtime.
-func (s *sizes) offer(in plan.Input) {
+// recordOffer records the resources that a Resize is about to send to the runtime.
+func (s *sizes) recordOffer(in plan.Input) {
 	s.offered = map[string]plan.Resources{}
 	for _, c := range plan.NeedResize(in) {
 		s.offered[c.ID] = in.Sizes[c.Name].Resources
 	}
 }
 
-// end records the result of a Resize. The parameter ok is true if the Resize succeeded. The parameter current
-// is true if it was a Resize to the current spec. After a failure the pod's actual resources are unknown.
-func (s *sizes) end(ok, current bool) {
+// recordResult records the result of a Resize. If the Resize failed, or was a Resize to another spec than the current one, the
+// pod's actual resources are unknown.
+func (s *sizes) recordResult(ok, current bool) {
 	for id, r := range s.offered {
 		if s.accepted == nil {
 			s.accepted = map[string]plan.Resources{}
@@ -167,14 +168,14 @@ func (s *sizes) end(ok, current bool) {
 			delete(s.accepted, id)
 		}
 	}
-	s.offered, s.unsure = nil, !ok || !current
+	s.offered, s.unknown = nil, !ok || !current
 	if ok && current {
-		s.leveled = new(s.whole)
+		s.appliedPodLevel = new(s.whole)
 	}
 }
 
-// forget deletes the entries of containers that no longer exist.
-func (s *sizes) forget(seen plan.Observed) {
+// pruneAccepted deletes the entries of containers that no longer exist.
+func (s *sizes) pruneAccepted(seen plan.Observed) {
 	maps.DeleteFunc(s.accepted, func(id string, _ plan.Resources) bool {
 		return !slices.ContainsFunc(seen.Containers, func(c plan.Container) bool { return c.ID == id })
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// UpdateContainerResources records the order of the calls.
+// UpdateContainerResources records the calls in their order.
 func (m *machine) UpdateContainerResources(ctx context.Context,
 	r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
 	out, err := m.Runtime.UpdateContainerResources(ctx, r)
@@ -61,10 +61,10 @@ func (m *machine) did(t *testing.T, want ...string) {
 	m.updated = nil
 }
 
-// podCgroup is a hook for the cgroup of the pod.
+// podCgroup is a hook that fakes the pod's cgroup.
 type podCgroup struct {
 	m    *machine
-	fail error // under m.mu
+	fail error // protected by m.mu
 }
 
 func (podCgroup) Name() string { return "whole" }
@@ -81,7 +81,7 @@ func (w *podCgroup) Shrink(context.Context, *v1.Pod) error {
 	return nil
 }
 
-// sizedPod returns a pod with the containers c, d and so on, each with its memory limit in MiB.
+// sizedPod returns a pod with one container for each memory limit in MiB. The containers are named c, d and so on.
 func sizedPod(mebibytes ...int64) *v1.Pod {
 	p := pod("a", "")
 	ctr := p.Spec.Containers[0]
@@ -95,8 +95,8 @@ func sizedPod(mebibytes ...int64) *v1.Pod {
 	return p
 }
 
-// TestResize checks that the running containers are resized once, in an order in which each step is possible. A
-// restarted agent checks the sizes once more.
+// TestResize checks that running containers are resized once. The steps have an order in which each of them is possible. A restarted agent
+// checks the sizes once more.
 func TestResize(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -115,7 +115,7 @@ func TestResize(t *testing.T) {
 		n.start(t)
 		m.did(t, "grow", "d 30", "shrink")
 		n.stop()
-		n.start(t) // the result of the last agent is unknown
+		n.start(t) // the agent does not know the previous agent's result
 		m.did(t, "grow", "shrink")
 		n.setWish("a", Wanted{Pod: otherPod("", "app:1")})
 		time.Sleep(time.Hour)
@@ -123,8 +123,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestResizeBelowUsage checks that a memory limit is not set below the container's usage, and that this is retried
-// later. Other resources are set at once.
+// TestResizeBelowUsage checks that a container's memory limit is not set below its usage. The resize is retried later. Other resources are
+// set at once.
 func TestResizeBelowUsage(t *testing.T) {
 	m := newMachine("app:1")
 	m.usage = map[string]uint64{"c": 8 << 20, "d": 9 << 20}
@@ -152,8 +152,8 @@ func TestResizeBelowUsage(t *testing.T) {
 	})
 }
 
-// TestResizeByRestart checks that a container whose resize policy requires a restart is restarted at once, whatever
-// its restart policy, also if the agent was stopped when the resize was requested.
+// TestResizeByRestart checks that a resize restarts a container at once if the resize policy requires it. The restart policy does not
+// matter, and the agent may have been stopped when the resize was requested.
 func TestResizeByRestart(t *testing.T) {
 	anew := func(m int64) *v1.Pod {
 		p := sizedPod(m)
@@ -186,8 +186,7 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// TestResizeFails checks that a failed resize is retried. If the runtime does not report the resources of containers,
-// they are set.
+// TestResizeFails checks that a failed resize is retried. If the runtime does not report the resources of a container, the agent sets them.
 func TestResizeFails(t *testing.T) {
 	m := newMachine("app:1")
 	broken := &podCgroup{m: m, fail: errors.New("no cgroup")}
@@ -201,7 +200,7 @@ func TestResizeFails(t *testing.T) {
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]; f.Message != "no cgroup" {
 			t.Errorf("got %+v", f)
 		}
-		n.setWish("a", Wanted{Pod: sizedPod(10)}) // the current resources are unknown
+		n.setWish("a", Wanted{Pod: sizedPod(10)}) // the agent does not know the current resources
 		m.did(t, "grow")
 		m.mu.Lock()
 		broken.fail = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The method current returns the newest container of the pod "a".
+// This helper returns the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
 	c, ok := n.set.Input("a").Observed.Newest("c")
@@ -19,7 +19,7 @@ func (n *node) current(t *testing.T) plan.Container {
 	return c
 }
 
-// TestRestartAsked checks that a restart that an operator requests has no back-off and does not count as a crash.
+// TestRestartAsked checks that an operator's restart request is executed without a back-off. It does not count as a crash.
 func TestRestartAsked(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
@@ -36,7 +36,7 @@ func TestRestartAsked(t *testing.T) {
 				t.Errorf("restart %d: %+v", i, now)
 			}
 		}
-		// A restart that was requested for a former attempt has no effect.
+		// A restart request for a former attempt has no effect.
 		time.Sleep(time.Minute)
 		c := n.current(t)
 		n.End(c.ID, 1)
@@ -44,7 +44,7 @@ func TestRestartAsked(t *testing.T) {
 		if now := n.current(t); now.Attempt != 5 || now.Streak != 1 {
 			t.Errorf("after the first crash: %+v", now)
 		}
-		// The container waits for its back-off until a restart is requested.
+		// The container waits for its back-off until an operator requests a restart.
 		n.End(n.current(t).ID, 1)
 		time.Sleep(5 * time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.State != plan.Exited {

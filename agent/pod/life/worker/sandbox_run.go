@@ -18,11 +18,12 @@ import (
 func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
 	if !in.Want.Spec.HostNetwork {
 		if err := e.cfg.Network(); err != nil {
-			return problem(plan.NetworkNotReady, "network is not ready: %w", err)
+			return newProblem(plan.NetworkNotReady, "network is not ready: %w", err)
 		}
 	}
 	if len(in.Observed.Sandboxes) > 0 {
-		teller{e.cfg.Events, in.Want, ""}.recordNormal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+		podEventRecorder{e.cfg.Events, in.Want, ""}.recordNormal(eventSandboxChanged,
+			"Pod sandbox changed, it will be killed and re-created.")
 	}
 	for _, sb := range in.Observed.Sandboxes {
 		if err := e.stopSandbox(ctx, sb.ID); err != nil {
@@ -31,10 +32,10 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	}
 	n := e.cfg.Node()
 	pod := withAddresses(in.Want, in.Observed, n)
-	if err := e.prepare(ctx, pod, nil); err != nil {
+	if err := e.preparePod(ctx, pod, nil); err != nil {
 		return hookProblem(plan.FailedMount, "%w", err)
 	}
-	release, err := acquire(ctx, e.sandboxes, startSlotTime)
+	release, err := acquireSlot(ctx, e.sandboxSlots, startSlotTime)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	defer stop()
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
-		return problem(plan.FailedCreatePodSandBox, "%w", err) // the error is a complete message of a kubelet
+		return newProblem(plan.FailedCreatePodSandBox, "%w", err) // the error is a complete message of a kubelet
 	}
 	e.warnOfDNS(pod, n)
 	if a.Hash != "" {
@@ -51,10 +52,10 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	}
 	handler, err := e.cfg.Classes.RuntimeHandler(pod)
 	if err != nil {
-		return problem(plan.FailedCreatePodSandBox, "%w", err)
+		return newProblem(plan.FailedCreatePodSandBox, "%w", err)
 	}
 	if _, err := e.cfg.Runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler}); err != nil {
-		return problem(plan.FailedCreatePodSandBox, "%w", err) // an event adds a kubelet's words
+		return newProblem(plan.FailedCreatePodSandBox, "%w", err) // an event adds a kubelet's words
 	}
 	return nil
 }
@@ -64,7 +65,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	for _, w := range translate.DNSWarnings(pod, n) {
 		if w.Reason != translate.MissingClusterDNS || !e.cfg.Standalone {
-			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
+			podEventRecorder{e.cfg.Events, pod, ""}.recordWarning(w.Reason, "%s", w.Message)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // Wanted contains a pod as its source wants it, and the node's decisions about the pod.
 type Wanted struct {
 	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
-	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
+	// the version of the pod or its resources change, and then a new pointer. Workers compare the pointers.
 	Pod         *v1.Pod
 	Deleting    bool          // the pod is to end, and then to be forgotten
 	Grace       time.Duration // grace period of the deletion
@@ -30,7 +30,7 @@ type Wanted struct {
 
 	Reconsider bool // Admit has to decide again, because the reason for End may no longer apply
 
-	// Undecided and Pending are those of plan.Input.
+	// See plan.Input for Undecided and Pending.
 	Undecided bool
 	Pending   plan.Pending
 }
@@ -45,10 +45,10 @@ type Desired interface {
 	// Allocate decides whether an admitted pod may have other resources. After Allocate has returned nil, Get returns
 	// the decision, and Undecided is false.
 	Allocate(context.Context, types.UID) error
-	// HasReported reports whether a source has listed its pods since the agent started. Until then, running
-	// pods of this source are not ended. The parameter source is empty for a pod without a known source.
+	// HasReported reports whether a source has listed its pods since the agent started. Until then, running pods of
+	// this source are not ended. For an empty name, it reports whether all sources have listed their pods.
 	HasReported(source string) bool
-	// Forget is called when nothing is left of a pod with Deleting.
+	// Forget is called when nothing is left of a pod that is being deleted.
 	Forget(context.Context, types.UID) error
 }
 
@@ -67,8 +67,8 @@ type Actor interface {
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
 }
 
-// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes
-// have no entry. The parameter pod is nil if no source wants the pod. Health must not block.
+// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes have no
+// entry. If no source wants the pod, pod is nil. Health must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config configures a Set. Health and the fields below it may be nil, except Log.
@@ -88,9 +88,9 @@ type Config struct {
 	ShutdownTermination func(*v1.Pod) (since time.Time, most time.Duration)
 	// Sizes returns the allocated resources of a pod. If Sizes is nil, running containers are not resized.
 	Sizes Sizes
-	// DeadLimit returns plan.Input.Dead. If DeadLimit is nil, the zero value is used.
+	// DeadLimit returns plan.Input.DeadLimit. If DeadLimit is nil, the zero value is used.
 	DeadLimit func() plan.DeadLimit
-	// CrashMax is plan.Input.CrashMax.
+	// CrashMax is the maximum crash back-off; see plan.Input.CrashMax.
 	CrashMax time.Duration
 	// Uptime returns the time since the machine booted, which must not depend on the clock of the machine. If Uptime
 	// is nil, the kernel's CLOCK_BOOTTIME is used.
@@ -98,15 +98,15 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Set holds the workers. Its methods may be called from any goroutine.
+// A Set contains the workers of all pods. Its methods may be called from any goroutine.
 type Set struct {
 	cfg    Config
 	signal chan struct{} // capacity 1; wakes Run when pending is not empty
 
-	mu      sync.Mutex
-	workers map[types.UID]*worker
-	pending map[types.UID]struct{} // pods that were poked and have no worker yet
-	since   time.Time              // when the first pod of pending was poked
+	mu           sync.Mutex
+	workers      map[types.UID]*worker
+	pending      map[types.UID]struct{} // pods that were poked and have no worker yet
+	pendingSince time.Time              // when the first pod of pending was poked
 }
 
 // New returns a Set without workers.
@@ -115,7 +115,7 @@ func New(cfg Config) *Set {
 		cfg.Changed = func(types.UID) {}
 	}
 	if cfg.Uptime == nil {
-		cfg.Uptime = uptime
+		cfg.Uptime = systemUptime
 	}
 	if cfg.Events == nil {
 		cfg.Events = event.Discard{}
@@ -148,7 +148,7 @@ func (s *Set) Poke(uid types.UID) {
 		return
 	}
 	if len(s.pending) == 0 {
-		s.since = time.Now()
+		s.pendingSince = time.Now()
 	}
 	s.pending[uid] = struct{}{}
 	select {
@@ -164,7 +164,7 @@ func (s *Set) StartDelay() time.Duration {
 	if len(s.pending) == 0 {
 		return 0
 	}
-	return time.Since(s.since)
+	return time.Since(s.pendingSince)
 }
 
 // PokeAll pokes every worker. It is called when a source has listed its pods for the first time.
@@ -178,8 +178,8 @@ func (s *Set) PokeAll() {
 // the network is ready again.
 func (s *Set) Retry() {
 	for _, w := range s.listWorkers() {
-		w.retry.Store(true)
-		w.sandbox.Store(true)
+		w.endBackoffs.Store(true)
+		w.endSandboxBackoff.Store(true)
 		w.poke()
 	}
 }
@@ -191,7 +191,7 @@ func (s *Set) Retry() {
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {
-		w.retry.Store(true)
+		w.endBackoffs.Store(true)
 	}
 	s.mu.Unlock()
 	s.Poke(uid)
@@ -216,9 +216,9 @@ func (s *Set) listWorkers() []*worker {
 	return slices.Collect(maps.Values(s.workers))
 }
 
-// Input returns the input of the last round of the pod's worker, including the actions that the round started. The maps in
-// it are shared and must not be changed. Config.Changed is called after each round. If the pod's worker has had no round
-// yet or has ended, the input has only UID and Seen.
+// Input returns the input of the last round of the pod's worker, including the actions that the round started. The maps
+// in it are shared and must not be changed. Config.Changed is called after each round. If the pod's worker has had no
+// round yet or has ended, only UID and Observed are set.
 func (s *Set) Input(uid types.UID) plan.Input {
 	s.mu.Lock()
 	w := s.workers[uid]
@@ -255,8 +255,8 @@ func (s *Set) Run(ctx context.Context) error {
 // runWorker runs a worker until nothing of its pod is left. If the worker panics, it is started again after a delay.
 func (s *Set) runWorker(ctx context.Context, w *worker) {
 	for n := 1; ; n++ {
-		done := s.attempt(ctx, w)
-		if done && s.drop(w) || ctx.Err() != nil {
+		done := s.runRecovered(ctx, w)
+		if done && s.removeDone(w) || ctx.Err() != nil {
 			return
 		}
 		if done { // it was poked while it ended: the pod is wanted again, or its source has not removed it yet
@@ -271,7 +271,7 @@ func (s *Set) runWorker(ctx context.Context, w *worker) {
 	}
 }
 
-func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
+func (s *Set) runRecovered(ctx context.Context, w *worker) (done bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.cfg.Log.Error("pod worker panicked", "uid", w.uid, "panic", r, "stack", string(debug.Stack()))
@@ -280,13 +280,13 @@ func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
 	return w.run(ctx)
 }
 
-// drop removes a worker that is done, and returns true. If the worker was poked meanwhile, it
+// removeDone removes a worker that is done, and returns true. If the worker was poked meanwhile, it
 // returns false.
-func (s *Set) drop(w *worker) bool {
+func (s *Set) removeDone(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.wake:
+	case <-w.wakeSignal:
 		return false
 	default:
 		delete(s.workers, w.uid)

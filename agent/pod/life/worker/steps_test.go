@@ -16,13 +16,12 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The type steps is a hook that records its calls. A step can hang for the pod "slow", like a mount or a server that
-// does not respond.
+// This type is a hook that records its calls. A step can hang for the pod "slow", as it would on a dead mount or an unresponsive server.
 type steps struct {
 	mu    sync.Mutex
 	done  []string
 	hangs string
-	deaf  chan struct{} // if not nil, the hanging step ignores its context and waits until it is closed
+	deaf  chan struct{} // if not nil, the hanging step ignores its context and waits until this channel is closed
 }
 
 func (*steps) Name() string { return "steps" }
@@ -49,8 +48,7 @@ func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
 
-// takeSteps returns the steps since the last call, without repetitions. Prepare is also called for each
-// container.
+// takeSteps returns the steps since the previous call without repetitions. Prepare is repeated for each container.
 func (h *steps) takeSteps() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -83,7 +81,7 @@ func (h *steps) checkSteps(t *testing.T, want ...string) {
 	}
 }
 
-// TestHooksOfALife checks that the hooks are called during the whole life of a pod, each step once and in order.
+// TestHooksOfALife checks that a hook is called for each step of a pod's life, once and in order.
 func TestHooksOfALife(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
 		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyNever, "app:1")})
@@ -93,7 +91,7 @@ func TestHooksOfALife(t *testing.T) {
 		h.checkSteps(t, "update a", "prepare a")
 		n.stop()
 		n.start(t)
-		h.checkSteps(t, "update a") // the sandbox has the first spec
+		h.checkSteps(t, "update a") // the sandbox still has the first spec
 		n.end(t, 0)
 		h.checkSteps(t, "ended a")
 		time.Sleep(time.Hour)
@@ -107,8 +105,8 @@ func TestHooksOfALife(t *testing.T) {
 	})
 }
 
-// TestAStepThatHangs checks that a hanging step of one pod does not prevent other pods from starting, although only
-// one pod may start at a time. The pod continues when its step returns.
+// TestAStepThatHangs checks that a hanging step of one pod does not prevent other pods from starting, although only one pod may start at a
+// time. The pod continues when the hanging step returns.
 func TestAStepThatHangs(t *testing.T) {
 	for _, what := range []string{"prepare", "ended", "release"} {
 		for _, deaf := range []bool{false, true} {
@@ -156,8 +154,8 @@ func (d *wishes) setAnswers(broken error, refused *plan.End) {
 	d.broken, d.refused = broken, refused
 }
 
-// TestVerdict checks that an admission whose result cannot be stored is retried with a back-off, and that no pod
-// starts without admission. A rejection stays until the node requests another decision.
+// TestVerdict checks that an admission is retried with a back-off if its result cannot be stored. No pod starts without admission. A
+// rejection stays until the node requests a new decision.
 func TestVerdict(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
 		n.setAnswers(errors.New("disk full"), &plan.End{Reason: "OutOfcpu"})
@@ -192,7 +190,7 @@ func TestVerdict(t *testing.T) {
 	})
 }
 
-// TestVerdictDoesNotShow checks that a worker does not loop if an admission has no visible effect.
+// TestVerdictDoesNotShow checks that a worker does not loop if an admission changes nothing visible.
 func TestVerdictDoesNotShow(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.mute = true

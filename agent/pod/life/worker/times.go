@@ -10,27 +10,26 @@ import (
 // acceptedAt returns the time at which the node first accepted the pod. After a restart of the agent it is
 // computed from annotations of the sandboxes.
 func (w *worker) acceptedAt(in plan.Input) time.Time {
-	if w.life.started.IsZero() && !in.Waiting {
-		w.life.started = in.Now
-		if !w.aged { // once only, because the clock may be set later
-			w.aged = true
-			w.life.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
+	if w.life.startTime.IsZero() && !in.Waiting {
+		w.life.startTime = in.Now
+		if !w.ageComputed { // once only, because the clock may be set later
+			w.ageComputed = true
+			w.life.startTime = in.Now.Add(-podAge(in, w.set.cfg.Uptime()))
 		}
 	}
-	return w.life.started
+	return w.life.startTime
 }
 
-// clockFloor is a year in which islet did not exist yet. A sandbox with an earlier start time was started
-// before the clock was set. The later clock.EarliestTime is not used here, because an early release may have
-// started a sandbox before it.
+// clockFloor is the earliest year of a start time of a ready sandbox that counts. A clock without a battery may show the
+// year of its manufacture, and the uptime limits the age of a ready sandbox.
 const clockFloor = 2020
 
-// age returns the age of the pod according to the start times in its sandboxes. The machine's clock may have
+// podAge returns the age of the pod according to the start times in its sandboxes. The machine's clock may have
 // been set after a start, so the age of a ready sandbox is limited to the uptime of the machine.
-func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
+func podAge(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Observed.Sandboxes {
-		if sb.Started.Year() < clockFloor {
-			continue
+		if !clock.IsSet(sb.Started) && (!sb.Ready || sb.Started.Year() < clockFloor) {
+			continue // started before the clock was set
 		}
 		old := in.Now.Round(0).Sub(sb.Started)
 		if sb.Ready {
@@ -41,8 +40,8 @@ func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	return oldest
 }
 
-// uptime returns the time since the machine booted, including the time for which it was suspended.
-func uptime() time.Duration {
+// systemUptime returns the time since the machine booted, including the time for which it was suspended.
+func systemUptime() time.Duration {
 	if up, ok := clock.Uptime(); ok {
 		return up
 	}
@@ -54,9 +53,9 @@ func uptime() time.Duration {
 type ending uint8
 
 const (
-	notEnding ending = iota
-	finished         // the pod ended by itself, or was active for too long
-	requested        // the end of the pod was requested
+	notEnding    ending = iota
+	endFinished         // the pod ended by itself, or was active for too long
+	endRequested        // the end of the pod was requested
 )
 
 // stoppingSince returns the time at which the pod began to end, which is also the start of its grace period.
@@ -65,21 +64,21 @@ func (w *worker) stoppingSince(in plan.Input) time.Time {
 	why := notEnding
 	switch {
 	case in.Want == nil || in.Deleting || in.End != nil || !in.ShutdownSince.IsZero():
-		why = requested
+		why = endRequested
 	case plan.IsFinished(in) || plan.DeadlineExpired(in):
-		why = finished
+		why = endFinished
 	}
 	switch {
 	case why == notEnding:
-		w.life.stopping = time.Time{}
+		w.life.stopTime = time.Time{}
 	case why > w.life.ending:
-		w.life.stopping = in.Now
+		w.life.stopTime = in.Now
 		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.ShutdownSince.IsZero(); off && in.ShutdownSince.Before(in.Now) {
-			w.life.stopping = in.ShutdownSince // the shutdown may have begun before the agent started
+			w.life.stopTime = in.ShutdownSince // the shutdown may have begun before the agent started
 		}
 	}
 	w.life.ending = why
-	return w.life.stopping
+	return w.life.stopTime
 }
 
 // returnedHooks returns the IDs of the containers whose postStart hook has returned.

@@ -24,46 +24,46 @@ const (
 // A worker runs the actions of one pod. Other goroutines read the published input, poke the worker, and add
 // requests. Only the worker's goroutine uses the fields after requests.
 type worker struct {
-	uid       types.UID
-	set       *Set
-	log       *slog.Logger
-	wake      chan struct{} // capacity 1: pokes during a round cause one more round
-	ended     chan result
-	retry     atomic.Bool                // end the back-offs whose cause may have been removed
-	sandbox   atomic.Bool                // also end the back-off of a sandbox that the runtime could not run
-	published atomic.Pointer[plan.Input] // the input of the last round; nil before the first round
-	requests  requests
+	uid               types.UID
+	set               *Set
+	log               *slog.Logger
+	wakeSignal        chan struct{} // capacity 1: pokes during a round cause one more round
+	results           chan result
+	endBackoffs       atomic.Bool                // end the back-offs whose cause may have been removed
+	endSandboxBackoff atomic.Bool                // also end the back-off of a sandbox that the runtime could not run
+	published         atomic.Pointer[plan.Input] // the input of the last round; nil before the first round
+	requests          requests
 
-	name    string                        // NAMESPACE/NAME; empty until a source has wanted the pod
-	cancel  map[string]context.CancelFunc // cancels the action in flight, by subject
-	busy    map[string]plan.RunningAction
-	aged    bool     // the age of the pod was computed from its sandboxes
-	dropped *v1.Pod  // the wanted pod of the last Forget; nil if no source wanted the pod
-	hashes  specHash // hash of the wanted spec
-	sizes   sizes
-	life    life
+	name         string                        // NAMESPACE/NAME; empty until a source has wanted the pod
+	cancelFuncs  map[string]context.CancelFunc // cancels the action in flight, by subject
+	busy         map[string]plan.RunningAction
+	ageComputed  bool     // the age of the pod was computed from its sandboxes
+	forgottenPod *v1.Pod  // the wanted pod of the last Forget; nil if no source wanted the pod
+	hashes       specHash // hash of the wanted spec
+	sizes        sizes
+	life         life
 }
 
 // A life contains the worker's records about its pod until Forget succeeds. If the pod is wanted again under
 // the same UID, a new life begins.
 type life struct {
-	last       map[string]plan.Action // the last action that succeeded, by subject
-	noticed    map[string]plan.Notice // the last notice, by container
-	failed     map[plan.Key]plan.Failure
-	replaced   map[string]string        // see plan.Input.Replaced
-	requested  map[string]plan.Restart  // see plan.Input.Requested; nil if there were no requests
-	preStopped map[string]time.Duration // see plan.Input.PreStopped
-	started    time.Time                // has a monotonic reading, so it stays correct if the clock is set
-	stopping   time.Time
-	ending     ending // the reason for stopping
-	applied    string // hash of the spec last passed to the hooks; if empty, the sandbox's annotation has it
-	ended      bool   // see plan.Input.Ended
-	forgotten  bool   // see plan.Input.Forgotten; it is about the version in worker.dropped
+	last        map[string]plan.Action // the last action that succeeded, by subject
+	lastNotices map[string]plan.Notice // the last notice, by container
+	failed      map[plan.Key]plan.Failure
+	replaced    map[string]string        // see plan.Input.Replaced
+	requested   map[string]plan.Restart  // see plan.Input.Requested; nil if there were no requests
+	preStopped  map[string]time.Duration // see plan.Input.PreStopped
+	startTime   time.Time                // has a monotonic reading, so it stays correct if the clock is set
+	stopTime    time.Time
+	ending      ending // the reason for stopping
+	applied     string // hash of the spec last passed to the hooks; if empty, the sandbox's annotation has it
+	ended       bool   // see plan.Input.Ended
+	forgotten   bool   // see plan.Input.Forgotten; it is about the version in worker.forgottenPod
 }
 
 func newLife() life {
 	return life{
-		last: map[string]plan.Action{}, noticed: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
+		last: map[string]plan.Action{}, lastNotices: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
 		replaced: map[string]string{}, preStopped: map[string]time.Duration{},
 	}
 }
@@ -77,8 +77,8 @@ type result struct {
 
 func newWorker(uid types.UID, s *Set) *worker {
 	return &worker{
-		uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wake: make(chan struct{}, 1), ended: make(chan result),
-		cancel: map[string]context.CancelFunc{}, busy: map[string]plan.RunningAction{}, life: newLife(),
+		uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wakeSignal: make(chan struct{}, 1), results: make(chan result),
+		cancelFuncs: map[string]context.CancelFunc{}, busy: map[string]plan.RunningAction{}, life: newLife(),
 	}
 }
 
@@ -87,7 +87,7 @@ var errNoEffect = errors.New("the action succeeded, but had no effect")
 
 func (w *worker) poke() {
 	select {
-	case w.wake <- struct{}{}:
+	case w.wakeSignal <- struct{}{}:
 	default:
 	}
 }
@@ -96,19 +96,19 @@ func (w *worker) poke() {
 // when ctx has ended.
 func (w *worker) run(ctx context.Context) bool {
 	ctx, stop := context.WithCancel(ctx)
-	defer w.drain()
+	defer w.awaitActions()
 	defer stop()
 	timer := time.NewTimer(0)
 	timer.Stop()
 	for {
-		if w.retry.Swap(false) {
+		if w.endBackoffs.Swap(false) {
 			w.forgetExternal()
 		}
-		if w.sandbox.Swap(false) {
+		if w.endSandboxBackoff.Swap(false) {
 			w.forgetSandbox()
 		}
-		in := w.gather()
-		w.update(&in)
+		in := w.gatherInput()
+		w.updateInput(&in)
 		if in.Want != nil && w.name == "" { // set before the first action, because the goroutines of actions use w.log
 			w.name = in.Want.Namespace + "/" + in.Want.Name
 			w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
@@ -118,9 +118,9 @@ func (w *worker) run(ctx context.Context) bool {
 			return true
 		}
 		for _, s := range d.Cancel {
-			w.cancel[s]()
+			w.cancelFuncs[s]()
 		}
-		w.start(ctx, in, d.Start)
+		w.startActions(ctx, in, d.Start)
 		w.recordNotices(in.Want, d.Notices)
 		w.set.cfg.Changed(w.uid)
 		timer.Stop()
@@ -128,43 +128,43 @@ func (w *worker) run(ctx context.Context) bool {
 			timer.Reset(d.Wake.Sub(in.Now))
 		}
 		select {
-		case <-w.wake:
+		case <-w.wakeSignal:
 		case <-timer.C:
-		case r := <-w.ended:
-			w.end(r)
+		case r := <-w.results:
+			w.recordResult(r)
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// start publishes the input of the round, which contains the actions as actions in flight, and then starts them. It
+// startActions publishes the input of the round, which contains the actions as actions in flight, and then starts them. It
 // publishes first because an action may cause an update of the pod's status, which is computed from the published input.
-func (w *worker) start(ctx context.Context, in plan.Input, actions []plan.Action) {
+func (w *worker) startActions(ctx context.Context, in plan.Input, actions []plan.Action) {
 	contexts := make([]context.Context, len(actions))
 	for i, a := range actions {
-		contexts[i], w.cancel[a.Container] = context.WithCancel(ctx)
-		w.begin(in, a)
+		contexts[i], w.cancelFuncs[a.Container] = context.WithCancel(ctx)
+		w.recordStart(in, a)
 	}
-	w.publish(in, len(actions) > 0)
+	w.publishInput(in, len(actions) > 0)
 	for i, a := range actions {
 		go func() {
-			err := w.do(contexts[i], in, a)
-			w.ended <- result{a.Container, err, contexts[i].Err() != nil}
+			err := w.runAction(contexts[i], in, a)
+			w.results <- result{a.Container, err, contexts[i].Err() != nil}
 		}()
 	}
 }
 
-// begin records that an action is about to start.
-func (w *worker) begin(in plan.Input, a plan.Action) {
+// recordStart records that an action is about to start.
+func (w *worker) recordStart(in plan.Input, a plan.Action) {
 	w.busy[a.Container] = plan.RunningAction{Action: a, Since: in.Now}
 	w.life.ended = w.life.ended && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
 	w.life.forgotten = false
 	if a.Op == plan.Forget {
-		w.dropped = in.Want
+		w.forgottenPod = in.Want
 	}
 	if a.Op == plan.Resize {
-		w.sizes.offer(in)
+		w.sizes.recordOffer(in)
 	}
 	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
 	replaces := stops && a.Hash != "" && w.life.replaced[a.Container] != a.ID
@@ -177,9 +177,9 @@ func (w *worker) begin(in plan.Input, a plan.Action) {
 	w.log.Debug("start", "op", a.Op, "container", a.Container, "attempt", a.Attempt, "id", a.ID)
 }
 
-// do carries out one action. After an action that changes the runtime, it reads the pod's state from the runtime again, so
+// runAction carries out one action. After an action that changes the runtime, it reads the pod's state from the runtime again, so
 // that the next decision takes the effect into account.
-func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err error) {
+func (w *worker) runAction(ctx context.Context, in plan.Input, a plan.Action) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			w.log.Error("action panicked", "op", a.Op, "container", a.Container, "panic", r, "stack", string(debug.Stack()))
@@ -188,9 +188,9 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	}()
 	switch a.Op {
 	case plan.Admit:
-		return w.admit(ctx)
+		return w.admitPod(ctx)
 	case plan.Allocate:
-		return w.allocate(ctx)
+		return w.allocateResources(ctx)
 	case plan.Forget:
 		if err := w.set.cfg.Actor.Do(ctx, in, a); err != nil || in.Want == nil {
 			return err
@@ -210,9 +210,9 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	return cmp.Or(err, missed)
 }
 
-// admit decides whether the pod may run. If Get does not return the decision, admit returns errNoEffect. Otherwise the
+// admitPod decides whether the pod may run. If Get does not return the decision, it returns errNoEffect. Otherwise the
 // plan would repeat the action without a delay.
-func (w *worker) admit(ctx context.Context) error {
+func (w *worker) admitPod(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Admit(ctx, w.uid); err != nil {
 		return err
 	}
@@ -223,8 +223,8 @@ func (w *worker) admit(ctx context.Context) error {
 	return nil
 }
 
-// allocate decides whether the pod may have the resources that it requests. Like admit, it may return errNoEffect.
-func (w *worker) allocate(ctx context.Context) error {
+// allocateResources decides whether the pod may have the resources that it requests. Like admitPod, it may return errNoEffect.
+func (w *worker) allocateResources(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Allocate(ctx, w.uid); err != nil {
 		return err
 	}

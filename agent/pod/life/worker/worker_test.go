@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// The type wishes contains the desired pods in memory.
+// This type contains the desired pods in memory.
 type wishes struct {
 	mu       sync.Mutex
 	pods     map[types.UID]Wanted
@@ -32,10 +32,10 @@ type wishes struct {
 	refused  *plan.End          // result of the next admission; nil: admitted
 	asked    atomic.Int64       // number of admissions
 	broken   error              // error of the store
-	mute     bool               // an admission has no visible effect
+	mute     bool               // an admission changes nothing visible
 	silent   bool
-	again    *v1.Pod // desired again when the pod is forgotten
-	late     int     // number of times that a pod is still desired, Deleting, after it was forgotten
+	again    *v1.Pod // this pod is desired again when the pod is forgotten
+	late     int     // number of times that a forgotten pod is still desired with Deleting
 	poke     func(types.UID)
 }
 
@@ -81,7 +81,7 @@ func (d *wishes) Forget(_ context.Context, uid types.UID) error {
 	if d.late > 0 {
 		d.late--
 		w := d.pods[uid]
-		w.Pod = w.Pod.DeepCopy() // a change of the pod
+		w.Pod = w.Pod.DeepCopy() // the pod changes
 		d.pods[uid] = w
 		d.poke(uid)
 		return nil
@@ -95,7 +95,7 @@ func (d *wishes) Forget(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// node is an agent with its machine. A restart of the agent keeps the machine.
+// node is an agent on a machine. A restart of the agent keeps the machine.
 type node struct {
 	*machine
 	wishes
@@ -108,7 +108,7 @@ type node struct {
 	guard   PullVerifier
 	network func() error                             // nil: pods always get a network
 	stale   func(string) bool                        // nil: no sandbox is stale
-	starts  int                                      // 0: four
+	starts  int                                      // 0: the default of four
 	marks   *handlers                                // nil: no hooks run
 	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
 	health  Health                                   // nil: no probes
@@ -122,7 +122,7 @@ func newNode(t *testing.T, m *machine) *node {
 	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
 }
 
-// start runs an agent. The previous one must have been stopped.
+// start runs an agent. The caller must have stopped the previous one.
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer
@@ -186,7 +186,7 @@ func (n *node) failure(uid types.UID) plan.Failure {
 	return n.set.Input(uid).Failed[plan.Key{Container: "c", Op: plan.StartContainer}]
 }
 
-// TestLifeAndDeath checks that a pod runs, is deleted within its grace period, and leaves no container or sandbox.
+// TestLifeAndDeath checks that a pod runs and is deleted within its grace period. No container or sandbox is left.
 func TestLifeAndDeath(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
@@ -219,8 +219,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestCrashLoop checks that a crashing container is restarted at once, then after 10 s, 20 s and so on. Restarts of
-// the agent do not change that.
+// TestCrashLoop checks that a crashing container is restarted at once, then after 10 s, 20 s and so on. Restarts of the agent do not change
+// these times.
 func TestCrashLoop(t *testing.T) {
 	m := newMachine("app:1")
 	m.life = time.Millisecond
@@ -243,7 +243,7 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
-// TestSandboxFails checks that a failed start of a sandbox is retried after 1, 2 and 4 seconds, without polling.
+// TestSandboxFails checks that a sandbox that fails to start is retried after 1, 2 and 4 seconds. The worker does not poll.
 func TestSandboxFails(t *testing.T) {
 	m := newMachine("app:1")
 	left := 3
@@ -268,8 +268,8 @@ func TestSandboxFails(t *testing.T) {
 	})
 }
 
-// TestRestarts checks that pods continue when the agent stops, and that its start restarts none of them. After a
-// power cut, all containers run again with the next attempt.
+// TestRestarts checks that pods continue while the agent is stopped, and that the starting agent restarts no pod. After a power cut, all
+// containers run again as a new attempt.
 func TestRestarts(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", "")})
@@ -285,7 +285,7 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
-// TestOrphan checks that a pod that is not desired is removed only after its source has listed its pods.
+// TestOrphan checks that a running pod that is not desired is removed only after its source has listed its pods.
 func TestOrphan(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", "")})
@@ -305,7 +305,7 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestPredecessor checks that a pod waits for the end of the former pod with the same name.
+// TestPredecessor checks that a pod waits until the former pod with the same name has ended.
 func TestPredecessor(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("old", Wanted{Pod: pod("old", "")})
@@ -322,8 +322,8 @@ func TestPredecessor(t *testing.T) {
 	})
 }
 
-// TestBoundedStarts checks that the number of sandboxes that start at the same time is limited, and that each pod
-// runs as soon as its own sandbox has started.
+// TestBoundedStarts checks that the number of sandboxes that start at the same time is limited. Each pod runs as soon as its own sandbox
+// has started.
 func TestBoundedStarts(t *testing.T) {
 	m := newMachine("app:1")
 	m.startup = time.Second
@@ -342,7 +342,7 @@ func TestBoundedStarts(t *testing.T) {
 	})
 }
 
-// TestHangingStarts checks that hanging starts delay other pods for at most startSlotTime.
+// TestHangingStarts checks that sandboxes that hang while they start delay other pods for at most startSlotTime.
 func TestHangingStarts(t *testing.T) {
 	m := newMachine("app:1")
 	m.startup = 100 * time.Second
@@ -365,7 +365,7 @@ func TestHangingStarts(t *testing.T) {
 	})
 }
 
-// TestWantedAgain checks that a pod that is desired again while it ends begins a new life.
+// TestWantedAgain checks that a pod begins a new life if it is desired again while it ends.
 func TestWantedAgain(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", "")})
@@ -379,8 +379,8 @@ func TestWantedAgain(t *testing.T) {
 	})
 }
 
-// TestForgottenLate checks that a pod whose end its source has missed is reported as removed once more. Otherwise it
-// would stay, and block the next pod with its name.
+// TestForgottenLate checks that the removal of a pod is reported once more if the pod's source missed the first report. Otherwise the pod
+// would stay and block the next pod with the same name.
 func TestForgottenLate(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", "")})
@@ -394,12 +394,12 @@ func TestForgottenLate(t *testing.T) {
 	})
 }
 
-// idleActor is an actor that reports success and does nothing.
+// idleActor is an actor that does nothing and reports success.
 type idleActor struct{ n atomic.Int64 }
 
 func (a *idleActor) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
 
-// TestNoEffect checks that workers do not loop if the runtime reports success without an effect.
+// TestNoEffect checks that a worker does not loop if the runtime reports success but changes nothing.
 func TestNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, actor := newNode(t, newMachine()), &idleActor{}
@@ -418,7 +418,7 @@ func TestNoEffect(t *testing.T) {
 	})
 }
 
-// The type panicky is a hook that panics for one pod.
+// This type is a hook that panics for one pod.
 type panicky struct{ times int }
 
 func (*panicky) Name() string { return "panicky" }
@@ -431,7 +431,7 @@ func (h *panicky) Prepare(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// TestPanic checks that a panic delays only its own pod, by a few seconds.
+// TestPanic checks that a panic delays only the pod that caused it, for a few seconds.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))

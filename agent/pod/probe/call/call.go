@@ -46,7 +46,7 @@ type Target struct {
 // Address returns the address for a call. It consists of the port number and the host of the action, or the pod's IP
 // if the action has no host.
 func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
-	n, err := t.port(port)
+	n, err := t.portNumber(port)
 	if err != nil {
 		return "", &markedError{err, ErrInvalid}
 	}
@@ -59,8 +59,9 @@ func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// port returns a port number. The port may also be given by its name in the container, or as a number in a string.
-func (t Target) port(port intstr.IntOrString) (n int, err error) {
+// portNumber returns the number of a port. The port is specified as a number, as a number in a string, or by its name in the
+// container.
+func (t Target) portNumber(port intstr.IntOrString) (n int, err error) {
 	n = int(port.IntVal)
 	if port.Type == intstr.String {
 		if n, err = t.portByName(port.StrVal); err != nil {
@@ -102,8 +103,8 @@ func New(c Config) *Caller {
 	return &Caller{c}
 }
 
-// agent returns the User-Agent of a call, such as kube-probe/1.37 or kube-lifecycle/1.37.
-func (c *Caller) agent(purpose string) string {
+// userAgent returns the User-Agent of a call, such as kube-probe/1.37 or kube-lifecycle/1.37.
+func (c *Caller) userAgent(purpose string) string {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(c.Version, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	return "kube-" + purpose + "/" + major + "." + minor

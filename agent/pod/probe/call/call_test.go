@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The timeout soon is for calls without a response, and long for calls with a response.
+// A call that gets no response has the timeout shortTimeout, any other call the timeout long.
 const (
 	shortTimeout = 50 * time.Millisecond
 	long         = time.Minute
@@ -31,7 +31,7 @@ func target(ports ...v1.ContainerPort) Target {
 	return Target{ID: "c1", IP: "127.0.0.1", Container: &v1.Container{Ports: ports}}
 }
 
-// portOf returns the port of a server's address.
+// portOf returns the port in a server's address.
 func portOf(t *testing.T, addr string) intstr.IntOrString {
 	t.Helper()
 	_, p, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(addr, "https://"), "http://"))
@@ -45,7 +45,7 @@ func portOf(t *testing.T, addr string) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// serveRaw starts a server that calls serve for each connection, and returns its port.
+// serveRaw starts a server that calls the function serve for each connection. It returns the server's port.
 func serveRaw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func TestPort(t *testing.T) {
 	if got, err := to.Address("example.com", intstr.FromInt(1)); got != "example.com:1" || err != nil {
 		t.Errorf("another host: %q, %v", got, err)
 	}
-	// With an empty host, the call would go to the node itself. A pod without an address is not called.
+	// A pod without an address is not called, because a call with an empty host would go to the node itself.
 	to.IP = ""
 	if got, err := to.Address("", intstr.FromInt(1)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no address: %q, %v", got, err)
@@ -100,7 +100,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// The function deaf returns a port that is bound, so that no other program can use it, but has no listener.
+// This helper returns a port without a listener. The port is bound, so no other program can use it.
 func deaf(t *testing.T) intstr.IntOrString {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -155,7 +155,7 @@ func TestGet(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		headers []v1.HTTPHeader
-		want    string // headers User-Agent, Accept and Host, and the pod's own header
+		want    string // the headers User-Agent, Accept and Host, and the pod's own header
 	}{
 		{"none", nil, `kube-probe/1.36 ["*/*"] 127.0.0.1 []`},
 		{"own", []v1.HTTPHeader{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "host", Value: "example.com"}}, `kube-probe/1.36 ["*/*"] example.com ["1" "2"]`},
@@ -180,7 +180,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestGetLeavesNothing checks that each request has its own connection, which is closed afterwards.
+// TestGetLeavesNothing checks that each request has its own connection. The connection is closed after the request.
 func TestGetLeavesNothing(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		states := make(chan http.ConnState, 100)
@@ -246,7 +246,7 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.path, got, tt.want)
 		}
 	}
-	if len(asked) != 1 { // one request, for /port with the host of the probe
+	if len(asked) != 1 { // there is one request, for /port with the probe's host
 		t.Errorf("the other server received %d requests", len(asked))
 	}
 }
@@ -266,8 +266,7 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// TestHostileServers checks that a server with a slow, endless or invalid response costs at most the timeout and a
-// limited amount of memory.
+// TestHostileServers checks that a slow, endless or invalid response of a server costs at most the timeout and a limited amount of memory.
 func TestHostileServers(t *testing.T) {
 	endless := func(head, more string) func(net.Conn) {
 		return func(c net.Conn) {
@@ -333,7 +332,7 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// TestUnaskedIsNotLogged checks that data that a server sends before the request is not written to the agent's log.
+// TestUnaskedIsNotLogged checks that the agent does not log data that a server sends before the request.
 func TestUnaskedIsNotLogged(t *testing.T) {
 	logged := make(chan string, 100)
 	log.SetOutput(lines(logged))
@@ -368,14 +367,14 @@ func TestGetEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// FuzzRequest checks that a request is sent only to the target, whatever the path and the headers contain.
+// FuzzRequest checks that a request is sent only to the target. The path and the headers contain arbitrary text.
 func FuzzRequest(f *testing.F) {
 	for _, path := range []string{"", "/", "healthz", "//evil/x", "http://evil/", "mailto:evil", "/%zz", "/a?b#c", "?x", "@evil/", "\n", "//user:pw@evil", ":evil"} {
 		f.Add(path, "Host", "evil")
 	}
 	f.Fuzz(func(t *testing.T, path, name, value string) {
 		a := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt(80), HTTPHeaders: []v1.HTTPHeader{{Name: name, Value: value}}}
-		req, err := New(Config{Version: "v1.36.3"}).request(target(), a, Probe)
+		req, err := New(Config{Version: "v1.36.3"}).buildRequest(target(), a, Probe)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%v", err)
@@ -391,7 +390,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestOpaquePath checks that an empty host is an error of net/http, and not a call of the node itself.
+// TestOpaquePath checks that net/http returns an error for an empty host. It must not call the node itself.
 func TestOpaquePath(t *testing.T) {
 	_, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Path: "mailto:evil", Port: intstr.FromInt(80)}, Probe, long)
 	var u *url.Error

@@ -31,7 +31,7 @@ func (e exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	if e.http2 && req.URL.Scheme == "http" && req.URL.Hostname() != "" {
 		return callByHTTP2(req)
 	}
-	conn, err := connect(ctx, req.URL)
+	conn, err := dialURL(ctx, req.URL)
 	if err != nil && wantsHTTP2(err) {
 		return callByHTTP2(req)
 	}
@@ -57,8 +57,8 @@ func (e exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// connect dials the host of a URL.
-func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
+// dialURL dials the host of a URL.
+func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
 	port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	switch {
 	case port == "":
@@ -68,7 +68,7 @@ func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 	case u.Port() != "":
 		port = u.Port()
 	}
-	conn, err := dialer().DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	conn, err := newDialer().DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil || u.Scheme == "http" {
 		return conn, err
 	}

@@ -29,7 +29,7 @@ func (e *ExitError) Error() string {
 // ends. A timeout of 0 means that only ctx limits the command. If the command exits with a code other than 0, the
 // error is an *ExitError. Any other error means that the command could not be run.
 func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
-	stdout, stderr, code, err := c.run(ctx, id, command, timeout)
+	stdout, stderr, code, err := c.runCommand(ctx, id, command, timeout)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -41,15 +41,15 @@ func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout 
 		err = &ExitError{Code: code, Command: command, Stderr: string(stderr)}
 	}
 	out := append(stdout, stderr...)
-	return clip(out), err
+	return clipOutput(out), err
 }
 
-// killTime is the additional time that a runtime behind a socket has to kill a command after its timeout.
+// killTime is the additional time that a remote runtime has to kill a command after its timeout.
 const killTime = 2 * time.Minute
 
-// run runs a command. If the runtime is in this process, it streams the output, and keeps only the first
-// bytes in memory. A runtime behind a socket returns the whole output at once, up to 16 MiB.
-func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
+// runCommand runs a command. If the runtime is in this process, it streams the output, and keeps only the first bytes in
+// memory. A remote runtime, which is called through a socket, returns the whole output at once, up to 16 MiB.
+func (c *Caller) runCommand(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
 	err error) {
 	s, ok := c.Runtime.(cri.Streamer)
 	if !ok {
@@ -60,7 +60,7 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 		}
 		r, err := c.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: command,
 			Timeout: int64((timeout + time.Second - 1) / time.Second)})
-		return clip(r.GetStdout()), clip(r.GetStderr()), r.GetExitCode(), err
+		return clipOutput(r.GetStdout()), clipOutput(r.GetStderr()), r.GetExitCode(), err
 	}
 	ctx, stop := withTimeout(ctx, timeout)
 	defer stop()
@@ -72,8 +72,8 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 	return out.Bytes(), errs.Bytes(), code, err
 }
 
-// clip returns a copy of the first MaxOutput bytes, so that the memory of the rest can be freed.
-func clip(b []byte) []byte { return bytes.Clone(b[:min(len(b), MaxOutput)]) }
+// clipOutput returns a copy of the first MaxOutput bytes, so that the memory of the rest can be freed.
+func clipOutput(b []byte) []byte { return bytes.Clone(b[:min(len(b), MaxOutput)]) }
 
 // headBuffer keeps the first MaxOutput bytes that are written to it.
 type headBuffer struct{ bytes.Buffer }

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A program runs in the container. It writes output and returns.
+// A program runs in the container. It writes output and then returns.
 type program func(ctx context.Context, out, errs io.Writer) error
 
-// local is a runtime in this process. remote is a runtime behind a socket.
+// localRuntime is a runtime in this process, and remote is a runtime behind a socket.
 type (
 	localRuntime struct {
 		cri.Runtime
@@ -72,7 +72,7 @@ func printing(out, errs string, err error) program {
 	}
 }
 
-// The function forever writes output until it is killed.
+// This program writes output until it is killed.
 func forever(ctx context.Context, out, errs io.Writer) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		if n < 1000 { // a runtime behind a socket buffers the whole output

@@ -24,8 +24,8 @@ func newCaller(gates ...string) *Caller {
 	return New(Config{Version: "1.37", GateEnabled: func(name string) bool { return slices.Contains(gates, name) }})
 }
 
-// TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if it requests that and the feature gate is on, with the
-// limits of other calls. Hooks, and probes without the gate, use HTTP/1.1.
+// TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if the probe requests it and the feature gate is on. The limits are those of
+// other calls. Hooks use HTTP/1.1, and so do probes if the gate is off.
 func TestClearHTTP2(t *testing.T) {
 	open := make(chan http.ConnState, 100)
 	var s *httptest.Server
@@ -96,8 +96,8 @@ func TestClearHTTP2(t *testing.T) {
 	}
 }
 
-// TestHostileClearHTTP2 checks that a server that does not support HTTP/2, or never stops sending, costs at most the
-// timeout.
+// TestHostileClearHTTP2 checks that a call to a server that does not support HTTP/2 costs at most the timeout. The same applies to a server
+// that never stops sending.
 func TestHostileClearHTTP2(t *testing.T) {
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, serve := range map[string]func(net.Conn){
@@ -128,8 +128,8 @@ func TestHostileClearHTTP2(t *testing.T) {
 	}
 }
 
-// TestGRPCByTLS checks that a gRPC probe uses TLS if its mode requests that and the feature gate is on. Any
-// certificate is accepted.
+// TestGRPCByTLS checks that a gRPC probe uses TLS if the probe's mode requests it and the feature gate is on. The probe accepts any
+// certificate.
 func TestGRPCByTLS(t *testing.T) {
 	clear := &clinic{agents: make(chan string, 10)}
 	plain := serveGRPC(t, func(s *grpc.Server) { health.RegisterHealthServer(s, clear) })

@@ -29,9 +29,9 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(c.credentials(a)), grpc.WithUserAgent(c.agent(Probe)),
+		grpc.WithTransportCredentials(c.grpcCredentials(a)), grpc.WithUserAgent(c.userAgent(Probe)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // without a proxy
-			return dialer().DialContext(ctx, "tcp", address)
+			return newDialer().DialContext(ctx, "tcp", address)
 		}),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(windowSize),
 		grpc.WithInitialConnWindowSize(windowSize),
@@ -65,8 +65,8 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 	}
 }
 
-// credentials returns the credentials for a call in the action's mode. As for HTTPS, the certificate is not verified.
-func (c *Caller) credentials(a *v1.GRPCAction) credentials.TransportCredentials {
+// grpcCredentials returns the credentials for a call in the action's mode. As for HTTPS, the certificate is not verified.
+func (c *Caller) grpcCredentials(a *v1.GRPCAction) credentials.TransportCredentials {
 	if a.Mode != nil && *a.Mode == v1.GRPCProbeModeTLS && c.GateEnabled("GRPCContainerProbeTLS") {
 		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
 	}

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A clinic is a health server whose response depends on the name of the service.
+// A clinic is a health server. Its response depends on the service's name.
 type clinic struct {
 	health.UnimplementedHealthServer
 	agents chan string
@@ -106,7 +106,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestFakeGRPCServers checks that a server that does not speak gRPC correctly costs at most the timeout.
+// TestFakeGRPCServers checks that a call to a server that does not speak gRPC correctly costs at most the timeout.
 func TestFakeGRPCServers(t *testing.T) {
 	frame := func(kind byte, length int) string {
 		b := binary.BigEndian.AppendUint32(nil, uint32(length)<<8)

@@ -36,7 +36,7 @@ const (
 // is not followed, but returned as the response. It does not verify the certificate of an HTTPS server,
 // because the pod's spec contains no CA.
 func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (Response, error) {
-	req, err := c.request(t, a, purpose)
+	req, err := c.buildRequest(t, a, purpose)
 	if err != nil {
 		return Response{}, err
 	}
@@ -70,7 +70,7 @@ func (c *Caller) wantsClearHTTP2(a *v1.HTTPGetAction, purpose string) bool {
 	return purpose == Probe && a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 && c.GateEnabled("H2CContainerProbe")
 }
 
-func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.Request, error) {
+func (c *Caller) buildRequest(t Target, a *v1.HTTPGetAction, purpose string) (*http.Request, error) {
 	address, err := t.Address(a.Host, a.Port)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.R
 		req.Header.Add(h.Name, h.Value)
 	}
 	if req.Header["User-Agent"] == nil {
-		req.Header.Set("User-Agent", c.agent(purpose))
+		req.Header.Set("User-Agent", c.userAgent(purpose))
 	}
 	if req.Header["Accept"] == nil {
 		req.Header.Set("Accept", "*/*")

@@ -14,7 +14,7 @@ func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no 
 // in one TLS handshake.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
-		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,
+		DialContext: newDialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,
 		TLSClientConfig:   &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 	}

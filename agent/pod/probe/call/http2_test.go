@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// TestHTTP2 checks that HTTP/2 is used for a server that supports only HTTP/2, with the same limits. HTTP/1.1 is used
-// for a server that supports both.
+// TestHTTP2 checks that a call uses HTTP/2 if the server supports nothing else. The limits stay the same. If the server supports HTTP/1.1
+// too, the call uses HTTP/1.1.
 func TestHTTP2(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)

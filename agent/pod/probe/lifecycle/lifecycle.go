@@ -38,8 +38,8 @@ type Hooks struct {
 	c                    Config
 	fallbacks, sleepsCut prometheus.Counter
 
-	mu       sync.Mutex
-	returned map[string]struct{} // by container ID
+	mu          sync.Mutex
+	returnedIDs map[string]struct{} // by container ID
 }
 
 // Open returns Hooks with the marks that an earlier agent has stored.
@@ -52,19 +52,19 @@ func Open(c Config) (*Hooks, error) {
 		return nil, fmt.Errorf("read what is known of hooks: %w", err)
 	}
 	h := &Hooks{
-		c: c, returned: map[string]struct{}{},
+		c: c, returnedIDs: map[string]struct{}{},
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
 			Help: "hooks that asked by HTTPS and were answered by HTTP"}),
 		sleepsCut: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
 			Help: "hooks that slept and were ended before their time"}),
 	}
 	for _, e := range entries {
-		h.returned[e.Name()] = struct{}{}
+		h.returnedIDs[e.Name()] = struct{}{}
 	}
 	return h, nil
 }
 
-// Collectors returns the metrics of hooks, with a kubelet's names.
+// Collectors returns the metrics of hooks. Their names are the same as in a kubelet.
 func (h *Hooks) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{h.fallbacks, h.sleepsCut}
 }
@@ -73,7 +73,7 @@ func (h *Hooks) Collectors() []prometheus.Collector {
 func (h *Hooks) HasReturned(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.returned[id]
+	_, ok := h.returnedIDs[id]
 	return ok
 }
 
@@ -82,7 +82,7 @@ func (h *Hooks) HasReturned(id string) bool {
 func (h *Hooks) MarkReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.returned[id] = struct{}{}
+	h.returnedIDs[id] = struct{}{}
 	path, err := h.markPath(id)
 	if err != nil {
 		return err
@@ -100,10 +100,10 @@ func (h *Hooks) MarkReturned(id string) error {
 func (h *Hooks) Forget(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.returned[id]; !ok {
+	if _, ok := h.returnedIDs[id]; !ok {
 		return nil
 	}
-	delete(h.returned, id)
+	delete(h.returnedIDs, id)
 	path, err := h.markPath(id)
 	if err != nil {
 		return err
@@ -114,11 +114,11 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Prune removes the marks of all containers for which the function exists returns false.
+// Prune removes the marks of all containers that no longer exist, as reported by the given function.
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
-	for id := range h.returned {
+	for id := range h.returnedIDs {
 		if !exists(id) {
 			gone = append(gone, id)
 		}
@@ -169,7 +169,7 @@ func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 }
 
 // get sends the HTTP request of a hook. Any response counts as success. If the action specifies HTTPS but the server
-// responds with HTTP, get repeats the request over HTTP, without the Authorization header.
+// responds with HTTP, the request is repeated over HTTP, without the Authorization header.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, a *v1.HTTPGetAction) error {
 	t := call.Target{ID: id, Container: ctr, IP: pod.Status.PodIP}
 	_, err := h.c.Caller.Get(ctx, t, a, call.Lifecycle, 0)

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// fakeCaller is a Caller whose commands return the given result, and whose HTTP requests are real.
+// fakeCaller is a Caller with real HTTP requests. Its commands return the given result.
 type fakeCaller struct {
 	*call.Caller
 	out string
@@ -61,7 +61,7 @@ func aPod() *v1.Pod {
 	return p
 }
 
-// TestMessages checks that the messages of failed hooks are those of a kubelet.
+// TestMessages checks that the message of a failed hook is the same as in a kubelet.
 func TestMessages(t *testing.T) {
 	nobody := &v1.HTTPGetAction{Path: "/x", Port: intstr.FromString("none")}
 	for want, tt := range map[string]struct {
@@ -83,7 +83,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestOutputIsBounded checks that only a limited part of a command's output is in the error.
+// TestOutputIsBounded checks that the error contains only a limited part of the command's output.
 func TestOutputIsBounded(t *testing.T) {
 	h := openHooks(t, Config{Caller: fakeCaller{out: strings.Repeat("x", call.MaxOutput), err: errors.New("bad")}})
 	err := h.Run(t.Context(), aPod(), &v1.Container{}, "c1", &v1.LifecycleHandler{Exec: &v1.ExecAction{}})
@@ -105,8 +105,8 @@ func portOf(t *testing.T, s *httptest.Server) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// TestHTTP checks that a hook succeeds with any response code. If the server does not support HTTPS, the request is
-// repeated with HTTP and without its secret headers.
+// TestHTTP checks that a hook succeeds with any response code. If the server does not support HTTPS, the request is repeated with HTTP,
+// without its secret headers.
 func TestHTTP(t *testing.T) {
 	var asked []http.Header
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +144,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHTTPHangs checks that a request to a server that does not respond ends with its context.
+// TestHTTPHangs checks that a request to an unresponsive server ends with the request's context.
 func TestHTTPHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -190,8 +190,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// TestMarks checks that the marks of returned hooks are kept over restarts of the agent, until their container is
-// removed.
+// TestMarks checks that the marks of returned hooks survive restarts of the agent. They are deleted with their container.
 func TestMarks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := openHooks(t, Config{Dir: dir})
@@ -222,7 +221,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestHostileIDs checks that no mark is written outside the directory, whatever the container ID is.
+// TestHostileIDs checks that no mark is written outside the directory, even if a container ID is a path.
 func TestHostileIDs(t *testing.T) {
 	parent := t.TempDir()
 	h := openHooks(t, Config{Dir: filepath.Join(parent, "hooks")})
@@ -240,8 +239,8 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that a removed directory is created again. If the mark cannot be written, the hook only runs a
-// second time after a restart.
+// TestFullDisk checks that a removed directory is created again. If a mark cannot be written, the only effect is that the hook runs again
+// after a restart of the agent.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := openHooks(t, Config{Dir: dir})

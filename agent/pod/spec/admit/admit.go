@@ -43,12 +43,12 @@ type Node struct {
 // A Rejection is a kubelet's reason and message why a pod may not run.
 type Rejection struct{ Reason, Message string }
 
-func reject(reason, format string, args ...any) *Rejection {
+func newRejection(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a lack of resources is the only reason why a pod was rejected. There is no
-// other reason, because the check of the resources comes after all other checks.
+// OfResources reports whether a pod was rejected for lack of resources. It then has no other reason, because the
+// resources are checked last.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
 // A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,
@@ -116,7 +116,7 @@ func checkFeatures(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	for _, c := range podspec.Containers(&h.Pod.Spec) {
 		if slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return len(m.BindMountOptions) > 0 }) {
-			return reject("PodFeatureUnsupported", "Pod requires node features that are not available: %s", config.GateBindOptions)
+			return newRejection("PodFeatureUnsupported", "Pod requires node features that are not available: %s", config.GateBindOptions)
 		}
 	}
 	return nil
@@ -137,14 +137,14 @@ func checkPressure(h *Holder, _ []*Holder, n Node) *Rejection {
 			return nil
 		}
 	}
-	return reject("Evicted", "The node had condition: %v. ", n.Pressures)
+	return newRejection("Evicted", "The node had condition: %v. ", n.Pressures)
 }
 
 // rejectDuringShutdown rejects pods while the machine is shutting down.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 func rejectDuringShutdown(_ *Holder, _ []*Holder, n Node) *Rejection {
 	if n.ShuttingDown {
-		return reject("NodeShutdown", "Pod was rejected as the node is shutting down.")
+		return newRejection("NodeShutdown", "Pod was rejected as the node is shutting down.")
 	}
 	return nil
 }
@@ -152,11 +152,11 @@ func rejectDuringShutdown(_ *Holder, _ []*Holder, n Node) *Rejection {
 func checkOperatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if os := pod.Spec.OS; os != nil && string(os.Name) != n.OS {
-		return reject("PodOSNotSupported", "Pod's operating system field doesn't match this node's (%s)", n.OS)
+		return newRejection("PodOSNotSupported", "Pod's operating system field doesn't match this node's (%s)", n.OS)
 	}
 	for key, have := range map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch} {
 		if want, ok := pod.Spec.NodeSelector[key]; ok && want != have {
-			return reject("PodOSSelectorNodeLabelDoesNotMatch", "Pod selects nodes with %s=%s, this node's is %s", key, want, have)
+			return newRejection("PodOSSelectorNodeLabelDoesNotMatch", "Pod selects nodes with %s=%s, this node's is %s", key, want, have)
 		}
 	}
 	return nil
@@ -164,7 +164,7 @@ func checkOperatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
 
 func checkNodeName(h *Holder, _ []*Holder, n Node) *Rejection {
 	if to := h.Pod.Spec.NodeName; to != "" && to != n.Name {
-		return reject("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", to, n.Name)
+		return newRejection("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", to, n.Name)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func checkSelector(h *Holder, _ []*Holder, n Node) *Rejection {
 			continue
 		}
 		if want := wanted[key]; !ok || have != want {
-			return reject("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
+			return newRejection("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
 		}
 	}
 	return nil
@@ -197,7 +197,7 @@ func checkAffinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	// These labels are added because the node may not be registered yet.
 	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch})
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(h.Pod).Match(node); err != nil || !ok {
-		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		return newRejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func checkTaints(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if t, ok := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, h.Pod.Spec.Tolerations, noExecute, true); ok {
-		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s",
+		return newRejection("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s",
 			t.ToString())
 	}
 	return nil
@@ -221,7 +221,7 @@ func checkDuplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	pod := h.Pod
 	for _, other := range others {
 		if o := other.Pod; o.UID != pod.UID && o.Name == pod.Name && o.Namespace == pod.Namespace {
-			return reject("DuplicatePodName", "another pod of that name and namespace, with UID %s, runs on this node", o.UID)
+			return newRejection("DuplicatePodName", "another pod of that name and namespace, with UID %s, runs on this node", o.UID)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ type port struct {
 	ip       string // empty: all
 }
 
-func (p port) conflicts(o port) bool {
+func (p port) conflictsWith(o port) bool {
 	return p.protocol == o.protocol && p.number == o.number && (p.ip == o.ip || p.ip == "" || o.ip == "")
 }
 
@@ -260,8 +260,8 @@ func hostPorts(pod *v1.Pod) (out []port) {
 func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
 		for _, taken := range o.ports {
-			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
-				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number,
+			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflictsWith) {
+				return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number,
 					taken.protocol,
 					o.Pod.Namespace, o.Pod.Name)
 			}
@@ -271,23 +271,23 @@ func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 }
 
 func checkResources(h *Holder, others []*Holder, n Node) *Rejection {
-	for _, s := range shortages(h, others, n) {
-		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name,
-			s.asked, s.taken, s.have)
+	for _, s := range findShortages(h, others, n) {
+		return newRejection("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name,
+			s.requested, s.used, s.capacity)
 	}
 	return nil
 }
 
-// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths, those
-// of other resources in their usual unit.
+// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths of a
+// CPU. Amounts of other resources are in their usual unit.
 type shortage struct {
-	name               v1.ResourceName
-	asked, taken, have int64
+	name                      v1.ResourceName
+	requested, used, capacity int64
 }
 
-// shortages returns the resources of which the pod requests more than the other pods leave free, sorted by
+// findShortages returns the resources of which the pod requests more than the other pods leave free, sorted by
 // name.
-func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
+func findShortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
 	}
@@ -306,7 +306,7 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 		sum := taken.DeepCopy()
 		sum.Add(q)
 		if sum.Cmp(have) > 0 {
-			out = append(out, shortage{name, figure(name, q), figure(name, taken), figure(name, have)})
+			out = append(out, shortage{name, amountOf(name, q), amountOf(name, taken), amountOf(name, have)})
 		}
 	}
 	return out
@@ -322,7 +322,7 @@ func IsExtended(name v1.ResourceName) bool {
 		!strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)
 }
 
-func figure(name v1.ResourceName, q resource.Quantity) int64 {
+func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
 	}

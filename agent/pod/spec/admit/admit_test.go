@@ -102,7 +102,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// The function claimed adds a claim for a resource of all containers to the pod's status, as the scheduler does.
+// This helper adds a claim to the pod's status, as the scheduler does. The claim is for a resource of all containers.
 func claimed(resource string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		st := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}

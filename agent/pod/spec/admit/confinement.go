@@ -17,7 +17,7 @@ func checkAppArmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if p := translate.AppArmorProfile(pod, c); p != nil && p.Type != v1.AppArmorProfileTypeUnconfined {
-			return reject("AppArmor", "Cannot enforce AppArmor: %v (container %s asks for a profile)", n.AppArmor, c.Name)
+			return newRejection("AppArmor", "Cannot enforce AppArmor: %v (container %s asks for a profile)", n.AppArmor, c.Name)
 		}
 	}
 	return nil
@@ -37,7 +37,7 @@ func checkSELinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	for _, c := range podspec.Containers(&h.Pod.Spec) {
 		if o := seLinuxOptions(h.Pod, c); o.Type != unconfinedSELinux && o != (v1.SELinuxOptions{Level: o.Level}) {
-			return reject("SELinux", "Cannot enforce seLinuxOptions: %v (container %s asks for them): remove them, or set type %s",
+			return newRejection("SELinux", "Cannot enforce seLinuxOptions: %v (container %s asks for them): remove them, or set type %s",
 				n.SELinux, c.Name, unconfinedSELinux)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package admit decides whether a pod may run on this node, before any resource is created for it. It is pure.
 //
-//	pod, the pods admitted before it, Node --> Admit --> nil, or why not
+//	pod, the pods admitted before it, Node --> Admit --> nil, or a Rejection
 //
 // Admission is an action of the plan. Package agent/pod/life/pods performs the action and stores the decision.
 package admit

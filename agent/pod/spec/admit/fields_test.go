@@ -15,16 +15,16 @@ var updateFields = flag.Bool("update", false, "write docs/pod-fields.md")
 
 const fieldsFile = "../../../../docs/pod-fields.md"
 
-// Support of the node for a field.
+// These constants say whether the node supports a field.
 const (
 	works          = "works"
 	partly         = "partly"
 	refused        = "refused"
-	actedElsewhere = "not the node's" // the scheduler, the API server or a controller uses it
-	windows        = "Windows"        // rejected on Linux, as by Kubernetes
+	actedElsewhere = "not the node's" // the scheduler, the API server or a controller uses the field
+	windows        = "Windows"        // Kubernetes rejects the field on Linux too
 )
 
-// The list fieldTypes contains the types whose fields are documented, in the order of the page. Each field has a row.
+// This list contains the types whose fields are documented, in the order of the page. Each field has a row.
 var fieldTypes = []fieldtest.Table{
 	{Type: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
 		{"volumes", works, "their kinds are below"},
@@ -219,7 +219,7 @@ func TestEveryFieldHasAVerdict(t *testing.T) {
 			}
 		}
 	}
-	// The two kinds of containers differ only in the target.
+	// The two types of containers have the same fields, except for the target.
 	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want,
 		fieldtest.Names(reflect.TypeFor[v1.Container]())) {
 		t.Errorf("ephemeral containers have fields of their own: %v", want)

@@ -14,7 +14,7 @@ import (
 // An IgnoredField is a field of a pod that has no effect on this node. Such fields are reported to users.
 type IgnoredField struct {
 	Field  string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
-	Effect string // what happens instead; the rest of a sentence that begins with the field
+	Effect string // the rest of a sentence that begins with the field
 }
 
 func (i IgnoredField) String() string { return i.Field + " " + i.Effect }
@@ -43,9 +43,9 @@ func DescribeIgnored(list []IgnoredField) string {
 
 // An ignoredRow is one row of the tables of ignored fields.
 type ignoredRow struct {
-	there   bool
+	present bool
 	path    *field.Path
-	instead string
+	effect  string
 }
 
 // IgnoredFields returns the fields of a pod that have no effect on the node, in the order of the manifest. When a
@@ -54,17 +54,17 @@ type ignoredRow struct {
 func IgnoredFields(pod *v1.Pod, n Node) (out []IgnoredField) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
-		out = listed(out, append(ofContainer(at, c, n), ignoredRow{level, at.Child("securityContext", "seLinuxOptions", "level"),
+		out = appendIgnored(out, append(containerRows(at, c, n), ignoredRow{level, at.Child("securityContext", "seLinuxOptions", "level"),
 			"does not act: SELinux is not enabled on the host"}))
 	})
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.Volumes {
-		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i], n))
+		out = appendIgnored(out, volumeRows(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i], n))
 	}
 	return out
 }
 
-func ofContainer(at *field.Path, c *v1.Container, n Node) []ignoredRow {
+func containerRows(at *field.Path, c *v1.Container, n Node) []ignoredRow {
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
 	return []ignoredRow{
 		{disk && !n.Limits, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)),
@@ -72,7 +72,7 @@ func ofContainer(at *field.Path, c *v1.Container, n Node) []ignoredRow {
 	}
 }
 
-func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignoredRow {
+func volumeRows(at *field.Path, v *v1.Volume, n Node) []ignoredRow {
 	e := v.EmptyDir
 	rows := []ignoredRow{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
 		at.Child("emptyDir", "sizeLimit"),
@@ -115,10 +115,10 @@ func setsOwner(v *v1.Volume) bool {
 	})
 }
 
-func listed(out []IgnoredField, rows []ignoredRow) []IgnoredField {
+func appendIgnored(out []IgnoredField, rows []ignoredRow) []IgnoredField {
 	for _, r := range rows {
-		if r.there {
-			out = append(out, IgnoredField{r.path.String(), r.instead})
+		if r.present {
+			out = append(out, IgnoredField{r.path.String(), r.effect})
 		}
 	}
 	return out

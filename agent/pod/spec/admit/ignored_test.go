@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// The function everything adds each field that has no effect on this node, and some that had none in earlier
-// versions.
+// This helper adds each field that has no effect on this node. It also adds some fields that had no effect in earlier versions.
 func everything(p *v1.Pod) {
 	hook := &v1.LifecycleHandler{}
 	always := v1.ContainerRestartPolicyAlways
@@ -71,8 +70,7 @@ func TestIgnoredFields(t *testing.T) {
 	}
 }
 
-// TestIgnoredAlphaFields checks that emptyDir.mode and the users of files are reported as ignored while their feature
-// gates are off.
+// TestIgnoredAlphaFields checks that emptyDir.mode and the users of volume files are reported as ignored while their feature gates are off.
 func TestIgnoredAlphaFields(t *testing.T) {
 	mode, user := int32(0o700), int64(7)
 	items := []v1.KeyToPath{{Key: "a"}, {Key: "b", User: &user}}
@@ -120,8 +118,7 @@ func TestIgnoredAlphaFields(t *testing.T) {
 	}
 }
 
-// TestIgnoredLevel checks that an SELinux level is accepted on a node without SELinux, where it has no effect, and
-// that it is reported as ignored.
+// TestIgnoredLevel checks that a node without SELinux accepts an SELinux level and reports it as ignored.
 func TestIgnoredLevel(t *testing.T) {
 	off := Node{SELinux: errors.New("off")}
 	own, shared := asks("cpu", "0"), func(p *v1.Pod) {

@@ -14,8 +14,8 @@ import (
 // Critical reports whether other pods are preempted for this pod.
 func Critical(pod *v1.Pod) bool { return demand.IsCritical(pod) }
 
-// mayPreempt reports whether a pod may be preempted for another pod, the parameter to. It is never true for
-// both orders of two pods, so that pods do not preempt each other.
+// mayPreempt reports whether a pod may be preempted for the critical pod to. Two critical pods never preempt each
+// other.
 func mayPreempt(pod, to *v1.Pod) bool {
 	if Critical(to) && !Critical(pod) {
 		return true
@@ -23,19 +23,19 @@ func mayPreempt(pod, to *v1.Pod) bool {
 	return pod.Spec.Priority != nil && to.Spec.Priority != nil && *pod.Spec.Priority < *to.Spec.Priority
 }
 
-// A Victims contains the pods that must end so that a critical pod can run.
+// Victims contains the pods that must end so that a critical pod can run.
 type Victims struct {
 	Pods   []*Holder       // empty if enough resources are free already
 	Signal v1.ResourceName // the first resource of which too little is free for the critical pod; for the metric
 }
 
-// Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been
-// rejected only for lack of resources. It selects as few guaranteed pods as possible, then as few burstable
-// and then best-effort ones. Among these it prefers the pods that free the least beyond the need. It never
-// selects pods in the list beside. It returns false if the pod is not critical, or if ending all pods that
+// Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been rejected only
+// for lack of resources. It selects as few guaranteed pods as possible, then as few burstable pods, and then as few
+// best-effort pods. In each class it prefers the pods that free the least beyond the need. The pods in the list beside
+// also use resources, but are never selected. It returns false if the pod is not critical, or if ending all pods that
 // may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
-	need := shortages(pod, slices.Concat(others, beside), n)
+	need := findShortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {
 		return Victims{}, false
 	}
@@ -52,7 +52,7 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 	}
 	want := shortfall{}
 	for _, s := range need {
-		want[s.name] = s.asked + s.taken - s.have
+		want[s.name] = s.requested + s.used - s.capacity
 	}
 	if len(want.remainingAfter(all)) > 0 {
 		return Victims{}, false
@@ -67,7 +67,7 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 // shortfall contains the amount of each resource that must be freed. All amounts are positive.
 type shortfall map[v1.ResourceName]int64
 
-func (h *Holder) heldAmount(name v1.ResourceName) int64 { return figure(name, h.requests[name]) }
+func (h *Holder) heldAmount(name v1.ResourceName) int64 { return amountOf(name, h.requests[name]) }
 
 // remainingAfter returns the amounts that must still be freed after the given pods have ended.
 func (w shortfall) remainingAfter(pods []*Holder) shortfall {
@@ -89,7 +89,7 @@ func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	pods = slices.Clone(pods)
 	for len(w) > 0 && len(pods) > 0 {
 		best := slices.MinFunc(pods, func(a, b *Holder) int {
-			return cmp.Or(cmp.Compare(w.distance(a), w.distance(b)),
+			return cmp.Or(cmp.Compare(w.distanceAfter(a), w.distanceAfter(b)),
 				cmp.Compare(a.heldAmount(v1.ResourceMemory), b.heldAmount(v1.ResourceMemory)),
 				cmp.Compare(a.heldAmount(v1.ResourceCPU), b.heldAmount(v1.ResourceCPU)), cmp.Compare(a.Pod.UID, b.Pod.UID))
 		})
@@ -99,9 +99,9 @@ func (w shortfall) selectPods(pods []*Holder) (chosen []*Holder) {
 	return chosen
 }
 
-// distance measures how much must still be freed after a pod has ended: the sum of the squares of the remaining
+// distanceAfter measures how much must still be freed after a pod has ended: the sum of the squares of the remaining
 // fractions of all resources.
-func (w shortfall) distance(h *Holder) (d float64) {
+func (w shortfall) distanceAfter(h *Holder) (d float64) {
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if left := w[name] - h.heldAmount(name); left > 0 {
 			d += math.Pow(float64(left)/float64(w[name]), 2)

@@ -58,7 +58,7 @@ func TestPreempt(t *testing.T) {
 		name   string
 		pod    *v1.Pod
 		others []*v1.Pod
-		want   string // names in order; "no": preemption does not suffice
+		want   string // names in order; "no": a preemption does not suffice
 	}{
 		{"no critical pod", pod("a", withRequests("2", "", false)), []*v1.Pod{pod("b", withRequests("9", "", false))}, "no"},
 		{"enough resources", pod("a", static, withRequests("2", "", false)), []*v1.Pod{pod("b", withRequests("8", "", false))}, ""},
@@ -89,8 +89,7 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
-// TestBeside checks that the resources of a pod that is about to be admitted are in use, and that this pod is not
-// preempted.
+// TestBeside checks that a pod that is about to be admitted already uses its resources. This pod is not preempted.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
 	a, b, c := NewHolder(pod("a", withSource(keys.SourceFile), withRequests("3", "", false))),
@@ -112,8 +111,8 @@ func names(pods []*Holder) string {
 	return strings.Join(all, " ")
 }
 
-// FuzzPreempt checks that the preempted pods suffice, have a lower priority, are no more than necessary, and do not
-// depend on the order. Guaranteed pods are preempted only if all others do not suffice.
+// FuzzPreempt checks that the preempted pods suffice, have a lower priority and are no more than necessary. The order of the pods must not
+// matter. Guaranteed pods are preempted only if all other pods do not suffice.
 func FuzzPreempt(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
@@ -144,7 +143,7 @@ func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 	yielding := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return !mayPreempt(h.Pod, me.Pod) })
 	fits := func(without []*Holder) bool {
 		rest := slices.DeleteFunc(slices.Clone(others), func(h *Holder) bool { return slices.Contains(without, h) })
-		return len(shortages(me, rest, n)) == 0
+		return len(findShortages(me, rest, n)) == 0
 	}
 	if !ok {
 		if Critical(me.Pod) && fits(yielding) {

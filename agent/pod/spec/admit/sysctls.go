@@ -46,16 +46,16 @@ func checkSysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 		namespace, _, _ := sysctl.GetNamespace(name)
 		switch {
 		case !slices.ContainsFunc(safeSysctls(), allowed) && !slices.ContainsFunc(n.Sysctls, allowed):
-			return reject("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
+			return newRejection("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
 		case namespace == sysctl.UnknownNamespace:
-			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",
+			return newRejection("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",
 				s.Name)
 		case namespace == sysctl.UserNamespace:
-			return reject("SysctlForbidden", "forbidden sysctl: %q belongs to user namespaces, and islet does not set those", s.Name)
+			return newRejection("SysctlForbidden", "forbidden sysctl: %q belongs to user namespaces, and islet does not set those", s.Name)
 		case (namespace == sysctl.NetNamespace || namespace == sysctl.UTSNamespace) && pod.Spec.HostNetwork:
-			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
+			return newRejection("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
 		case namespace == sysctl.IPCNamespace && pod.Spec.HostIPC:
-			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
+			return newRejection("SysctlForbidden", "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
 		}
 	}
 	return nil

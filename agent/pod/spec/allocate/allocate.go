@@ -35,15 +35,15 @@ func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
 	}
 	out := *pod
 	out.Spec.Resources = given.Resources
-	out.Spec.InitContainers = applied(pod.Spec.InitContainers, given.InitContainers)
-	out.Spec.Containers = applied(pod.Spec.Containers, given.Containers)
+	out.Spec.InitContainers = applyToContainers(pod.Spec.InitContainers, given.InitContainers)
+	out.Spec.Containers = applyToContainers(pod.Spec.Containers, given.Containers)
 	return &out
 }
 
-func applied(list, given []v1.Container) []v1.Container {
+func applyToContainers(list, given []v1.Container) []v1.Container {
 	list = slices.Clone(list)
 	for i := range list {
-		if g := find(given, list[i].Name); g != nil {
+		if g := findContainer(given, list[i].Name); g != nil {
 			list[i].Resources = g.Resources
 		}
 	}
@@ -58,12 +58,12 @@ func ResourcesEqual(spec, given *v1.PodSpec) bool {
 
 func sameResources(list, given []v1.Container) bool {
 	return !slices.ContainsFunc(list, func(c v1.Container) bool {
-		g := find(given, c.Name)
+		g := findContainer(given, c.Name)
 		return g != nil && !equality.Semantic.DeepEqual(c.Resources, g.Resources)
 	})
 }
 
-func find(list []v1.Container, name string) *v1.Container {
+func findContainer(list []v1.Container, name string) *v1.Container {
 	i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == name })
 	if i < 0 {
 		return nil
@@ -88,17 +88,17 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	switch {
 	case demand.Class(wanted) != demand.Class(allocated): // the cgroup's path depends on the QoS class
 		return infeasible("qos_class", "Pod QOS Class may not change as a result of resizing")
-	case takesAway(&wanted.Spec, &allocated.Spec):
+	case removesLimit(&wanted.Spec, &allocated.Spec):
 		return infeasible("limit_removed", "resource limits cannot be removed")
-	case changesOthers(&wanted.Spec, &allocated.Spec):
+	case changesOtherResources(&wanted.Spec, &allocated.Spec):
 		return infeasible("other_resources", "only cpu and memory resources are mutable")
 	}
 	if demand.Class(wanted) == v1.PodQOSGuaranteed {
-		if n.StaticCPU && differs(wanted, allocated, v1.ResourceCPU) {
+		if n.StaticCPU && resourceDiffers(wanted, allocated, v1.ResourceCPU) {
 			return infeasible("guaranteed_pod_cpu_manager_static_policy",
 				`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
 		}
-		if n.StaticMemory && differs(wanted, allocated, v1.ResourceMemory) {
+		if n.StaticMemory && resourceDiffers(wanted, allocated, v1.ResourceMemory) {
 			return infeasible("guaranteed_pod_memory_manager_static_policy",
 				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 		}
@@ -109,8 +109,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// anyResource reports whether the function visit returns true for any pair of wanted and allocated resources.
-// It calls the function for the pod and for each of its containers.
+// anyResource reports whether a function returns true for the wanted and allocated resources of the pod as a whole, or
+// of any of its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
@@ -120,7 +120,7 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 	}
 	each := func(want, have []v1.Container) bool {
 		return slices.ContainsFunc(want, func(c v1.Container) bool {
-			h := find(have, c.Name)
+			h := findContainer(have, c.Name)
 			return h != nil && visit(c.Resources, h.Resources)
 		})
 	}
@@ -128,16 +128,16 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 		each(wanted.Containers, allocated.Containers)
 }
 
-// differs reports whether the wanted request or limit of a resource is not the allocated one,
-// for the pod or any container.
-func differs(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
+// resourceDiffers reports whether the wanted request or limit of a resource differs from the allocated one, for the pod or any
+// container.
+func resourceDiffers(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
 	return anyResource(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
 		request, limit := want.Requests[name], want.Limits[name]
 		return request.Cmp(have.Requests[name]) != 0 || limit.Cmp(have.Limits[name]) != 0
 	})
 }
 
-func takesAway(wanted, allocated *v1.PodSpec) bool {
+func removesLimit(wanted, allocated *v1.PodSpec) bool {
 	return anyResource(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			now, before := want.Limits[name], have.Limits[name]
@@ -149,7 +149,7 @@ func takesAway(wanted, allocated *v1.PodSpec) bool {
 	})
 }
 
-func changesOthers(wanted, allocated *v1.PodSpec) bool {
+func changesOtherResources(wanted, allocated *v1.PodSpec) bool {
 	rest := func(l v1.ResourceList) v1.ResourceList {
 		out := v1.ResourceList{}
 		for name, q := range l {
@@ -189,21 +189,21 @@ func Sort(list []WaitingResize) {
 	}
 	sorting.By(list, func(a, b WaitingResize) int {
 		return cmp.Or(
-			cmp.Compare(rank(!asksMore(a)), rank(!asksMore(b))),
-			cmp.Compare(priority(b.Wanted), priority(a.Wanted)),
+			cmp.Compare(rank(!requestsMore(a)), rank(!requestsMore(b))),
+			cmp.Compare(priorityOf(b.Wanted), priorityOf(a.Wanted)),
 			cmp.Compare(rank(demand.Class(a.Wanted) == v1.PodQOSGuaranteed), rank(demand.Class(b.Wanted) == v1.PodQOSGuaranteed)),
 			since(a).Compare(since(b)),
 			strings.Compare(string(a.Wanted.UID), string(b.Wanted.UID)))
 	})
 }
 
-func asksMore(w WaitingResize) bool {
+func requestsMore(w WaitingResize) bool {
 	want, have := demand.Requests(w.Wanted), demand.Requests(w.Allocated)
 	more := func(name v1.ResourceName) bool { q := want[name]; return q.Cmp(have[name]) > 0 }
 	return more(v1.ResourceCPU) || more(v1.ResourceMemory)
 }
 
-func priority(pod *v1.Pod) int32 {
+func priorityOf(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}
@@ -217,7 +217,7 @@ type Request struct{ Resource, Requirement, Operation string }
 func Requests(before, now *v1.PodSpec) (out []Request) {
 	each := func(before, now []v1.Container) {
 		for i := range now {
-			b := find(before, now[i].Name)
+			b := findContainer(before, now[i].Name)
 			if b == nil {
 				continue
 			}
@@ -227,7 +227,7 @@ func Requests(before, now *v1.PodSpec) (out []Request) {
 					what    string
 					was, is resource.Quantity
 				}{{"requests", was.Requests[name], is.Requests[name]}, {"limits", was.Limits[name], is.Limits[name]}} {
-					if op := operation(x.was, x.is); op != "" {
+					if op := changeOperation(x.was, x.is); op != "" {
 						out = append(out, Request{string(name), x.what, op})
 					}
 				}
@@ -239,7 +239,7 @@ func Requests(before, now *v1.PodSpec) (out []Request) {
 	return out
 }
 
-func operation(was, is resource.Quantity) string {
+func changeOperation(was, is resource.Quantity) string {
 	switch c := is.Cmp(was); {
 	case c == 0:
 		return ""

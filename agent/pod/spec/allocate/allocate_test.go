@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestApply checks that the allocated resources replace the desired ones, and that nothing else of the pod changes.
+// TestApply checks that the allocated resources replace the desired ones. Nothing else in the pod changes.
 func TestApply(t *testing.T) {
 	wanted, has := pod("a", list("cpu", "2"), nil), pod("a", list("cpu", "1"), nil)
 	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
@@ -101,7 +101,7 @@ func TestSort(t *testing.T) {
 		{pod("important", two, nil, prior(5)), pod("important", one, nil), at(4)},
 		{pod("less", one, nil, prior(-5)), pod("less", two, nil), at(5)},
 	}
-	for range len(all) { // in any order
+	for range len(all) { // each order
 		all = append(all[1:], all[0])
 		list := slices.Clone(all)
 		Sort(list)

@@ -1,9 +1,9 @@
 // Package allocate decides whether a running pod may get other amounts of CPU and memory than at its
 // admission (KEP-1287, KEP-5419). It is pure.
 //
-//	the pod as wanted, as allocated, the other pods, Node --> Decide --> nil, or why not
-//	those that wait --> Sort --> the order in which room is given to them
-//	the pod as wanted, what is allocated --> Apply --> the pod that the node runs
+//	wanted pod, allocated pod, other pods, Node --> Decide --> nil, or a Refusal
+//	waiting resizes --> Sort --> the order of the decisions
+//	wanted pod, allocated resources --> Apply --> the pod that the node runs
 //
 // Allocation is an action of the plan. Package agent/pod/life/pods performs the action and stores the decision.
 //

@@ -28,8 +28,8 @@ type part struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// Message returns the message of an event. It says what happened and contains, as JSON, the pod's resources,
-// their generation and the problem. The parameter problem is empty if the resize has not failed.
+// Message returns the message of an event. It says what happened and contains, as JSON, the pod's resources, their
+// generation and the problem. If the resize has not failed, the problem is empty.
 func Message(what string, pod *v1.Pod, generation int64, problem string) string {
 	s := summary{Generation: generation, Error: problem}
 	for _, c := range pod.Spec.InitContainers {

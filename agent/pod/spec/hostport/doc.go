@@ -1,5 +1,5 @@
 // Package hostport finds host ports of pods that conflict with a program that listens on the host. Traffic to such a
-// port reaches only one of the two.
+// port reaches either the pod or the program, but not both.
 //
 //	pod's hostPorts --+
 //	                  +--> FindConflicts --> an event of the pod (Hook), a finding of islet doctor

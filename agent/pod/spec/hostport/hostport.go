@@ -27,7 +27,8 @@ type Socket struct {
 	Address  netip.AddrPort
 }
 
-// maxTable is the maximum number of bytes that are read of a kernel table, which is about a hundred thousand sockets.
+// maxTable is the maximum number of bytes that are read from a kernel table. It is enough for about a hundred thousand
+// sockets.
 const maxTable = 16 << 20
 
 // States of a socket in the kernel's tables.
@@ -51,7 +52,7 @@ func ListSockets(host fs.FS) ([]Socket, error) {
 		if err != nil {
 			continue
 		}
-		found, err := parse(io.LimitReader(f, maxTable), table.state)
+		found, err := parseTable(io.LimitReader(f, maxTable), table.state)
 		f.Close()
 		if err != nil {
 			return nil, fmt.Errorf("read /proc/net/%s: %w", table.file, err)
@@ -63,24 +64,24 @@ func ListSockets(host fs.FS) ([]Socket, error) {
 	return all, nil
 }
 
-// parse parses a table of sockets. The first line is a header. In each other line, the second word is the local
+// parseTable parses a table of sockets. The first line is a header. In each other line, the second word is the local
 // address of a socket and the fourth is its state. It skips lines that do not have this format.
-func parse(r io.Reader, state string) (found []netip.AddrPort, err error) {
+func parseTable(r io.Reader, state string) (found []netip.AddrPort, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) < 4 || f[3] != state {
 			continue
 		}
-		if a, ok := address(f[1]); ok && a.Port() != 0 {
+		if a, ok := parseAddress(f[1]); ok && a.Port() != 0 {
 			found = append(found, a)
 		}
 	}
 	return found, lines.Err()
 }
 
-// address parses an address such as 0100007F:1F90: the IP address as little-endian 32-bit words, and the port.
-func address(s string) (netip.AddrPort, bool) {
+// parseAddress parses an address such as 0100007F:1F90: the IP address as little-endian 32-bit words, and the port.
+func parseAddress(s string) (netip.AddrPort, bool) {
 	text, number, ok := strings.Cut(s, ":")
 	raw, err := hex.DecodeString(text)
 	port, perr := strconv.ParseUint(number, 16, 16)

@@ -46,7 +46,7 @@ func TestTaken(t *testing.T) {
 		{pod("127.0.0.1", 8080, "TCP"), "127.0.0.1:8080"},
 		{pod("192.0.2.1", 8080, "TCP"), ""},
 		{pod("192.0.2.1", 22, "TCP"), "0.0.0.0:22"},
-		{pod("", 9000, "TCP"), ""}, // port of a connection, not of a listener
+		{pod("", 9000, "TCP"), ""}, // the port belongs to a connection, not to a listener
 		{pod("", 80, "TCP"), "[::]:80"},
 		{pod("10.0.0.1", 81, "TCP"), "10.0.0.1:81"},
 		{pod("", 53, "TCP"), ""},
@@ -63,7 +63,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestThisHost checks that the sockets of this host are read from the kernel's tables.
+// TestThisHost checks that the sockets of this host can be read from the kernel's tables.
 func TestThisHost(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -134,7 +134,7 @@ func (brokenFile) Close() error             { return nil }
 func FuzzParse(f *testing.F) {
 	f.Add(header + "   0: 0100007F:1F90 00000000:0000 0A 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		found, _ := parse(strings.NewReader(text), tcpListen)
+		found, _ := parseTable(strings.NewReader(text), tcpListen)
 		for _, a := range found {
 			if !a.IsValid() || a.Port() == 0 {
 				t.Error(fmt.Sprint(a))

@@ -10,12 +10,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// silentServer is the error of an API server that does not respond.
+// silentServer is the error about an unresponsive API server.
 type silentServer struct{ error }
 
 func (silentServer) Unreached() bool { return true }
 
-// lostObjects is an object source without objects. Its error is err.
+// lostObjects is an object source that always returns the error err.
 type lostObjects struct {
 	objects
 	err error
@@ -25,9 +25,9 @@ func (l lostObjects) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return 
 func (l lostObjects) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, l.err }
 func (l lostObjects) Services(*v1.Pod) ([]v1.Service, error)           { return nil, l.err }
 
-// TestEnvironmentBefore checks that a container that restarts while the API server does not respond gets the
-// variables of missing objects from its last attempt. All other variables are computed again. Any other error, or an
-// error of the first attempt, is returned.
+// TestEnvironmentBefore checks a container that restarts while the API server does not respond. The variables of missing objects come from
+// the container's last attempt, and all other variables are computed again. The first attempt returns an error. So does an attempt with any
+// other error.
 func TestEnvironmentBefore(t *testing.T) {
 	from := func(path string) *v1.EnvVarSource {
 		return &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}

@@ -32,7 +32,7 @@ type Attempt struct {
 // for the hooks, in which each subPathExpr is replaced by a subPath.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
-	env, err := environment(pod, ctr, n, objects, files)
+	env, err := buildEnvironment(pod, ctr, n, objects, files)
 	if isUnreached(err) && a.PreviousEnv != nil {
 		if before := a.PreviousEnv(); len(before) > 0 {
 			env, err = environmentAfter(before, pod, ctr, n, files)
@@ -55,17 +55,17 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	cfg := &api.ContainerConfig{
 		Metadata:    &api.ContainerMetadata{Name: ctr.Name, Attempt: a.Number},
 		Image:       &api.ImageSpec{Image: a.Ref, UserSpecifiedImage: ctr.Image},
-		Command:     expandAll(ctr.Command, env.value),
-		Args:        expandAll(ctr.Args, env.value),
+		Command:     expandAll(ctr.Command, env.lookUp),
+		Args:        expandAll(ctr.Args, env.lookUp),
 		WorkingDir:  ctr.WorkingDir,
 		Envs:        env.keyValues(),
 		Labels:      podLabels(pod),
-		Annotations: annotations(pod, ctr, a),
+		Annotations: containerAnnotations(pod, ctr, a),
 		LogPath:     LogPath(ctr.Name, a.Number),
 		Stdin:       ctr.Stdin,
 		StdinOnce:   ctr.StdinOnce,
 		Tty:         ctr.TTY,
-		Linux:       &api.LinuxContainerConfig{Resources: resources(pod, ctr, n), SecurityContext: sc},
+		Linux:       &api.LinuxContainerConfig{Resources: linuxResources(pod, ctr, n), SecurityContext: sc},
 	}
 	cfg.Labels[keys.ContainerName] = ctr.Name
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
@@ -83,7 +83,7 @@ func LogPath(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
-func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
+func containerAnnotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	out := map[string]string{
 		keys.ContainerHash: plan.Hash(ctr),
 		keys.RestartCount:  strconv.FormatUint(uint64(a.Number), 10),
@@ -119,7 +119,7 @@ func expandMounts(ctr *v1.Container, env *environ) (*v1.Container, error) {
 		if m.SubPathExpr != "" {
 			var unknown error
 			m.SubPath = Expand(m.SubPathExpr, func(name string) (string, bool) {
-				v, ok := env.value(name)
+				v, ok := env.lookUp(name)
 				if !ok {
 					unknown = errors.New("subPathExpr of volume mount " + m.Name + " names the variable " + name + ", which is not set")
 				}

@@ -106,7 +106,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	case cluster && len(n.ClusterDNS) > 0:
 		d.Servers = n.ClusterDNS
 		if dom := n.ClusterDomain; dom != "" {
-			d.Searches = merge([]string{pod.Namespace + ".svc." + dom, "svc." + dom, dom}, d.Searches)
+			d.Searches = mergeLists([]string{pod.Namespace + ".svc." + dom, "svc." + dom, dom}, d.Searches)
 		}
 		d.Options = []string{"ndots:5"}
 	default: // also if the cluster's DNS servers are unknown
@@ -120,7 +120,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 		}
 	}
 	if c := pod.Spec.DNSConfig; c != nil {
-		d.Servers, d.Searches, d.Options = merge(d.Servers, c.Nameservers), merge(d.Searches, c.Searches), slices.Clone(d.Options)
+		d.Servers, d.Searches, d.Options = mergeLists(d.Servers, c.Nameservers), mergeLists(d.Searches, c.Searches), slices.Clone(d.Options)
 		for _, o := range c.Options {
 			text := o.Name
 			if o.Value != nil && *o.Value != "" {
@@ -160,8 +160,8 @@ func loopbackServers(ips []string) (servers []string) {
 	return servers
 }
 
-// merge returns the values of both lists without duplicates.
-func merge(a, b []string) (out []string) {
+// mergeLists returns the values of both lists without duplicates.
+func mergeLists(a, b []string) (out []string) {
 	for _, s := range slices.Concat(a, b) {
 		if !slices.Contains(out, s) {
 			out = append(out, s)

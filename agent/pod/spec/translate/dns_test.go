@@ -48,7 +48,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestDNSLimits checks that DNS settings beyond a kubelet's limits are omitted, with a kubelet's warning.
+// TestDNSLimits checks that DNS settings beyond a kubelet's limits are omitted. The warning is the same as in a kubelet.
 func TestDNSLimits(t *testing.T) {
 	many := func(n, length int) (out []string) {
 		for i := range n {
@@ -93,8 +93,8 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// TestNoResolvConf checks that the node itself is the DNS server if it has no resolv.conf. The address families are
-// those of the node.
+// TestNoResolvConf checks that a node without resolv.conf is itself the DNS server of its pods. The servers have the node's address
+// families.
 func TestNoResolvConf(t *testing.T) {
 	p, n := aPod(), aNode()
 	p.Spec.DNSPolicy = v1.DNSDefault

@@ -57,7 +57,7 @@ func (e *environ) set(name, value string) {
 	e.values[name] = value
 }
 
-func (e *environ) value(name string) (string, bool) {
+func (e *environ) lookUp(name string) (string, bool) {
 	if v, ok := e.values[name]; ok {
 		return v, true
 	}
@@ -73,9 +73,9 @@ func (e *environ) keyValues() []*api.KeyValue {
 	return out
 }
 
-// environment evaluates envFrom and then env, and adds the variables for services.
+// buildEnvironment evaluates envFrom and then env, and adds the variables for services.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
-func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) (*environ, error) {
+func buildEnvironment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) (*environ, error) {
 	services, err := serviceVariables(pod, objects)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files 
 			e.set(src.Prefix+k, data[k])
 		}
 	}
-	return e, e.define(pod, ctr, n, objects, files)
+	return e, e.evaluate(pod, ctr, n, objects, files)
 }
 
 // environmentAfter is used while the API server does not respond. It copies the variables that depend on
@@ -100,18 +100,17 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	for _, kv := range before {
 		e.services[kv.Key] = string(kv.Value)
 	}
-	return e, e.define(pod, ctr, n, nil, files)
+	return e, e.evaluate(pod, ctr, n, nil, files)
 }
 
-// define evaluates the container's field env, and then adds those variables of e.services that the field does
-// not define. If the parameter objects is nil, it skips variables that refer to objects. Their values then
-// come from e.services.
-func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
+// evaluate evaluates the container's field env, and then adds those variables of e.services that the field does not
+// define. Without objects, it skips variables that refer to objects. Their values then come from e.services.
+func (e *environ) evaluate(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]
 		switch from := v.ValueFrom; {
 		case from == nil:
-			e.set(v.Name, Expand(v.Value, e.value))
+			e.set(v.Name, Expand(v.Value, e.lookUp))
 			continue
 		case objects == nil && (from.ConfigMapKeyRef != nil || from.SecretKeyRef != nil):
 			continue
@@ -146,7 +145,7 @@ func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]str
 	switch {
 	case src.ConfigMapRef != nil:
 		m, err := objects.ConfigMap(pod, src.ConfigMapRef.Name)
-		if missing(err, src.ConfigMapRef.Optional) {
+		if isOptionalMissing(err, src.ConfigMapRef.Optional) {
 			return nil, nil
 		} else if err != nil {
 			return nil, err
@@ -154,7 +153,7 @@ func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]str
 		return m.Data, nil
 	case src.SecretRef != nil:
 		s, err := objects.Secret(pod, src.SecretRef.Name)
-		if missing(err, src.SecretRef.Optional) {
+		if isOptionalMissing(err, src.SecretRef.Optional) {
 			return nil, nil
 		} else if err != nil {
 			return nil, err
@@ -168,7 +167,7 @@ func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]str
 	return nil, nil
 }
 
-func missing(err error, optional *bool) bool {
+func isOptionalMissing(err error, optional *bool) bool {
 	return apierrors.IsNotFound(err) && podspec.IsTrue(optional)
 }
 
@@ -204,7 +203,7 @@ func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, obj
 }
 
 func unlessMissing(err error, optional *bool) error {
-	if missing(err, optional) {
+	if isOptionalMissing(err, optional) {
 		return nil
 	}
 	return err

@@ -40,7 +40,7 @@ func TestEnvFileValue(t *testing.T) {
 	}
 }
 
-// FuzzEnvFileValue checks that any text can be parsed, and that a returned value is in the text.
+// FuzzEnvFileValue checks that arbitrary text can be parsed. A returned value must be part of the text.
 func FuzzEnvFileValue(f *testing.F) {
 	f.Add("A='1'\n# x\nB='2\n3' # y\n", "B")
 	f.Fuzz(func(t *testing.T, text, key string) {
@@ -83,7 +83,7 @@ func TestFileKeyRef(t *testing.T) {
 	} {
 		c.ref.VolumeName = "v"
 		ctr := &v1.Container{Name: "c", Env: []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{FileKeyRef: &c.ref}}, {Name: "Y", Value: "[$(X)]"}}}
-		e, err := environment(&v1.Pod{}, ctr, Node{}, NoObjects{}, files)
+		e, err := buildEnvironment(&v1.Pod{}, ctr, Node{}, NoObjects{}, files)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %s", name, err, c.err)

@@ -15,7 +15,7 @@ import (
 // Field returns a field of the pod, for an environment variable or the downward API.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 func Field(pod *v1.Pod, path string, n Node) (string, error) {
-	if name, key, ok := subscript(path); ok {
+	if name, key, ok := splitSubscript(path); ok {
 		switch name {
 		case "metadata.labels":
 			return pod.Labels[key], nil
@@ -63,8 +63,8 @@ func firstOf(s []string) string {
 	return s[0]
 }
 
-// subscript splits a path such as metadata.labels['key'].
-func subscript(path string) (name, key string, ok bool) {
+// splitSubscript splits a path such as metadata.labels['key'].
+func splitSubscript(path string) (name, key string, ok bool) {
 	name, rest, ok := strings.Cut(path, "['")
 	if !ok || !strings.HasSuffix(rest, "']") {
 		return "", "", false
@@ -116,8 +116,8 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv divides a value and rounds up. The divisor is the parameter by if it is positive,
-// otherwise the parameter one.
+// ceilDiv divides a value by a divisor and rounds up. If the divisor is not positive, it divides by one, which is the
+// value of one unit.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one

@@ -23,9 +23,8 @@ type QoS struct {
 // memoryHigh is the usage from which the kernel throttles processes.
 const memoryHigh = "memory.high"
 
-// setProtection sets the memory protection of a container. The parameter node is
-// the node's allocatable memory in bytes. Without throttling, memory.high
-// is missing, because a new cgroup has no limit.
+// setProtection sets the memory protection of a container on a node with the given allocatable memory in bytes. Without
+// throttling, it does not set memory.high, because a new cgroup has no limit.
 func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil || !q.Enabled {
 		return
@@ -47,9 +46,9 @@ func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Cont
 	}
 }
 
-// swapLimit returns the swap limit of a container in bytes (KEP-2400). Only a container of a burstable pod
-// that is not critical gets swap, and only if its memory request is set and differs from its memory limit.
-// Its share of the swap is the share of its request in the memory of the node.
+// swapLimit returns the swap limit of a container in bytes (KEP-2400). Only a container of a burstable pod that is not
+// critical gets swap, and only if its memory request is set and differs from its memory limit. It gets the same
+// fraction of the swap as its memory request is of the node's memory.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swapLimit(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()

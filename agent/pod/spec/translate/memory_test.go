@@ -21,10 +21,10 @@ func memoryPod(request, limit string, cpu bool) *v1.Pod {
 	return p
 }
 
-// TestMemoryQoS checks that the values are those of the formula in KEP-2570.
+// TestMemoryQoS checks that the memory values follow the formula in KEP-2570.
 func TestMemoryQoS(t *testing.T) {
 	node := Node{SwapCgroup: 0, Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1000Mi")}}
-	leveled := memoryPod("100Mi", "", false) // the pod's cgroup throttles it
+	leveled := memoryPod("100Mi", "", false) // the pod's cgroup throttles the container
 	leveled.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("300Mi")}}
 	for name, tt := range map[string]struct {
 		pod    *v1.Pod
@@ -43,7 +43,7 @@ func TestMemoryQoS(t *testing.T) {
 	} {
 		n := node
 		n.MemoryQoS = &QoS{Enabled: true, Throttle: 0.9, Tiered: tt.tiered}
-		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
+		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, not %v", name, got, tt.want)
 		}
 		high := cmp.Or(tt.want["memory.high"], "max")
@@ -52,7 +52,7 @@ func TestMemoryQoS(t *testing.T) {
 		}
 		for _, q := range []QoS{{Enabled: true, Tiered: tt.tiered}, {Throttle: 0.9, Tiered: tt.tiered}} { // nothing is throttled
 			n.MemoryQoS = &q
-			if high, is := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; is {
+			if high, is := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; is {
 				t.Errorf("%s: with %+v a new container gets memory.high %q", name, q, high)
 			}
 			if got := ContainerUpdate(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; got != "max" {
@@ -60,7 +60,7 @@ func TestMemoryQoS(t *testing.T) {
 			}
 		}
 		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
-		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
+		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
 			t.Errorf("%s: without the feature %v", name, got)
 		}
 		n.MemoryQoS = nil
@@ -70,7 +70,7 @@ func TestMemoryQoS(t *testing.T) {
 	}
 }
 
-// TestSwap checks which pods get swap, and how much (KEP-2400).
+// TestSwap checks which pods get swap, and how much they get (KEP-2400).
 func TestSwap(t *testing.T) {
 	critical := memoryPod("1Gi", "", false)
 	critical.Spec.Priority = new(int32(2_000_000_000))
@@ -96,23 +96,23 @@ func TestSwap(t *testing.T) {
 		"applied, critical":    {classed, "0"},
 	} {
 		n := Node{SwapCgroup: 2, MemoryBytes: 4 << 30, SwapBytes: 2 << 30}
-		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != tt.want {
+		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != tt.want {
 			t.Errorf("%s: %s, not %s", name, got, tt.want)
 		}
-		n.SwapBytes = 0 // NoSwap
-		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != "0" {
+		n.SwapBytes = 0 // the swap behaviour is NoSwap
+		if got := linuxResources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != "0" {
 			t.Errorf("%s: %s with NoSwap", name, got)
 		}
 	}
 }
 
-// TestExclusive checks that a container with exclusive CPUs has no CPU quota, and its pod neither.
+// TestExclusive checks that neither a container with exclusive CPUs nor its pod has a CPU quota.
 func TestExclusive(t *testing.T) {
 	pod := memoryPod("1Gi", "1Gi", true)
 	pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
 	pod.Spec.Containers[1].Name = "d"
 	n := Node{Exclusive: func(_ types.UID, name string) bool { return name == "c" }}
-	if c, d := resources(pod, &pod.Spec.Containers[0], n), resources(pod, &pod.Spec.Containers[1], n); c.CpuQuota != -1 ||
+	if c, d := linuxResources(pod, &pod.Spec.Containers[0], n), linuxResources(pod, &pod.Spec.Containers[1], n); c.CpuQuota != -1 ||
 		d.CpuQuota != 100_000 {
 		t.Errorf("quotas %d, %d", c.CpuQuota, d.CpuQuota)
 	}

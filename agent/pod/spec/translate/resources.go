@@ -20,12 +20,12 @@ const (
 	minQuota    = 1_000
 )
 
-// resources converts requests and limits to cgroup values, in the same way as a kubelet.
+// linuxResources converts requests and limits to cgroup values, in the same way as a kubelet.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
-func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
+func linuxResources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	req, lim := ctr.Resources.Requests, demand.EffectiveLimits(pod, ctr)
 	out := &api.LinuxContainerResources{
-		CpuShares:          shares(milli(req, lim)),
+		CpuShares:          cpuShares(cpuMillis(req, lim)),
 		MemoryLimitInBytes: lim.Memory().Value(),
 		OomScoreAdj:        oomScoreAdj(pod, ctr, n.MemoryBytes),
 	}
@@ -74,13 +74,13 @@ func (n Node) hasExclusiveCPUs(pod *v1.Pod, ctr *v1.Container) bool {
 	return n.Exclusive != nil && n.Exclusive(pod.UID, ctr.Name)
 }
 
-// milli returns the CPU request of a container in thousandths of a CPU. If the container has no
+// cpuMillis returns the CPU request of a container in thousandths of a CPU. If the container has no
 // request, it returns the CPU limit.
-func milli(req, lim v1.ResourceList) int64 {
+func cpuMillis(req, lim v1.ResourceList) int64 {
 	if _, ok := req[v1.ResourceCPU]; ok {
 		return req.Cpu().MilliValue()
 	}
 	return lim.Cpu().MilliValue()
 }
 
-func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }
+func cpuShares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Sandbox returns the configuration of the pod's sandbox. The parameter started is the time at which the node
-// first accepted the pod. It is stored as an annotation and copied to each following sandbox.
+// Sandbox returns the configuration of the pod's sandbox. The time at which the node first accepted the pod is stored
+// as an annotation and copied to each following sandbox.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
@@ -70,7 +70,7 @@ func portMappings(pod *v1.Pod) []*api.PortMapping {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
-				out = append(out, &api.PortMapping{Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort,
+				out = append(out, &api.PortMapping{Protocol: criProtocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort,
 					HostIp: p.HostIP})
 			}
 		}
@@ -78,7 +78,7 @@ func portMappings(pod *v1.Pod) []*api.PortMapping {
 	return out
 }
 
-func protocol(p v1.Protocol) api.Protocol {
+func criProtocol(p v1.Protocol) api.Protocol {
 	switch p {
 	case v1.ProtocolUDP:
 		return api.Protocol_UDP
@@ -90,11 +90,11 @@ func protocol(p v1.Protocol) api.Protocol {
 
 func sandboxSecurity(pod *v1.Pod) *api.LinuxSandboxSecurityContext {
 	out := &api.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaceOptions(pod),
 		Seccomp:          &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
 	}
 	for _, c := range podspec.Containers(&pod.Spec) {
-		out.Privileged = out.Privileged || privileged(c)
+		out.Privileged = out.Privileged || isPrivileged(c)
 	}
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
@@ -103,11 +103,11 @@ func sandboxSecurity(pod *v1.Pod) *api.LinuxSandboxSecurityContext {
 	out.RunAsUser = int64Value(sc.RunAsUser)
 	out.RunAsGroup = int64Value(sc.RunAsGroup)
 	out.SupplementalGroups, out.SupplementalGroupsPolicy = supplementalGroups(pod)
-	out.SelinuxOptions = selinux(sc.SELinuxOptions)
+	out.SelinuxOptions = selinuxOptions(sc.SELinuxOptions)
 	return out
 }
 
-func namespaces(pod *v1.Pod) *api.NamespaceOption {
+func namespaceOptions(pod *v1.Pod) *api.NamespaceOption {
 	o := &api.NamespaceOption{Network: api.NamespaceMode_POD, Pid: api.NamespaceMode_CONTAINER, Ipc: api.NamespaceMode_POD}
 	if pod.Spec.HostNetwork {
 		o.Network = api.NamespaceMode_NODE
@@ -124,7 +124,7 @@ func namespaces(pod *v1.Pod) *api.NamespaceOption {
 	return o
 }
 
-func privileged(c *v1.Container) bool {
+func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 }
 

@@ -37,13 +37,13 @@ func securityContext(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (
 		sc = *ctr.SecurityContext
 	}
 	out := &api.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaceOptions(pod),
 		Privileged:       podspec.IsTrue(sc.Privileged),
 		ReadonlyRootfs:   podspec.IsTrue(sc.ReadOnlyRootFilesystem),
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
-		SelinuxOptions:   selinux(cmp.Or(sc.SELinuxOptions, psc.SELinuxOptions)),
-		Seccomp:          seccomp(cmp.Or(sc.SeccompProfile, psc.SeccompProfile), n),
-		Apparmor:         apparmor(AppArmorProfile(pod, ctr)),
+		SelinuxOptions:   selinuxOptions(cmp.Or(sc.SELinuxOptions, psc.SELinuxOptions)),
+		Seccomp:          seccompProfile(cmp.Or(sc.SeccompProfile, psc.SeccompProfile), n),
+		Apparmor:         apparmorProfile(AppArmorProfile(pod, ctr)),
 		RunAsUser:        int64Value(cmp.Or(sc.RunAsUser, psc.RunAsUser)),
 		RunAsGroup:       int64Value(cmp.Or(sc.RunAsGroup, psc.RunAsGroup)),
 	}
@@ -52,7 +52,7 @@ func securityContext(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (
 		out.RunAsUser, out.RunAsUsername = image.GetUid(), image.GetUsername()
 	}
 	if c := sc.Capabilities; c != nil {
-		out.Capabilities = &api.Capability{AddCapabilities: capabilities(c.Add), DropCapabilities: capabilities(c.Drop)}
+		out.Capabilities = &api.Capability{AddCapabilities: capabilityNames(c.Add), DropCapabilities: capabilityNames(c.Drop)}
 	}
 	if !out.Privileged && (sc.ProcMount == nil || *sc.ProcMount == v1.DefaultProcMount) {
 		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(n), readonlyPaths()
@@ -97,7 +97,7 @@ func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	return nil
 }
 
-func capabilities(in []v1.Capability) []string {
+func capabilityNames(in []v1.Capability) []string {
 	out := make([]string, len(in))
 	for i, c := range in {
 		out[i] = string(c)
@@ -120,14 +120,14 @@ func supplementalGroups(pod *v1.Pod) (groups []int64, policy api.SupplementalGro
 	return groups, policy
 }
 
-func selinux(o *v1.SELinuxOptions) *api.SELinuxOption {
+func selinuxOptions(o *v1.SELinuxOptions) *api.SELinuxOption {
 	if o == nil {
 		return nil
 	}
 	return &api.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
+func seccompProfile(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
 	switch {
 	case p == nil && n.SeccompDefault, p != nil && p.Type == v1.SeccompProfileTypeRuntimeDefault:
 		return &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
@@ -160,8 +160,8 @@ func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// apparmor returns nil for a pod without a profile. The runtime's default then applies.
-func apparmor(p *v1.AppArmorProfile) *api.SecurityProfile {
+// apparmorProfile returns nil for a pod without a profile. The runtime's default then applies.
+func apparmorProfile(p *v1.AppArmorProfile) *api.SecurityProfile {
 	switch {
 	case p == nil:
 		return nil

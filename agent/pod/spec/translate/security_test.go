@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestSecurityMerge checks that the container's fields override those of the pod.
+// TestSecurityMerge checks that the fields of a container override those of its pod.
 func TestSecurityMerge(t *testing.T) {
 	p := aPod()
 	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr(int64(1)), RunAsGroup: ptr(int64(2)), FSGroup: ptr(int64(3)), SupplementalGroups: []int64{4},
@@ -46,8 +46,8 @@ func TestSecurityMerge(t *testing.T) {
 	}
 }
 
-// TestMasks checks that the masked and read-only paths are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext,
-// 1.37). The paths of processors depend on the machine. A container with procMount Unmasked has none.
+// TestMasks checks that the masked and read-only paths are the same as in a kubelet (k8s.io/kubernetes/pkg/securitycontext, 1.37). The
+// paths below /sys/devices/system/cpu depend on the machine. A container with procMount Unmasked has no such paths.
 func TestMasks(t *testing.T) {
 	n := aNode()
 	n.Throttles = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
@@ -118,25 +118,25 @@ func TestResources(t *testing.T) {
 		p := aPod()
 		p.Spec.Priority = &tt.priority
 		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}
-		r := resources(p, &p.Spec.Containers[0], aNode())
+		r := linuxResources(p, &p.Spec.Containers[0], aNode())
 		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.mem || r.OomScoreAdj != tt.oom {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 	}
 	p := aPod()
 	p.Spec.PriorityClassName = "system-node-critical"
-	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
+	if r := linuxResources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
 		t.Errorf("a pod of the API server that names a class, but has no priority: %d", r.OomScoreAdj)
 	}
 	p = aPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
-	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" ||
+	if r := linuxResources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" ||
 		r.HugepageLimits[0].Limit != 4<<20 {
 		t.Errorf("%+v", r.HugepageLimits)
 	}
 }
 
-// TestHugePages checks that a container gets no huge pages of a size without a limit of the container or its pod. The
+// TestHugePages checks that a container gets huge pages of a size only if the container or its pod has a limit for this size. The
 // container's limit overrides the pod's.
 func TestHugePages(t *testing.T) {
 	n := aNode()
@@ -156,7 +156,7 @@ func TestHugePages(t *testing.T) {
 			whole := limits(tt.whole)
 			p.Spec.Resources = &whole
 		}
-		got := resources(p, &p.Spec.Containers[0], n).HugepageLimits
+		got := linuxResources(p, &p.Spec.Containers[0], n).HugepageLimits
 		if len(got) != 2 || got[0].PageSize != "1GB" || got[0].Limit != 0 || got[1].PageSize != "2MB" || got[1].Limit != tt.want {
 			t.Errorf("%s: %+v, want 2MB up to %d and none of 1GB", tt.name, got, tt.want)
 		}
@@ -191,7 +191,7 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestFacts checks that values that the planner needs later are stored in the container's annotations.
+// TestFacts checks that the container's annotations contain the values that the planner needs later.
 func TestFacts(t *testing.T) {
 	p := aPod()
 	ctr := &v1.Container{Name: "c", Image: "app:1", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}}}
@@ -213,8 +213,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestTarget checks that a container shares the processes of its target, unless it shares those of the pod or the
-// host.
+// TestTarget checks that a container shares its target's processes. If it shares the processes of the pod or of the host, the target has no
+// effect.
 func TestTarget(t *testing.T) {
 	for mode, change := range map[api.NamespaceMode]func(*v1.PodSpec){
 		api.NamespaceMode_TARGET: func(*v1.PodSpec) {},
@@ -251,7 +251,7 @@ func TestNoSwap(t *testing.T) {
 		both    int64
 		unified string
 	}{0: {0, ""}, 1: {1 << 20, ""}, 2: {0, "0"}} {
-		if r := resources(p, &ctr, Node{SwapCgroup: version}); r.MemorySwapLimitInBytes != want.both || r.Unified["memory.swap.max"] != want.unified {
+		if r := linuxResources(p, &ctr, Node{SwapCgroup: version}); r.MemorySwapLimitInBytes != want.both || r.Unified["memory.swap.max"] != want.unified {
 			t.Errorf("cgroup v%d: memory and swap %d, unified %v", version, r.MemorySwapLimitInBytes, r.Unified)
 		}
 	}
@@ -267,18 +267,17 @@ func TestNodeSettings(t *testing.T) {
 	}{
 		{Node{}, 100_000, 50_000, ""},
 		{Node{CPUPeriod: 20_000, OOMGroup: true}, 20_000, 10_000, "1"},
-		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel's minimum
+		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel's minimum period
 		{Node{CPUPeriod: -1}, 0, 0, ""},
 	} {
-		r := resources(p, &ctr, tt.n)
+		r := linuxResources(p, &ctr, tt.n)
 		if r.CpuPeriod != tt.period || r.CpuQuota != tt.quota || r.Unified["memory.oom.group"] != tt.group {
 			t.Errorf("%+v: period %d quota %d unified %v", tt.n, r.CpuPeriod, r.CpuQuota, r.Unified)
 		}
 	}
 }
 
-// TestGroupAlone checks that a group without a user is combined with the image's user or root, because runtimes
-// reject a group without a user.
+// TestGroupAlone checks that a group without a user gets the image's user or root. Runtimes reject a group without a user.
 func TestGroupAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		image *api.Image

@@ -47,7 +47,7 @@ func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 // addVariables adds the variables for a service: its address, its named ports, and variables in the style of Docker
 // links.
 func addVariables(vars map[string]string, s *v1.Service) {
-	name, ip := variable(s.Name), s.Spec.ClusterIP
+	name, ip := variableName(s.Name), s.Spec.ClusterIP
 	vars[name+"_SERVICE_HOST"] = ip
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
@@ -62,7 +62,7 @@ func addVariables(vars map[string]string, s *v1.Service) {
 			vars[name+"_PORT"] = url
 		}
 		if p.Name != "" {
-			vars[name+"_SERVICE_PORT_"+variable(p.Name)] = port
+			vars[name+"_SERVICE_PORT_"+variableName(p.Name)] = port
 		}
 		link := fmt.Sprintf("%s_PORT_%s_%s", name, port, strings.ToUpper(protocol))
 		vars[link] = url
@@ -72,4 +72,4 @@ func addVariables(vars map[string]string, s *v1.Service) {
 	}
 }
 
-func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+func variableName(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }

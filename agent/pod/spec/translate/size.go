@@ -18,7 +18,7 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	out := map[string]plan.Size{}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
-			r := resources(pod, ctr, n)
+			r := linuxResources(pod, ctr, n)
 			out[ctr.Name] = plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
 				RestartResources: restartResources(pod, ctr)}
 		}
@@ -32,7 +32,7 @@ func PodLevel(pod *v1.Pod, n Node) plan.Resources {
 	out := plan.Resources{Shares: minShares}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
 		requests := demand.Requests(pod)
-		out.Shares = shares(requests.Cpu().MilliValue())
+		out.Shares = cpuShares(requests.Cpu().MilliValue())
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
 		out.Milli = limits.Cpu().MilliValue()
@@ -57,7 +57,7 @@ func (n Node) anyExclusive(pod *v1.Pod) bool {
 // ContainerUpdate returns a container's resources for UpdateContainerResources. They also remove the memory.high that an agent with
 // another configuration has set.
 func ContainerUpdate(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
-	out := resources(pod, ctr, n)
+	out := linuxResources(pod, ctr, n)
 	if n.MemoryQoS != nil && out.Unified[memoryHigh] == "" {
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
@@ -88,7 +88,7 @@ func SandboxUpdate(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerReso
 	if len(o) == 0 {
 		return of(PodLevel(&own, n)), &api.LinuxContainerResources{}
 	}
-	return of(PodLevel(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
+	return of(PodLevel(&own, n)), of(plan.Resources{Shares: cpuShares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
 		Memory: o.Memory().Value()})
 }
 

@@ -17,8 +17,8 @@ func quantities(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestSizes checks that the sizes for comparison are those that the runtime is given. Resources that require a
-// restart have the same text for each notation in the pod.
+// TestSizes checks that the sizes for comparisons are those that the runtime gets. A resource that requires a restart has the same text for
+// every notation in the pod.
 func TestSizes(t *testing.T) {
 	restart := func(names ...v1.ResourceName) (out []v1.ContainerResizePolicy) {
 		for _, n := range names {

@@ -31,13 +31,13 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
-func encode(r Range) []byte {
+func encodeLease(r Range) []byte {
 	m := []mapping{{HostID: r.First, Length: r.Count}}
 	b, _ := json.Marshal(lease{UIDs: m, GIDs: m}) // numbers only
 	return b
 }
 
-func decode(b []byte) (Range, error) {
+func decodeLease(b []byte) (Range, error) {
 	var l lease
 	if err := json.Unmarshal(b, &l); err != nil {
 		return Range{}, fmt.Errorf("invalid user namespace mappings file: %w", err)
@@ -61,7 +61,7 @@ func readLease(pods string, uid types.UID) (Range, error) {
 	if err != nil {
 		return Range{}, err
 	}
-	return decode(b)
+	return decodeLease(b)
 }
 
 // writeLease stores a range for a pod. When it returns, the lease has been written to the disk.
@@ -73,7 +73,7 @@ func writeLease(pods string, uid types.UID, r Range) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	if err := durable.Write(filepath.Join(dir, leaseFile), encode(r), 0o600); err != nil {
+	if err := durable.Write(filepath.Join(dir, leaseFile), encodeLease(r), 0o600); err != nil {
 		return err
 	}
 	return durable.SyncDir(pods)

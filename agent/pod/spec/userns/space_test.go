@@ -39,7 +39,7 @@ func TestFree(t *testing.T) {
 	for name, c := range map[string]struct {
 		s     Space
 		taken []Range
-		want  uint32 // in units; 0: none
+		want  uint32 // in units; 0: no range
 	}{
 		"nothing is taken":          {s, nil, 2},
 		"the first":                 {s, r(2), 3},
@@ -67,12 +67,12 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// FuzzFree compares the result with a search through all ranges.
+// FuzzFree compares the result with that of a search through all ranges.
 func FuzzFree(f *testing.F) {
 	f.Add(uint8(2), uint8(4), uint8(1), []byte{2, 0, 1, 4, 3, 2})
 	f.Add(uint8(255), uint8(9), uint8(3), []byte{255, 255, 255})
 	f.Fuzz(func(t *testing.T, first, count, per uint8, raw []byte) {
-		// The space is small, and a unit is 16 IDs. If first is odd, the space ends at the largest ID.
+		// The space is small, and a unit has 16 to 64 IDs. If first is odd, the space ends at the largest ID.
 		s := Space{Range{uint32(first) * 16, uint32(count) * 16}, (uint32(per)%4 + 1) * 16}
 		if first%2 == 1 {
 			s.First = uint32(numIDs + 1 - 16*uint64(first))
@@ -127,14 +127,14 @@ func TestSubIDs(t *testing.T) {
 }
 
 func FuzzLease(f *testing.F) {
-	f.Add(encode(Range{65536, 65536}))
+	f.Add(encodeLease(Range{65536, 65536}))
 	f.Add([]byte(`{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":65536,"containerId":0,"length":65536}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decode(b)
+		r, err := decodeLease(b)
 		if err != nil {
 			return
 		}
-		if again, err := decode(encode(r)); err != nil || again != r || r.validate() != nil {
+		if again, err := decodeLease(encodeLease(r)); err != nil || again != r || r.validate() != nil {
 			t.Errorf("%v, then %v: %v", r, again, err)
 		}
 	})

@@ -62,7 +62,7 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 		}
 		return why
 	}
-	users, err := u.namespace(pod.UID)
+	users, err := u.podNamespace(pod.UID)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *
 	if !podspec.HasUserNamespace(&pod.Spec) {
 		return nil
 	}
-	users, err := u.namespace(pod.UID)
+	users, err := u.podNamespace(pod.UID)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func (u *Users) Release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// namespace returns the user namespace of a pod. It allocates a range if the pod has none.
-func (u *Users) namespace(uid types.UID) (*api.UserNamespace, error) {
+// podNamespace returns the user namespace of a pod. It allocates a range if the pod has none.
+func (u *Users) podNamespace(uid types.UID) (*api.UserNamespace, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err := u.load(); err != nil {

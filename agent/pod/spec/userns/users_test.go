@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// handler is a fake runtime that returns the same features for each pod.
+// handler is a fake runtime. It returns the same features for each pod.
 type handler struct {
 	name string
 	can  bool
@@ -65,8 +65,7 @@ func (u *Users) requireRange(t *testing.T, uid string, first uint32) {
 	}
 }
 
-// TestLife checks that a pod keeps its range over restarts, that no other pod gets it, and that it is free after the
-// pod's deletion.
+// TestLife checks that a pod keeps its range when the agent restarts. No other pod gets the range before the pod's deletion.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	u := newUsers(t, dir, 3)
@@ -85,7 +84,7 @@ func TestLife(t *testing.T) {
 		}
 	}
 	u.requireRange(t, "d", 2)
-	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // the removal of an orphaned pod's directory
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // the directory of an orphaned pod is removed
 		t.Fatal(err)
 	}
 	u.requireRange(t, "e", 1)
@@ -103,7 +102,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestContainer checks that a container joins the user namespace of its pod, and that its mounts are mapped.
+// TestContainer checks that a container joins the user namespace of its pod. The container's mounts are mapped.
 func TestContainer(t *testing.T) {
 	u := newUsers(t, t.TempDir(), 3)
 	u.requireRange(t, "a", 1)
@@ -123,8 +122,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a pod gets no range if the runtime handler does not support user namespaces. The message is
-// that of a kubelet.
+// TestRefused checks that a pod gets no range if its runtime handler does not support user namespaces. The message is the same as in a
+// kubelet.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -156,8 +155,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHostileLeases checks that an invalid or duplicate range in a pod's file is an error only for this pod. After
-// the deletion of the pod, its file is ignored.
+// TestHostileLeases checks that an invalid or duplicate range in a pod's file causes an error for this pod only. After the pod's deletion,
+// the file is ignored.
 func TestHostileLeases(t *testing.T) {
 	m := func(host, inside, length uint64) string {
 		return fmt.Sprintf(`[{"hostId":%d,"containerId":%d,"length":%d}]`, host, inside, length)
@@ -191,7 +190,7 @@ func TestHostileLeases(t *testing.T) {
 		u.requireRange(t, "bad", 2)
 	}
 	dir := t.TempDir()
-	for _, uid := range []string{"a", "b"} { // a directory was copied
+	for _, uid := range []string{"a", "b"} { // one pod's directory is a copy of the other's
 		if err := writeLease(dir, types.UID(uid), Range{2 * unit, unit}); err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +229,7 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// TestGetsubids checks the handling of getsubids' output and exit code.
+// TestGetsubids checks how the output and the exit code of getsubids are handled.
 func TestGetsubids(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "getsubids")
 	for script, want := range map[string]string{

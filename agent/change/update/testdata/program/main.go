@@ -1,5 +1,5 @@
-// Program is the program of the archives in the tests. The text after its last line feed says what its self-test does: a
-// word, and for some words a space and the text to print.
+// Program is the program in the archives of the tests. The text after its last line feed selects the behaviour of its self-test. The text
+// is a word. After some words, a space and the text to print follow.
 package main
 
 import (
