@@ -52,7 +52,7 @@ func openServers(ctx context.Context, w *workerParts) (s *serverParts, err error
 	s.addCloser(s.podsServer.Close)
 	s.page = page.New(page.Config{ // API is called only while the page is served; s.server is set by then
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
-		Log: s.log,
+		History: filepath.Join(s.cfg.Dirs.Run, process.PageHistory), Log: s.log,
 	})
 	if s.server, err = server.New(s.serverConfig()); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 			conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		c := http.Client{Transport: &http.Transport{DialContext: m.Dial, TLSClientConfig: conf, DisableKeepAlives: true}}
-		for path, text := range map[string]string{"": `<script src="page.js"`, "page.js": "fetch(", "page.css": "{", "data": `"name":"plain-edge"`, "log?namespace=default&pod=plain-edge&container=c": "0\n"} {
+		for path, text := range map[string]string{"": `<script src="page.js"`, "network": "plain-edge", "pod?namespace=default&pod=plain-edge": "/manifests/plain.yaml", "page.js": "fetch(", "page.css": "{", "data": `"name":"plain-edge"`, "log?namespace=default&pod=plain-edge&container=c": "0\n"} {
 			r, err := c.Get("https://127.0.0.1:10250/page/" + path)
 			if err != nil {
 				t.Fatal(err)
@@ -75,14 +76,25 @@ func TestStatusPage(t *testing.T) {
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("plain-edge")
+	const script = `exec 3<>/dev/tcp/127.0.0.1/10247 && printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$0" "$1" >&3 && cat <&3`
 	get := func(path, host string) string {
 		t.Helper()
-		const script = `exec 3<>/dev/tcp/127.0.0.1/10247 && printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$0" "$1" >&3 && cat <&3`
 		return m.Run("bash", "-c", script, path, host)
 	}
 	if page := get("/", "localhost:10247"); !strings.HasPrefix(page, "HTTP/1.1 200") || !strings.Contains(page, "page.js") ||
 		!strings.Contains(page, "Content-Security-Policy: default-src 'none'") {
 		t.Errorf("the page:\n%s", page)
+	}
+	for path, wanted := range map[string][]string{
+		"/": {"plain-edge", "from file", "1 of 1 ready", "Clock", "the node stands alone", "Started", ">CPU<"}, "/network": {"The pod network", "built in", "Addresses of pods"},
+		"/pod?namespace=default&pod=plain-edge": {"/manifests/plain.yaml", "Log of c", "Started", "localhost/podtool:test"},
+	} {
+		page := get(path, "localhost:10247")
+		for _, want := range wanted {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s has no %q:\n%s", path, want, page)
+			}
+		}
 	}
 	data := get("/data", "localhost:10247")
 	for _, want := range []string{`"name":"plain-edge"`, `"ready":true`, `"node":"edge"`, `"history":[{`, `"counts":"1 of 1 ready"`, `"reason":"Started"`} {
@@ -95,5 +107,16 @@ func TestStatusPage(t *testing.T) {
 	}
 	if other := get("/data", "rebound.example"); !strings.HasPrefix(other, "HTTP/1.1 421") {
 		t.Errorf("request with another host name:\n%s", other)
+	}
+	first := regexp.MustCompile(`"history":\[{"at":"[^"]+"`).FindString(data)
+	m.Kill()
+	m.StartAgent()
+	m.Await("the page after the restart", func() bool {
+		out, _ := m.Command("bash", "-c", script, "/data", "localhost:10247").Output() // an error means that the page does not listen yet
+		data = string(out)
+		return strings.HasPrefix(data, "HTTP/1.1 200")
+	})
+	if first == "" || !strings.Contains(data, first) {
+		t.Errorf("after a kill, the history does not begin with %s:\n%s", first, data)
 	}
 }

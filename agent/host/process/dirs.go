@@ -76,7 +76,7 @@ func RemoveRun(dir string, sockets ...string) error {
 	}
 	own := append([]string{
 		"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new",
-		volatile.Name, lockFile, filepath.Base(api.DefaultSocket),
+		PageHistory, volatile.Name, lockFile, filepath.Base(api.DefaultSocket),
 	}, sockets...)
 	has, err := listNames(dir)
 	errs := []error{err}

@@ -27,6 +27,8 @@ const (
 	// OOM is the file in the run directory that contains the position of the last kill reported by the kernel's OOM
 	// killer.
 	OOM = "oom"
+	// PageHistory is the file in the run directory that contains the readings of the status page.
+	PageHistory = "page-history"
 	// Devices is the directory in the run directory that contains device nodes for containers.
 	Devices = "devices"
 )

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
-	"sort"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,7 +23,7 @@ type document struct {
 	Link      string      `json:"link"` // state of the link to the control plane; empty if there is none
 	Attention []string    `json:"attention"`
 	Counts    string      `json:"counts"`
-	Pods      []pod       `json:"pods"`
+	Pods      []pod       `json:"pods"` // failing ones first
 	More      int         `json:"more"` // number of pods that are not listed
 	Memory    uint64      `json:"memory"`
 	Cores     int         `json:"cores"`
@@ -33,17 +31,7 @@ type document struct {
 	Interval  int         `json:"interval"` // seconds
 	History   []Reading   `json:"history"`
 	Events    []api.Event `json:"events"` // newest first
-}
-
-type pod struct {
-	Namespace  string   `json:"namespace"`
-	Name       string   `json:"name"`
-	State      string   `json:"state"`
-	Ready      bool     `json:"ready"`
-	Restarts   int32    `json:"restarts"`
-	NanoCores  *uint64  `json:"nanoCores"`
-	Memory     *uint64  `json:"memory"`
-	Containers []string `json:"containers"`
+	Device    device      `json:"device"`
 }
 
 // minReading is the minimum interval for which rates are shown.
@@ -67,16 +55,35 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// collectDocument collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods
-// are not available, the result is an error.
-func (p *Page) collectDocument(ctx context.Context) (*document, error) {
+// A choice selects the contents of a document.
+type choice struct {
+	warnings       bool   // events that are warnings only
+	namespace, pod string // only this pod; empty for all
+}
+
+func (c choice) pods(all []v1.Pod) []v1.Pod {
+	if c.namespace == "" && c.pod == "" {
+		return all
+	}
+	for i := range all {
+		if all[i].Namespace == c.namespace && all[i].Name == c.pod {
+			return all[i : i+1]
+		}
+	}
+	return nil
+}
+
+// collectDocument collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods are not
+// available, the result is an error.
+func (p *Page) collectDocument(ctx context.Context, c choice) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
 	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
 		Attention: listProblems(&st), Interval: int(Interval / time.Second), History: p.history.list(),
-		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{}}
+		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{},
+		Device: p.device(ctx, &st)}
 	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // add a current reading
 		if now, err := p.c.Machine.Read(ctx); err == nil {
 			h := history{last: d.History}
@@ -98,69 +105,29 @@ func (p *Page) collectDocument(ctx context.Context) (*document, error) {
 	if p.get(ctx, api.PathStats+"?only_cpu_and_memory=true", &sum) == nil {
 		d.machine(&sum)
 	}
-	d.pods(pods.Items, sum.Pods)
+	d.pods(c.pods(pods.Items), sum.Pods, st.Troubles)
 	var events []api.Event
 	if p.get(ctx, api.PathEvents, &events) == nil {
-		sorting.StableBy(events, func(a, b api.Event) int { return b.Last.Compare(a.Last) })
-		d.Events = append(d.Events, events[:min(len(events), maxEvents)]...)
+		d.Events = append(d.Events, newestEvents(events, c.warnings)...)
 	}
 	return d, nil
+}
+
+// newestEvents returns the last maxEvents events, newest first. If warnings is true, it counts and returns only warnings.
+func newestEvents(all []api.Event, warnings bool) (out []api.Event) {
+	for _, e := range all {
+		if !warnings || e.Type == v1.EventTypeWarning {
+			out = append(out, e)
+		}
+	}
+	sorting.StableBy(out, func(a, b api.Event) int { return b.Last.Compare(a.Last) })
+	return out[:min(len(out), maxEvents)]
 }
 
 func (d *document) machine(sum *stats.Summary) {
 	if m := sum.Node.Memory; m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
 		d.Memory = *m.AvailableBytes + *m.WorkingSetBytes
 	}
-}
-
-func (d *document) pods(all []v1.Pod, measured []stats.PodStats) {
-	used := map[string]*stats.PodStats{}
-	for i := range measured {
-		used[measured[i].PodRef.UID] = &measured[i]
-	}
-	// slices.SortFunc would add more than 20 KB to the binary for this type of element.
-	sort.Slice(all, func(i, j int) bool {
-		return all[i].Namespace+"/"+all[i].Name < all[j].Namespace+"/"+all[j].Name
-	})
-	d.More = max(0, len(all)-maxPods)
-	for i := range all[:min(len(all), maxPods)] {
-		one := podOf(&all[i])
-		if u := used[string(all[i].UID)]; u != nil {
-			if u.CPU != nil {
-				one.NanoCores = u.CPU.UsageNanoCores
-			}
-			if u.Memory != nil {
-				one.Memory = u.Memory.WorkingSetBytes
-			}
-		}
-		d.Pods = append(d.Pods, one)
-	}
-}
-
-func podOf(p *v1.Pod) pod {
-	out := pod{Namespace: p.Namespace, Name: p.Name, State: string(p.Status.Phase), Containers: []string{}}
-	if p.Status.Reason != "" {
-		out.State = p.Status.Reason
-	}
-	for _, c := range p.Status.Conditions {
-		out.Ready = out.Ready || c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	}
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		out.Restarts += s.RestartCount
-		if w := s.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
-			out.State = w.Reason
-		}
-	}
-	for _, c := range p.Spec.Containers {
-		out.Containers = append(out.Containers, c.Name)
-	}
-	for _, c := range p.Spec.InitContainers {
-		out.Containers = append(out.Containers, c.Name)
-	}
-	if p.DeletionTimestamp != nil {
-		out.State = "Terminating"
-	}
-	return out
 }
 
 // listProblems returns the conditions that islet status shows, as text. The number of elements is limited.

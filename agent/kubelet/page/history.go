@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
 )
 
 // The history has a point for each Interval, and covers one hour.
@@ -24,24 +26,33 @@ type Reading struct {
 	SentBy     float64   `json:"out"`
 }
 
-// Machine returns the present resource use of the machine.
+// Machine reads the machine.
 type Machine interface {
+	// Read returns the present resource use.
 	Read(ctx context.Context) (Reading, error)
+	// Links returns the state of network interfaces.
+	Links(names []string) []host.NetworkLink
+	// ClockSync returns the state of the machine's clock.
+	ClockSync() host.ClockSync
 }
 
 // history keeps the last readings.
 type history struct {
 	mu   sync.Mutex
 	last []Reading // oldest first
+	file historyFile
 }
 
 // run adds a reading every Interval until ctx ends.
 func (h *history) run(ctx context.Context, m Machine) error {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
+	for _, r := range h.file.load(time.Now()) {
+		h.put(r)
+	}
 	for {
 		if r, err := m.Read(ctx); err == nil { // a failed reading is left out
-			h.add(r)
+			h.file.store(h.add(r))
 		}
 		select {
 		case <-ctx.Done():
@@ -51,7 +62,8 @@ func (h *history) run(ctx context.Context, m Machine) error {
 	}
 }
 
-func (h *history) add(r Reading) {
+// add adds a reading of which the rates are not known yet. It returns the reading with its rates.
+func (h *history) add(r Reading) Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := len(h.last); n > 0 {
@@ -60,6 +72,18 @@ func (h *history) add(r Reading) {
 			r.ReceivedBy, r.SentBy = float64(r.Received-before.Received)/took, float64(r.Sent-before.Sent)/took
 		}
 	}
+	h.append(r)
+	return r
+}
+
+// put adds a complete reading.
+func (h *history) put(r Reading) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.append(r)
+}
+
+func (h *history) append(r Reading) {
 	if len(h.last) == points {
 		copy(h.last, h.last[1:])
 		h.last = h.last[:points-1]

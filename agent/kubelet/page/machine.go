@@ -34,3 +34,9 @@ func (m *HostMachine) Read(ctx context.Context) (Reading, error) {
 	}
 	return r, nil
 }
+
+// Links implements Machine.
+func (m *HostMachine) Links(names []string) []host.NetworkLink { return m.host.NetworkLinks(names) }
+
+// ClockSync implements Machine.
+func (m *HostMachine) ClockSync() host.ClockSync { return host.ReadClockSync() }

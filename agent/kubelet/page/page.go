@@ -28,6 +28,7 @@ type Config struct {
 	Port    int                 // TCP port on 127.0.0.1; 0 disables the page
 	API     func() http.Handler // returns the handler of the agent's local socket
 	Machine Machine
+	History string // path of the file that keeps the readings while the agent restarts; empty for none
 	Log     *slog.Logger
 }
 
@@ -42,7 +43,7 @@ func New(c Config) *Page {
 	if c.Port == 0 {
 		return nil
 	}
-	return &Page{c: c}
+	return &Page{c: c, history: history{file: historyFile{path: c.History, log: c.Log}}}
 }
 
 // maxConnections is the maximum number of connections to the port on localhost.
@@ -137,8 +138,24 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	switch name {
-	case "":
-		name = "index.html"
+	case "", "network":
+		p.respond(w, r, func(v *view) (err error) {
+			if v.d, err = p.collectDocument(r.Context(), choice{warnings: v.warnings}); err != nil {
+				return err
+			}
+			if name == "" {
+				v.overview()
+			} else {
+				v.network()
+			}
+			return nil
+		})
+		return
+	case "pod":
+		if validNames(w, r, "namespace", "pod") {
+			p.respond(w, r, func(v *view) error { return p.podPage(r.Context(), v) })
+		}
+		return
 	case "data":
 		p.serveData(w, r)
 		return
@@ -156,7 +173,7 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) serveData(w http.ResponseWriter, r *http.Request) {
-	d, err := p.collectDocument(r.Context())
+	d, err := p.collectDocument(r.Context(), choice{})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -172,28 +189,49 @@ const (
 )
 
 func (p *Page) serveLog(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	part := func(name string) string { return url.PathEscape(q.Get(name)) }
-	for _, name := range []string{"namespace", "pod", "container"} {
-		if v := q.Get(name); v == "" || strings.ContainsAny(v, "/?#%\\") || v == "." || v == ".." {
-			http.Error(w, name+" is missing or not a valid name", http.StatusBadRequest)
-			return
-		}
+	if !validNames(w, r, "namespace", "pod", "container") {
+		return
 	}
-	text, err := p.callAPI(r.Context(),
-		fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", part("namespace"), part("pod"), part("container"), logLines))
+	q := r.URL.Query()
+	text, err := p.readLog(r.Context(), q.Get("namespace"), q.Get("pod"), q.Get("container"), q.Get(paramPrevious) == "true")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+}
+
+// validNames reports whether the request has these parameters, and whether they can be elements of a path. Otherwise it responds with
+// an error.
+func validNames(w http.ResponseWriter, r *http.Request, names ...string) bool {
+	for _, name := range names {
+		if v := r.URL.Query().Get(name); v == "" || strings.ContainsAny(v, "/?#%\\") || v == "." || v == ".." {
+			http.Error(w, name+" is missing or not a valid name", http.StatusBadRequest)
+			return false
+		}
+	}
+	return true
+}
+
+// readLog returns the end of a container's log. If previous is true, it is the log of the container before its last restart.
+func (p *Page) readLog(ctx context.Context, namespace, pod, container string, previous bool) ([]byte, error) {
+	path := fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", url.PathEscape(namespace), url.PathEscape(pod), url.PathEscape(container),
+		logLines)
+	if previous {
+		path += "&previous=true"
+	}
+	text, err := p.callAPI(ctx, path)
+	if err != nil {
+		return nil, err
+	}
 	if cut := len(text) - logBytes; cut > 0 {
 		text = text[cut:]
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+		if i := bytes.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 { // a single long line is shown from its middle on
 			text = text[i+1:]
 		}
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+	return text, nil
 }
 
 // maxAnswer is the maximum size of a response of the API.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -18,55 +17,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/islet-edge/islet/internal/api"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"github.com/islet-edge/islet/metrics/host"
 )
 
-// hostile is a pod's text that tries to run a script in the page.
+// Text of a pod that tries to run a script in the page.
 const hostile = `</script><img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`
-
-// node returns a fake of the agent's API. Its node has hostile pods.
-func node() http.Handler {
-	now := time.Now()
-	nano, bytes, free, used := uint64(37_000_000), uint64(48<<20), uint64(600<<20), uint64(500<<20)
-	pods := v1.PodList{}
-	sum := stats.Summary{Node: stats.NodeStats{Memory: &stats.MemoryStats{AvailableBytes: &free, WorkingSetBytes: &bytes, UsageBytes: &used}}}
-	for i, name := range []string{"camera", "gateway-with-a-rather-long-name-as-deployments-give-them-7f9c5d", "mqtt", "sensor-reader", hostile} {
-		p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"}}
-		p.UID += p.UID[:1]
-		p.Spec.Containers = []v1.Container{{Name: "main", Env: []v1.EnvVar{{Name: "KEY", Value: "a secret"}}}, {Name: "side"}}
-		p.Status.Phase = v1.PodRunning
-		if i != 3 {
-			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-		} else {
-			p.Status.ContainerStatuses = []v1.ContainerStatus{{RestartCount: 12, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
-		}
-		pods.Items = append(pods.Items, p)
-	}
-	sum.Pods = []stats.PodStats{{PodRef: stats.PodReference{UID: "uu"}, CPU: &stats.CPUStats{UsageNanoCores: &nano}, Memory: &stats.MemoryStats{WorkingSetBytes: &bytes}}}
-	say := func(v any) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(v) }
-	}
-	m := http.NewServeMux()
-	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: "0.1.0", Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 4},
-		Disks: []api.Disk{{Path: "/", Total: 28 << 30, Free: 19 << 30}}, Problems: []string{"the clock is not set: " + hostile},
-		Runtime: api.Runtime{Ready: true}, Network: api.Network{Ready: true},
-		Sources:  []api.Source{{Name: "file", Problems: []api.Problem{{Origin: "/etc/islet/manifests/x.yaml", Field: "spec.containers[0].image", Message: "Required value"}}}},
-		Troubles: []api.Trouble{{Namespace: "default", Name: "sensor-reader", Reason: "CrashLoopBackOff", Message: "exit code 1"}}}))
-	m.HandleFunc("GET /pods", say(pods))
-	m.HandleFunc("GET "+api.PathStats, say(sum))
-	m.HandleFunc("GET "+api.PathEvents, say([]api.Event{{Type: "Normal", Reason: "Started", Message: "Started container main", Namespace: "default", Pod: "camera", Count: 1, Last: now.Add(-50 * time.Minute)},
-		{Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container " + hostile, Namespace: "default", Pod: "sensor-reader", Container: "main", Count: 12, Last: now.Add(-time.Minute)}}))
-	m.HandleFunc("GET /containerLogs/{ns}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
-		if r.PathValue("pod") == "gone" {
-			panic(http.ErrAbortHandler)
-		}
-		fmt.Fprintf(w, "listening\n%s\n%s\xff end\n", hostile, strings.Repeat("x", 100<<10))
-	})
-	return m
-}
 
 type machine struct{ n int }
 
@@ -79,8 +34,19 @@ func (m *machine) Read(context.Context) (Reading, error) {
 	return Reading{At: time.Now(), Cores: float64(m.n%7) / 9, Memory: (300 + i%40) << 20, Disk: 9 << 30, Received: i * i << 10, Sent: i << 11}, nil
 }
 
+// Links implements Machine.
+func (m *machine) Links(names []string) (out []host.NetworkLink) {
+	for i, name := range names {
+		out = append(out, host.NetworkLink{Name: name, State: []string{"up", "down"}[i%2], Mbit: 1000, Addresses: []string{"192.168.1.7/24"}})
+	}
+	return out
+}
+
+// ClockSync implements Machine.
+func (m *machine) ClockSync() host.ClockSync { return host.ClockUnsynchronized }
+
 func newPage() *Page {
-	return New(Config{Port: 1, API: node, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{Port: 1, API: nodetest{}.handler, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
 }
 
 func ask(h http.Handler, method, target, host string, header ...string) *httptest.ResponseRecorder {
@@ -94,7 +60,7 @@ func ask(h http.Handler, method, target, host string, header ...string) *httptes
 	return w
 }
 
-// TestWho checks that the page is served only to a browser on this machine that sends read requests to localhost.
+// TestWho checks that the page is served only for read requests of a browser on this machine that asks for localhost.
 func TestWho(t *testing.T) {
 	p := newPage()
 	local := p.localOnly()
@@ -113,13 +79,17 @@ func TestWho(t *testing.T) {
 		{"GET", "/log?namespace=default&pod=camera&container=main", "localhost", nil, 200}, {"GET", "/log?namespace=default&pod=camera", "localhost", nil, 400},
 		{"GET", "/log?namespace=default&pod=..&container=main", "localhost", nil, 400}, {"GET", "/log?namespace=default&pod=a%2Fb&container=main", "localhost", nil, 400},
 		{"GET", "/log?namespace=default&pod=gone&container=main", "localhost", nil, 404},
+		{"GET", "/network", "localhost", nil, 200}, {"GET", "/network", "localhost", []string{"Sec-Fetch-Site", "same-site"}, 403}, {"HEAD", "/network", "evil.example", nil, 421},
+		{"GET", "/pod?namespace=default&pod=camera", "localhost", nil, 200}, {"GET", "/pod?namespace=default&pod=camera&container=main&previous=true", "localhost", nil, 200},
+		{"GET", "/pod?namespace=default&pod=nobody", "localhost", nil, 404}, {"GET", "/pod?namespace=default", "localhost", nil, 400},
+		{"GET", "/pod?namespace=default&pod=..", "localhost", nil, 400}, {"GET", "/pod?namespace=default&pod=camera", "evil.example", nil, 421},
+		{"GET", "/?events=warnings", "localhost", nil, 200},
 	} {
 		w := ask(local, x.method, x.path, x.host, x.header...)
 		if w.Code != x.want {
 			t.Errorf("%s %s of %q %q: %d %s, want %d", x.method, x.path, x.host, x.header, w.Code, w.Body, x.want)
 		}
-		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != contentPolicy ||
-			w.Header().Get("X-Content-Type-Options") != "nosniff") {
+		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != contentPolicy || w.Header().Get("X-Content-Type-Options") != "nosniff") {
 			t.Errorf("%s: %v", x.path, w.Header())
 		}
 	}
@@ -131,7 +101,8 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestData checks that a pod's text is escaped and that values of a pod's specification are not sent. The size of the data is limited.
+// TestData checks that text of a pod is escaped, that values of its specification are not sent, and that the size of
+// the data is limited.
 func TestData(t *testing.T) {
 	local := newPage().localOnly()
 	w := ask(local, "GET", "/data", "localhost")
@@ -144,7 +115,7 @@ func TestData(t *testing.T) {
 	}
 	refused := "/etc/islet/manifests/x.yaml: spec.containers[0].image: Required value"
 	if len(d.Pods) != 5 || len(d.Attention) != 3 || d.Attention[1] != refused || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" ||
-		d.Pods[4].State != "CrashLoopBackOff" || d.Pods[4].Restarts != 12 || d.Pods[0].Name != hostile || d.Memory != 648<<20 {
+		d.Pods[0].State != "CrashLoopBackOff" || d.Pods[0].Restarts != 12 || d.Pods[1].Name != hostile || d.Memory != 648<<20 {
 		t.Errorf("%+v", d)
 	}
 	w = ask(local, "GET", "/log?namespace=default&pod=camera&container=main", "localhost")
@@ -153,7 +124,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestSize checks that the page is small. It must load nothing from other servers and have no inline scripts or styles.
+// TestSize checks that the page is small, and that it loads nothing from other servers and has no inline scripts or
+// styles.
 func TestSize(t *testing.T) {
 	size := 0
 	err := fs.WalkDir(assets, ".", func(path string, e fs.DirEntry, err error) error {
@@ -174,7 +146,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestHistory checks that the history covers one hour. Each entry contains the network traffic since the previous reading.
+// TestHistory checks that the history covers one hour, with the network traffic between the readings.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,8 +172,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSlowClients checks that slow local clients do not block other clients. The slow clients hold the maximum number of connections, and
-// send nothing or half a request.
+// TestSlowClients checks that local clients that hold the maximum of connections, and send no or half a request, do
+// not block other clients.
 func TestSlowClients(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -209,7 +181,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
-	p := New(Config{Port: port, API: node, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
+	p := New(Config{Port: port, API: nodetest{}.handler, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

@@ -1,0 +1,85 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// bytesText returns a number of bytes with a unit.
+func bytesText(n float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n >= 1024 && i < len(units)-1 {
+		n, i = n/1024, i+1
+	}
+	if n >= 100 || i == 0 {
+		return fmt.Sprintf("%.0f %s", n, units[i])
+	}
+	return fmt.Sprintf("%.1f %s", n, units[i])
+}
+
+// coresText returns a number of CPU cores, in Kubernetes' notation if it is less than one.
+func coresText(n float64) string {
+	if n < 0.9995 {
+		return strconv.Itoa(int(math.Round(n*1000))) + "m"
+	}
+	return fmt.Sprintf("%.2f", n)
+}
+
+// percent returns part as a percentage of whole. It is empty if whole is unknown.
+func percent(part, whole float64) string {
+	if whole <= 0 {
+		return ""
+	}
+	p := part / whole * 100
+	if p >= 0.05 && p < 0.95 {
+		return fmt.Sprintf("%.1f %%", p)
+	}
+	return fmt.Sprintf("%.0f %%", p)
+}
+
+// ageText returns the time from a time to now, as kubectl shows it. It is empty if the time is unknown.
+func ageText(from, now time.Time) string {
+	if from.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(max(0, now.Sub(from)))
+}
+
+// exitText describes the end of a container. The reason of a kubelet is left out if it says no more than the code.
+func exitText(e *exit, now time.Time) string {
+	text := "exit code " + strconv.Itoa(int(e.Code))
+	if e.Reason != "" && e.Reason != "Error" && e.Reason != "Completed" {
+		text += " (" + e.Reason + ")"
+	}
+	if age := ageText(e.At, now); age != "" {
+		text += ", " + age + " ago"
+	}
+	return text
+}
+
+// originText describes the source of a pod, and the file or URL if it is known.
+func originText(source, origin string) string {
+	switch source {
+	case "file":
+		return orText("file", origin)
+	case "http":
+		return orText("URL", origin)
+	case "local":
+		return "islet apply"
+	case "api":
+		return "API server"
+	}
+	return orText(source, origin)
+}
+
+func orText(word, origin string) string {
+	if origin == "" {
+		return word
+	}
+	return word + " " + origin
+}
