@@ -118,7 +118,7 @@ func TestRunInstallsNothing(t *testing.T) {
 		for _, name := range []string{"deps.sh", "bin/apt-get"} {
 			write(t, filepath.Join(dir, name), "#!/bin/sh\necho >"+dir+"/installed\n", 0o755)
 		}
-		for _, name := range []string{"sh", "dirname", "mkdir", "rm", "ln"} {
+		for _, name := range []string{"sh", "dirname", "mkdir", "rm", "ln", "mv"} {
 			path, err := exec.LookPath(name)
 			if err == nil {
 				err = os.Symlink(path, filepath.Join(dir, "bin", name))

@@ -94,7 +94,7 @@ func listManifests(name string) ([]string, error) {
 func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	var m manifestFlag
 	m.declareFiles(flags)
-	dry := flags.Bool("dry-run", false, "only check the manifests, as islet check does and with what the node knows, and show what would be done")
+	dry := flags.Bool("dry-run", false, "only check the manifests, with the rules of islet check and what the node knows")
 	var w applyWait
 	w.declareWait(flags)
 	return func(ctx context.Context, args []string) error {

@@ -126,7 +126,7 @@ func commands() []command {
 			argsKind: takesFiles, setup: setupCheck,
 			detail: "Needs no agent and no root. All files are checked as those of one node: fields, values, image references, " +
 				"host ports that\ntwo pods have, missing ConfigMaps, Secrets and claims, templates that were not filled in. A file " +
-				"may also have a\nKubeletConfiguration, an EdgeConfiguration or both. 'islet apply --dry-run' uses the same rules " +
+				"may also have a\nKubeletConfiguration, an EdgeConfiguration or both. A dry run of 'islet apply' uses the same rules " +
 				"and what a node knows.\n\nEach line is FILE:LINE: SEVERITY: MESSAGE. Exits with 1 if there is an error, and with " +
 				"--strict also for a warning."},
 		{name: "delete", args: "POD... | -f FILE|DIR|- | KIND NAME...",
@@ -166,8 +166,8 @@ func commands() []command {
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
 			summary: "check this host and show how to repair each finding", setup: setupDoctor, isAgent: true,
 			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
-				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as its " +
-				"bridge cni0;\nwith --dry-run it only lists them."},
+				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as " +
+				"its bridge cni0;\nwith --dry-run it only lists them."},
 		{name: "support", args: "FILE|-", summary: "write an archive for a report of a problem, without secrets", argsKind: takesFiles,
 			setup: setupSupport,
 			detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +

@@ -74,7 +74,8 @@ func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process,
 		}
 	}
 	if !total.Whole {
-		fmt.Fprintf(c.Stderr, "Only %d processes of pod %s/%s are shown.\n", len(total.List), makePrintable(pod.Namespace), makePrintable(pod.Name))
+		fmt.Fprintf(c.Stderr, "Only %d processes of pod %s/%s are shown.\n", len(total.List), makePrintable(pod.Namespace),
+			makePrintable(pod.Name))
 	}
 	return slices.DeleteFunc(total.List, func(p api.Process) bool { return c.container != "" && p.Container != c.container }), nil
 }

@@ -11,7 +11,8 @@ import (
 
 // unitDirs returns the directories of unit files. A file in an earlier directory replaces a file of the same name in a later one.
 func unitDirs() []string {
-	return []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+	return []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system",
+		"lib/systemd/system"}
 }
 
 // A unitFile contains the settings of a unit of systemd that define its command line.

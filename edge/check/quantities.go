@@ -50,7 +50,8 @@ func (p *pod) resources(at *field.Path, r v1.ResourceRequirements) {
 			switch {
 			case name == v1.ResourceCPU:
 				severity, message = checkCores(q)
-			case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+			case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, strings.HasPrefix(string(name),
+				v1.ResourceHugePagesPrefix):
 				severity, message = checkSize(q)
 			}
 			if message != "" {
@@ -65,7 +66,8 @@ func checkSize(q resource.Quantity) (finding.Severity, string) {
 	switch milli := q.MilliValue(); {
 	case q.Sign() <= 0:
 	case milli%1000 != 0:
-		return finding.Error, fmt.Sprintf("%s is %s bytes, because m means thousandths: did you mean %dMi?", q.String(), decimal(milli), milli)
+		return finding.Error, fmt.Sprintf("%s is %s bytes, because m means thousandths: did you mean %dMi?", q.String(),
+			decimal(milli), milli)
 	case q.Value() < smallest:
 		return finding.Error, fmt.Sprintf("%s is only %d bytes: did you mean %[1]sMi?", q.String(), q.Value())
 	}

@@ -13,7 +13,8 @@ import (
 // docs/pod-fields.md has the same list.
 func refusedVolumes() []string {
 	return []string{"gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "glusterfs", "rbd", "flexVolume", "cinder", "cephfs",
-		"flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk", "photonPersistentDisk", "portworxVolume", "scaleIO", "storageos"}
+		"flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk", "photonPersistentDisk", "portworxVolume", "scaleIO",
+		"storageos"}
 }
 
 // volumeTypes reports volumes that islet does not mount, so that the pod cannot start.

@@ -31,8 +31,8 @@ type Options struct {
 	// kubelet's manifest directory. In contrast to a kubelet, one file may have several documents, and may also contain objects that pods
 	// use.
 	Lists bool
-	// If this field is true, Decode continues after unknown and duplicate fields, and returns the other errors and the valid pods too. Use it
-	// to report as much as possible.
+	// If this field is true, Decode continues after unknown and duplicate fields, and returns the other errors and the valid pods too. Use
+	// it to report as much as possible.
 	Partial bool
 }
 

@@ -34,7 +34,8 @@ func Check(name string, data []byte) (mistakes, notices []FileError) {
 	_, list, err := load(args, nil, "", given)
 	for _, n := range list {
 		if path, ok := strings.CutPrefix(n.Subject, file+": "); ok {
-			notices = append(notices, FileError{File: name, Line: max(lineOf(kube, path), 0), Field: path, Detail: "has no effect: " + n.Text})
+			notices = append(notices, FileError{File: name, Line: max(lineOf(kube, path), 0), Field: path,
+				Detail: "has no effect: " + n.Text})
 		}
 	}
 	return mistakesIn(file, err), notices

@@ -86,11 +86,11 @@ step() {
 	say "$what"
 	(
 		began=$(date +%s)
-		trap 'kill "$nap" 2>/dev/null; exit 0' TERM
+		# The signal may come at any moment, also before the first sleep.
+		trap 'kill $(jobs -p) 2>/dev/null; exit 0' TERM
 		while :; do
-			sleep 20 &
-			nap=$!
-			wait $nap
+			sleep 20 >/dev/null 2>&1 &
+			wait $!
 			say "still at it, $(($(date +%s) - began)) s so far"
 		done
 	) 8>&- &

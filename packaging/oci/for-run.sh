@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sees to an OCI runtime for `make run`, and installs nothing: the one that islet ships, if it was
 # built here before; else it is built, without libsystemd, which gcc and make can do. Only where
-# that fails is the host's used, which may be slower or let containers escape, and that is said.
+# that fails is the host's used, which may be slower or let containers escape. The output says so.
 #   for-run.sh DIR GOARCH    what was built is linked to as DIR/crun
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -33,6 +33,9 @@ func (n nodetest) handler() http.Handler {
 		{Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container " + bad, Namespace: "default", Pod: "sensor-reader", Container: "main", Count: 12, Last: now.Add(-time.Minute)}}
 	m := http.NewServeMux()
 	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: "0.1.0", Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 3},
+		Runtime: api.Runtime{Ready: true},
+		Sources: []api.Source{{Name: "file", Problems: []api.Problem{
+			{Origin: "/etc/islet/manifests/x.yaml", Field: "spec.containers[0].image", Message: "Required value"}}}},
 		Addresses: []string{"192.168.1.7", "fd00::7"}, Disks: []api.Disk{{Path: "/", Total: 28 << 30, Free: 19 << 30}}, Problems: []string{"the clock is not set: " + bad},
 		Troubles: []api.Trouble{{Namespace: "default", Name: "sensor-reader", Reason: "CrashLoopBackOff", Message: "exit code 1: " + bad}},
 		Network:  api.Network{Ready: true, Config: "built in", PodCIDRs: []string{"10.88.0.0/16"}, Repairs: &api.Repairs{Count: 2, Last: now, What: bad}}}))
