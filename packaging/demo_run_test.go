@@ -138,7 +138,8 @@ func TestRunTwice(t *testing.T) {
 	}
 	waitFor(t, said, "waiting for it")
 	write(t, filepath.Join(dir, "go-on"), "", 0o644)
-	if err := first.Wait(); err != nil || !strings.Contains(firstOut.String(), "[1/3] compiling") || !strings.Contains(firstOut.String(), "minutes") {
+	if err := first.Wait(); err != nil || !strings.Contains(firstOut.String(), "[1/3] compiling") ||
+		!strings.Contains(firstOut.String(), "minutes") {
 		t.Errorf("%v: %s", err, firstOut)
 	}
 	if err := second.Wait(); err != nil {

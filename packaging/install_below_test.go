@@ -62,7 +62,8 @@ func TestInstallBelow(t *testing.T) {
 		t.Errorf("a node that becomes one for kubeadm: %q", files)
 	}
 	if systemctl, err := exec.LookPath("systemctl"); err == nil { // it needs no running systemd for another root
-		if out, err := exec.Command(systemctl, "--root="+root, "is-enabled", "kubelet.service").CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "enabled" {
+		if out, err := exec.Command(systemctl, "--root="+root, "is-enabled", "kubelet.service").CombinedOutput(); err != nil ||
+			strings.TrimSpace(string(out)) != "enabled" {
 			t.Errorf("is-enabled: %v: %s", err, out)
 		}
 	}

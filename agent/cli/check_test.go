@@ -76,7 +76,8 @@ func TestCheck(t *testing.T) {
 	var out bytes.Buffer
 	code := Main(t.Context(), []string{"check", "-o", "json", bad, latest}, checker("", &out, io.Discard, nil))
 	var r finding.Report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != 1 || r.Files != 2 || r.Errors != 1 || r.Warnings != 1 || len(r.Findings) != 2 ||
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != 1 || r.Files != 2 || r.Errors != 1 || r.Warnings != 1 ||
+		len(r.Findings) != 2 ||
 		r.Findings[0] != (finding.Finding{File: bad, Line: 6, Severity: "error", Field: "spec.containers[0].prots", Message: `unknown field: did you mean "ports"?`}) {
 		t.Errorf("code %d, %v: %s", code, err, out.String())
 	}
@@ -118,7 +119,8 @@ func TestDryRunChecks(t *testing.T) {
 		got.code != 0 || got.out != "pod/web created (dry run)\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := dry(strings.Replace(goodPod, "image: web:1", "image: Web", 1)); got.code != 1 || got.out != "" || !strings.Contains(got.err, ":6: error: ") {
+	if got := dry(strings.Replace(goodPod, "image: web:1", "image: Web", 1)); got.code != 1 || got.out != "" ||
+		!strings.Contains(got.err, ":6: error: ") {
 		t.Errorf("%+v", got)
 	}
 	if got := dry("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"); got.code != 1 || !strings.Contains(got.err, "islet config apply --dry-run") {

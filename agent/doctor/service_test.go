@@ -142,7 +142,8 @@ func TestServiceState(t *testing.T) {
 			continue
 		}
 		for _, f := range p.findings {
-			if f.Severity != c.severity || !strings.Contains(f.Advice, c.advice) || strings.ContainsRune(f.What, '\x1b') || len(f.What) > 2*maxOneLine {
+			if f.Severity != c.severity || !strings.Contains(f.Advice, c.advice) || strings.ContainsRune(f.What, '\x1b') ||
+				len(f.What) > 2*maxOneLine {
 				t.Errorf("%s: %+v", name, f)
 			}
 			for _, want := range c.what {
@@ -175,7 +176,8 @@ func TestServiceConfiguration(t *testing.T) {
 		t.Errorf("a valid one: %+v %v", f, err)
 	}
 	cfg, f, err = findConfiguration(t.Context(), nil, none, with(bad))
-	if err != nil || cfg.Edge.BridgeName != "islet0" || f.Severity != Error || !strings.Contains(f.What, "of islet.service has a mistake: "+bad+":3: bridgName") {
+	if err != nil || cfg.Edge.BridgeName != "islet0" || f.Severity != Error || !strings.Contains(f.What,
+		"of islet.service has a mistake: "+bad+":3: bridgName") {
 		t.Errorf("a mistake: %+v %v", f, err)
 	}
 	if cfg, f, err = findConfiguration(t.Context(), []string{"--config=", "--edge-config="}, none, with(bad)); err != nil || f.Severity != OK || cfg.Edge.BridgeName != "islet0" {
@@ -198,7 +200,8 @@ func TestServiceConfiguration(t *testing.T) {
 		t.Errorf("a running agent: %+v %v", f, err)
 	}
 	cfg, f, err = findConfiguration(t.Context(), nil, []string{n.Socket}, with(bad))
-	if err != nil || cfg.Edge.BridgeName != "mine0" || f.Severity != Error || f.ID != "configuration-next" || !strings.Contains(f.What, "bad.yaml:3") {
+	if err != nil || cfg.Edge.BridgeName != "mine0" || f.Severity != Error || f.ID != "configuration-next" ||
+		!strings.Contains(f.What, "bad.yaml:3") {
 		t.Errorf("changed since the agent started: %+v %v", f, err)
 	}
 }

@@ -38,7 +38,8 @@ func TestDefaultFiles(t *testing.T) {
 		if c.Kubelet.MaxPods != tt.pods || c.Edge.BridgeName != tt.name || !slices.Equal(c.Files(), tt.files) {
 			t.Errorf("%s: maxPods %d, bridge %s, files %q", name, c.Kubelet.MaxPods, c.Edge.BridgeName, c.Files())
 		}
-		if want := tt.files != nil && tt.files[0] == tt.dir+"/kubelet.yaml"; want != slices.Contains(c.Flags(), "config="+tt.dir+"/kubelet.yaml") {
+		if want := tt.files != nil && tt.files[0] == tt.dir+"/kubelet.yaml"; want != slices.Contains(c.Flags(),
+			"config="+tt.dir+"/kubelet.yaml") {
 			t.Errorf("%s: flags %q", name, c.Flags())
 		}
 	}

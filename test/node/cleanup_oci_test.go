@@ -45,7 +45,8 @@ func TestCleanupWithoutRuntime(t *testing.T) {
 	if left := m.ContainerProcesses(); len(left) > 0 {
 		t.Errorf("containers still run: %v", left)
 	}
-	if left, err := filepath.Glob(m.Disk + "/state/runtime/*/*"); err != nil || len(left) > 0 && filepath.Base(filepath.Dir(left[0])) != "bin" {
+	if left, err := filepath.Glob(m.Disk + "/state/runtime/*/*"); err != nil || len(left) > 0 &&
+		filepath.Base(filepath.Dir(left[0])) != "bin" {
 		t.Errorf("left over: %v, %v", left, err)
 	}
 }

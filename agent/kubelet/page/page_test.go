@@ -89,7 +89,8 @@ func TestWho(t *testing.T) {
 		if w.Code != x.want {
 			t.Errorf("%s %s of %q %q: %d %s, want %d", x.method, x.path, x.host, x.header, w.Code, w.Body, x.want)
 		}
-		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != contentPolicy || w.Header().Get("X-Content-Type-Options") != "nosniff") {
+		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != contentPolicy ||
+			w.Header().Get("X-Content-Type-Options") != "nosniff") {
 			t.Errorf("%s: %v", x.path, w.Header())
 		}
 	}

@@ -110,7 +110,8 @@ func TestHostilePages(t *testing.T) {
 		if scripts != 1 || strings.ContainsAny(body, "\x1b\u202e") || !utf8.ValidString(body) || strings.Contains(body, "a secret") {
 			t.Errorf("%s has %d scripts, control characters or secrets:\n%s", path, scripts, body)
 		}
-		if title := words(find(root, func(n *html.Node) bool { return n.Data == "title" })); title == "pwned" || !strings.HasSuffix(title, "· islet") {
+		if title := words(find(root, func(n *html.Node) bool { return n.Data == "title" })); title == "pwned" ||
+			!strings.HasSuffix(title, "· islet") {
 			t.Errorf("%s has the title %s", path, title)
 		}
 	}
@@ -180,7 +181,8 @@ func TestPodPage(t *testing.T) {
 	if log.Parent != byID(root, "events").Parent || attr(log.Parent, "class") != "beside" {
 		t.Error("the events are not beside the log")
 	}
-	if text := words(log); !strings.Contains(text, "WARN sensor 2: read /dev/i2c-1") || strings.Contains(text, "[33m") || strings.Contains(text, "\uFFFD") {
+	if text := words(log); !strings.Contains(text, "WARN sensor 2: read /dev/i2c-1") || strings.Contains(text, "[33m") ||
+		strings.Contains(text, "\uFFFD") {
 		t.Errorf("the log: %s", text)
 	}
 	before := find(log, func(n *html.Node) bool { return strings.Contains(attr(n, "href"), "previous=true") })
@@ -293,7 +295,8 @@ func TestPodRows(t *testing.T) {
 		t.Errorf("order %q, want %q", got, want)
 	}
 	failed := d.Pods[0]
-	if e := failed.LastExit; e == nil || e.Code != 5 || failed.Containers[0].Exit.Code != 3 || failed.State != "Evicted" || len(failed.Ports) != 1 || failed.Ports[0].Port != 7 || len(failed.Addresses) != 0 {
+	if e := failed.LastExit; e == nil || e.Code != 5 || failed.Containers[0].Exit.Code != 3 || failed.State != "Evicted" ||
+		len(failed.Ports) != 1 || failed.Ports[0].Port != 7 || len(failed.Addresses) != 0 {
 		t.Errorf("%+v", failed)
 	}
 	if ready, start := d.Pods[4], d.Pods[2]; ready.LastExit != nil || !start.Created.Equal(at.Time) || d.Pods[1].Why != "for 9m" {
@@ -320,7 +323,8 @@ func FuzzEscape(f *testing.F) {
 			t.Fatal(err)
 		}
 		p := find(root, func(n *html.Node) bool { return n.Data == "p" })
-		if p == nil || len(p.Attr) != 1 || p.FirstChild != nil && (p.FirstChild != p.LastChild || p.FirstChild.Type != html.TextNode) || p.NextSibling != nil {
+		if p == nil || len(p.Attr) != 1 || p.FirstChild != nil && (p.FirstChild != p.LastChild ||
+			p.FirstChild.Type != html.TextNode) || p.NextSibling != nil {
 			t.Fatalf("%q became %s", s, m.b)
 		}
 		if strings.ContainsAny(string(m.b), "\x00\x1b\u202e\u2066") || len(plain(s)) > len(s) {
