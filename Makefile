@@ -10,7 +10,7 @@ CACHE    := .cache
 SHIM_DIR := runtime/shim/embedded
 SHIM     := $(SHIM_DIR)/islet-shim-$(GOARCH).zst
 LDFLAGS  := -s -w
-BUDGET_MB := 48
+BUDGET_MB := 49
 DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
 # Nodes of the simulated fleet in `make bench`: 10000 take about 8 minutes of CPU and 6 GB of memory.
 FLEET     ?= 10000
