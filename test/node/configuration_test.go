@@ -99,7 +99,7 @@ func TestConfigurationIsTried(t *testing.T) {
 	if good.Active != good.LastKnownGood || !strings.Contains(good.Active.Kubelet, "maxPods: 17") || good.Failed != nil {
 		t.Errorf("%+v", good)
 	}
-	if out, code := m.Try("status"); !machine.IsWell(out, code) || strings.Contains(out, "onfiguration") {
+	if out, code := m.Try("status"); !machine.IsWell(out, code) || strings.Contains(out, "configuration") {
 		t.Errorf("status: %s", out)
 	}
 	unharmed(t, m, ids)
