@@ -7,8 +7,8 @@ type Device struct {
 	ID       string      `json:"id,omitempty"`    // stable across reboots
 	Nodes    []string    `json:"nodes,omitempty"` // paths on the host; only for built-in devices
 	State    DeviceState `json:"state"`
-	Message  string      `json:"message,omitempty"` // the reason why no container can use it
-	Users    []string    `json:"users,omitempty"`   // containers that use it, as namespace/pod/container
+	Message  string      `json:"message,omitempty"` // the reason why no container can use the device
+	Users    []string    `json:"users,omitempty"`   // containers that use the device, as namespace/pod/container
 	Shared   int         `json:"shared,omitempty"`  // the number of containers that may use it, if more than one
 
 	// These are the attributes of the first device node, for writing a match in the configuration. They are set only

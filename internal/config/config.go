@@ -15,10 +15,10 @@ import (
 
 // Config is the complete, validated configuration of an agent. It is immutable.
 type Config struct {
-	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil differs in meaning
-	// from every value.
+	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil means something that
+	// no value can express.
 	Kubelet kubelet.KubeletConfiguration
-	// Edge has all defaults set. Its paths are absolute.
+	// Edge has all defaults set. The paths in it are absolute.
 	Edge EdgeConfiguration
 	// Dirs are the agent's own directories, as absolute paths.
 	Dirs Dirs
@@ -122,13 +122,13 @@ func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text
 // Load returns the configuration that results from the command line (without the program's name), the files it names
 // and the defaults. Flags override drop-in files, which override the file. If a flag is repeated, its last value
 // applies. The values of a repeated list or map flag are merged. For --help and --version, the error has the type
-// *InfoRequest. Other errors join a *FileError or field.Error for each mistake.
+// *InfoRequest. Any other error consists of joined errors: one *FileError or *field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
 // LoadWith is like Load, but it also applies a configuration that the API server has sent to the node. It passes the directories of the
-// command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the --config file, except for
-// fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the --edge-config file in the same way. Drop-in files
-// and flags override both.
+// command line to readSent, which returns the sent configuration or nil. The sent KubeletConfiguration replaces the --config file,
+// except for fields that belong to the node (see BoundFields). The sent EdgeConfiguration replaces the --edge-config file in the same
+// way. Drop-in files and flags override both.
 //
 // Without --config and --edge-config, the files in DefaultDir are used where they exist.
 func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {

@@ -70,8 +70,8 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// canOmit reports whether the node can start without a drop-in file that could not be read. It can if the error is a
-// disk fault and the file did not exist at the last start.
+// canOmit reports whether the node can start without a drop-in file that could not be read. This is the case if the
+// error is a disk fault and the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
 	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return false

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Make creates the root directory and its subdirectories for plugins (CSI drivers, device plugins,
-// monitors), which mount them or create sockets in them. Some plugins need them before any pod
-// exists. The modes are a kubelet's.
+// Make creates the root directory and its subdirectories for plugins: CSI drivers, device plugins
+// and monitors. Plugins mount these subdirectories, or create sockets in them. Some plugins need
+// their subdirectory before any pod exists. The directories have the same modes as a kubelet's.
 func (d Dirs) Make() error {
 	for _, name := range []string{"", "pods", "plugins", "plugins_registry", "pod-resources", "device-plugins"} {
 		err := os.MkdirAll(filepath.Join(d.Root, name), 0o750)

@@ -98,8 +98,8 @@ func FreeGroups() []FreeGroup {
 	}
 }
 
-// UnconsentedPowers returns the fields that give power and have another value than in the node's own files, although there is no consent
-// for them. Such a configuration was accepted when these fields did not belong to the node yet.
+// UnconsentedPowers returns the fields that give power over the node, have a value other than in the node's own files, and are not in
+// consent. Such a configuration was accepted when these fields did not belong to the node yet.
 func UnconsentedPowers(own, now *Config, consent []string) (names []string, _ error) {
 	err := visitChanges(own, now, powerFields(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {

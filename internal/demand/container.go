@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// EffectiveLimits returns the limits for a container's cgroup: the container's own limits, and the
-// pod's limits for resources that the container does not limit. The pod's cgroup already enforces
-// the pod's limits, but some programs read the limits of their own cgroup.
+// EffectiveLimits returns the limits for a container's cgroup. They are the container's own limits.
+// For a resource that the container does not limit, they contain the pod's limit. The pod's cgroup
+// already enforces the pod's limits, but some programs read the limits of their own cgroup.
 func EffectiveLimits(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}
 	if resource.IsPodLevelResourcesSet(pod) {

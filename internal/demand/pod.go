@@ -15,7 +15,7 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 
 // Limits returns a pod's effective limits, computed like Requests. The overhead is added only to
 // resources that have a limit. A limit applies to the pod as a whole only if IsLimited returns true
-// for its resource.
+// for the resource.
 func Limits(pod *v1.Pod) v1.ResourceList {
 	return resource.PodLimits(pod, resource.PodResourcesOptions{})
 }
@@ -31,8 +31,8 @@ func ContainerLimits(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerLimits(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// IsLimited reports whether a resource is limited for the pod as a whole. It is if spec.resources
-// has a limit for it, or if each container has one.
+// IsLimited reports whether a resource is limited for the pod as a whole. This is the case if
+// spec.resources has a limit for the resource, or if every container has such a limit.
 func IsLimited(pod *v1.Pod, name v1.ResourceName) bool {
 	if podLevel(pod, name) {
 		return true

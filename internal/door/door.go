@@ -19,7 +19,7 @@ import (
 // These are the limits of a listener.
 const (
 	maxRemembered  = 16 // addresses of authenticated requests that are remembered
-	reservedPlaces = 8  // number of unauthenticated connections from each such address that are never closed to make room
+	reservedPlaces = 8  // unauthenticated connections of a remembered or reserved address that are never closed to make room
 	maxCalls       = 8  // concurrent connections from the agent itself
 )
 
@@ -105,8 +105,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// takePlace reserves a place for a connection. If another connection must be closed for that, takePlace returns it. The second result is
-// false if there is no place.
+// takePlace reserves a place for a connection. If another connection has to be closed to make room, takePlace returns that connection as
+// the victim. The second result is false if there is no place.
 func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,9 +156,9 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// selectVictim returns the connection to close, or nil if there is none. It considers only the given network, or without one the network
-// with the most unauthenticated connections. In that network it selects the address with the most unauthenticated connections, and of these
-// the oldest one.
+// selectVictim returns the connection to close, or nil if there is none. It considers only the given network. If no network is given, it
+// considers the network with the most unauthenticated connections. In this network it selects the address with the most unauthenticated
+// connections, and returns the oldest connection of that address.
 func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {

@@ -65,8 +65,9 @@ func ResetShim() {
 	}
 }
 
-// executedVariable is set in the environment of a shim that executes itself again. A shim executes itself only once,
-// because some kernels set the same personality again for every program.
+// executedVariable is set in the environment of a shim that executes itself again. A shim must not execute itself
+// twice. Some kernels set the personality of every program that is executed, so the state would differ again each
+// time.
 const executedVariable = "ISLET_SHIM_EXECUTED"
 
 // reexec executes this program again with the state of this thread. It returns only on error.

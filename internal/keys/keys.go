@@ -7,7 +7,7 @@ import "k8s.io/kubelet/pkg/types"
 const (
 	ConfigHash   = "kubernetes.io/config.hash"   // identifies the pod's content
 	ConfigSource = "kubernetes.io/config.source" // the source of the pod
-	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; the hash of the pod's content does not include it
+	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; ConfigHash does not depend on this time
 )
 
 // These are the labels that a kubelet sets on sandboxes and containers. Tools read them.
@@ -27,12 +27,12 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// The planner stores state, and passes options that have no field in CRI, in these annotations of sandboxes and
-// containers.
+// The planner uses these annotations of sandboxes and containers to store state, and to pass options for which
+// CRI has no field.
 const (
 	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
 	Started          = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
-	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
+	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, for rebuilding a lost database
 	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
 	Round            = "islet.dev/round"     // of a container: the number of restarts of all containers before it
 	RestartResources = "islet.dev/anew"      // of a container: plan.Size.RestartResources

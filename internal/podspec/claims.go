@@ -14,8 +14,8 @@ type ResourceClaim struct {
 }
 
 // ResourceClaims lists the claims of a pod. The name of a claim that is created from a template is
-// read from the pod's status. A status without a name means that the pod needs no claim.
-// ResourceClaims returns an error if the status has no entry for a template yet.
+// read from the pod's status. A status without a name means that the pod needs no claim. If the
+// status has no entry yet for a claim with a template, ResourceClaims returns an error.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {

@@ -28,8 +28,8 @@ type Config struct {
 	// OnLost, if it is not nil, is called before a socket is created again, so that the caller can
 	// restore other files that were lost with the directory.
 	OnLost func() error
-	// Dirs are directories of islet, such as the run directory. Run watches every directory between one of them
-	// and a socket, so that it notices a rename. Dirs may be empty.
+	// Dirs are directories of islet, such as the run directory. Run watches every directory between a directory
+	// of Dirs and a socket, so that it detects the renaming of such a directory. Dirs may be empty.
 	Dirs []string
 	Log  *slog.Logger
 }

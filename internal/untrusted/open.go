@@ -16,9 +16,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrFIFO wraps ErrNotRegular. It is the error for a FIFO, where a plain open may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
-// Open opens a regular file for reading. Its name is relative to the directory root. Open returns ErrNotRegular if the
-// last component of the name is a symlink, and another error if an earlier component is one. The directory root is
-// trusted and may be a symlink.
+// Open opens a regular file for reading. Its name is relative to the directory root. If the last component of the name
+// is a symlink, Open returns ErrNotRegular. If an earlier component is a symlink, Open returns another error. The
+// directory root is trusted and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
 // OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file

@@ -16,16 +16,17 @@ const (
 	followLinks linkMode = true
 )
 
-// These are the limits of a walk. The maximum length of a name and number of symlinks are the
-// kernel's. maxDepth is the maximum number of directories that a walk keeps open.
+// These are the limits of a walk. The limits of the length of a name and of the number of symlinks
+// have the same values as in the kernel. maxDepth is the maximum number of directories that a walk
+// keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
 	maxDepth = 128
 )
 
-// A nameWalk resolves a name from root. It keeps a descriptor of each directory on its path, so that
-// ".." is the previous directory even if a directory was renamed meanwhile.
+// A nameWalk resolves a name from root. It keeps a descriptor of each directory that it has entered.
+// So ".." leads back to the directory before, even if a directory was renamed meanwhile.
 type nameWalk struct {
 	mode     linkMode
 	dirs     []int    // the first is root

@@ -15,7 +15,7 @@ const (
 	// maxDepth is the maximum nesting of an input. The types of a pod have about 20 levels.
 	maxDepth = 100
 	// mapEntry is the memory of a map entry in addition to its key and value. The map's table is
-	// assumed to be half empty, as after it has grown.
+	// assumed to be half empty, as it is directly after it has grown.
 	mapEntry = 48
 	// maxGrowth is the maximum ratio of a growing slice's capacity to its length.
 	maxGrowth = 2

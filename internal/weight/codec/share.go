@@ -14,7 +14,7 @@ const (
 	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
 	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
 	shortestTime = time.Second      // used instead of both times while other messages wait; see minTime
-	leastRate    = 4 << 20          // bytes per second; the time for the message at this rate is added to shortestTime
+	leastRate    = 4 << 20          // bytes per second; a message gets the time that it needs at this rate in addition to shortestTime
 )
 
 // largeMessages is the pool for large messages. All clients share it, because they share the
@@ -156,7 +156,8 @@ func (p *pool) isHeld(s *share) bool {
 	return slices.Contains(p.heldShares, s)
 }
 
-// minTime returns the time for which a message keeps its share while other messages wait.
+// minTime returns the time for which a message may keep its share of the pool while other messages
+// wait for a share.
 func (s *share) minTime() time.Duration {
 	return shortestTime + time.Duration(s.size)*time.Second/leastRate
 }
