@@ -15,7 +15,7 @@ var podsJSON []byte
 // many are invalid only in a detail.
 type Mutator struct {
 	pods   []any
-	donors map[string][]any // the values of each field in the pods, by the field's path without indexes
+	donors map[string][]any // the values that a field has in the built-in pods; the key is the field's path without indexes
 	keys   map[string][]string
 }
 

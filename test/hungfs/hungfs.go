@@ -1,7 +1,7 @@
 // Package hungfs provides a FUSE file system whose server a test can stop, as a substitute for a
-// network file system. The server is a process. While it is stopped (SIGSTOP), every access blocks,
-// like an access to an unreachable server. It blocks until the server is killed or the file system
-// is unmounted by force.
+// network file system. The server is a process. While the server is stopped (SIGSTOP), every access
+// to the file system blocks, as if a network server were unreachable. The access blocks until the
+// server is killed, or until the file system is unmounted by force.
 //
 //	test --Process (in a machine)--> server --> /dev/fuse <-- processes that use the file system
 //

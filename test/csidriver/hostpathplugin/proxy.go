@@ -54,8 +54,8 @@ func runProxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// nextPair returns a connection of each side, or nil if the context has ended. A caller may wait a long time for a driver that connects
-// late, and close its connection meanwhile. nextPair drops such a connection, so that no driver's connection is joined with it.
+// nextPair returns a connection of each side, or nil if the context has ended. The driver may connect long after the caller. The caller
+// may close the connection meanwhile. nextPair drops such a closed connection, so that no driver's connection is joined with it.
 func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
