@@ -125,7 +125,8 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag that the given word names, if the next word is its value. Otherwise it returns nil.
+// flagValue returns the flag that the given word names, if the next word is the flag's value. Otherwise it
+// returns nil.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {

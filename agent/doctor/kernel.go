@@ -138,7 +138,7 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 }
 
 // checkCapabilities checks which capabilities this process has. An agent that is started in the same way has the same
-// ones.
+// capabilities.
 func (p *checkup) checkCapabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.readText("proc/self/status"), "\n") {

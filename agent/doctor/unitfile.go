@@ -64,7 +64,8 @@ func (u *unitFile) parse(text string) {
 	}
 }
 
-// environment returns the variables of the unit. Files override the settings of the unit.
+// environment returns the variables of the unit. Variables in an EnvironmentFile override variables
+// in Environment.
 func (u *unitFile) environment(host fs.FS) map[string]string {
 	env := map[string]string{}
 	for _, assignment := range u.set {

@@ -13,7 +13,7 @@ func withoutIDMap() []string {
 }
 
 // checkUserNamespaces checks whether pods can have a user namespace (hostUsers: false). A problem is only an Info, because few pods
-// use one. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#before-you-begin
+// use a user namespace. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#before-you-begin
 func (p *checkup) checkUserNamespaces(context.Context) {
 	const id, pods = "user-namespaces", "pods with hostUsers: false do not start: "
 	major, minor, known := kernelVersion(p.readText("proc/sys/kernel/osrelease"))

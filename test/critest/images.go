@@ -116,8 +116,8 @@ func baseLayer(t testing.TB, busybox, tool string) []byte {
 	return b.Bytes()
 }
 
-// plainShell returns a changed copy of busybox. The suite masks /bin/ls and expects that the shell's command ls fails. The shell of
-// Debian's busybox would run the built-in ls instead. The shell of the changed copy executes /bin/ls.
+// plainShell returns a changed copy of busybox. The suite masks /bin/ls and then runs ls in a shell. The shell of Debian's busybox
+// would run the built-in ls instead. The shell of the changed copy executes /bin/ls.
 func plainShell(t testing.TB, box []byte) []byte {
 	t.Helper()
 	before, after := []byte("\x00lpr\x00ls\x00"), []byte("\x00lpr\x00lz\x00")
