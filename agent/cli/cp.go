@@ -146,8 +146,8 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 }
 
 // isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the program test in
-// the container. If the container has no test, it returns false. It returns an error only if the agent could not be
-// reached.
+// the container. If the container has no test, it returns false. It returns an error if the agent could not be
+// reached, or if ctx has ended.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.runTar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {

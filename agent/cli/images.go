@@ -93,7 +93,7 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 		switch {
 		case p.Error != "":
 			bar.clearBars()
-			if strings.Contains(p.Error, what+": ") { // may follow a reason such as RegistryUnavailable
+			if strings.Contains(p.Error, what+": ") { // the text may follow a reason such as RegistryUnavailable
 				return true, errors.New(makePrintable(p.Error))
 			}
 			return true, fmt.Errorf("%s: %s", what, makePrintable(p.Error))

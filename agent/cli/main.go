@@ -75,12 +75,13 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand reports whether the arguments are those of a command, which need not exist. Otherwise they are the arguments
-// of the agent, which are only flags.
+// IsCommand reports whether the arguments are those of a command. A command of this name need not exist. If IsCommand
+// returns false, the arguments are those of the agent. The agent has only flags.
 //
 // The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
-// help, except in a service: a service file of an earlier version has no argument if its ISLET_ARGS is empty. If the
-// program is called as kubelet, IsCommand returns false without arguments and for --help.
+// help. There are two exceptions. In a service, no arguments mean the agent, because a service file of an earlier
+// version passes no argument if its ISLET_ARGS is empty. If the program is called as kubelet, no arguments and --help
+// belong to the agent too.
 func IsCommand(called string, args []string, service bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -98,7 +99,7 @@ func IsCommand(called string, args []string, service bool) bool {
 
 const (
 	socketFlag = "--socket"
-	helpFlags  = "--help-flags" // like the --help of a kubelet
+	helpFlags  = "--help-flags" // prints the flags, as kubelet --help does
 )
 
 // leadingSocket removes the flag --socket in front of the command, and returns its value.

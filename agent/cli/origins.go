@@ -19,7 +19,8 @@ func (o *podOrigins) of(uid types.UID) string {
 	return o.known[uid]
 }
 
-// expect makes the next call of the method of ask the agent again if the pod was not in its last answer.
+// expect checks whether the agent's last answer contains the pod. If not, the next call of the method
+// "of" requests a new answer.
 func (o *podOrigins) expect(uid types.UID) {
 	if _, ok := o.known[uid]; !ok {
 		o.known = nil

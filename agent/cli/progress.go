@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxBarWidth  = 30 // maximum width of a bar
+	maxBarWidth  = 30 // maximum width of a progress bar
 	minNameWidth = 16 // minimum width of a name; a bar is shortened before a name
 	redrawTime   = 100 * time.Millisecond
 )
@@ -72,8 +72,8 @@ func (p *progress) drawBars() {
 	}
 }
 
-// formatRow returns one row of at most width cells. It contains the status, a bar, the number of bytes and the end of the
-// name.
+// formatRow returns one row of at most width cells. The row contains the status, a bar, the number of bytes and the end
+// of the name.
 func (i item) formatRow(name string, width int) string {
 	status, bytes := fmt.Sprintf("%-11s", makePrintable(i.status)), ""
 	switch {

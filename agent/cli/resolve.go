@@ -48,9 +48,9 @@ func withoutKind(args []string) []string {
 	return args
 }
 
-// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, it returns the pod whose name
-// begins with NAME, if there is exactly one. It searches the given namespace. If none is given, it searches the default
-// namespace first, and then all namespaces.
+// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, and the name of exactly one
+// pod begins with NAME, it returns that pod. It searches the given namespace. If no namespace is given, it searches the
+// default namespace first, and then all namespaces.
 func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {

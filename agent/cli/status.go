@@ -22,7 +22,7 @@ func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 		err := t.runRepeatedly(ctx, again, func(ctx context.Context) error {
 			err := t.showStatus(ctx, *output)
 			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
-				return nil // the service is only watched
+				return nil // with -w, a problem in the status does not end the command
 			}
 			return err
 		})

@@ -24,7 +24,7 @@ type waitCommand struct {
 	until         goal
 	targets       []target // the pods to wait for, once they are known
 	chosen        bool     // targets is complete
-	failed        []error  // of pods that cannot reach the state any more
+	failed        []error  // the errors of pods that cannot reach the state any more
 }
 
 // A target is a pod that islet wait has not yet seen in the requested state.
@@ -34,7 +34,8 @@ type target struct {
 	last string    // the status of the pod when it was last seen
 }
 
-// defaultWait is kubectl's default for --timeout. maxWait is the meaning of a negative timeout there.
+// defaultWait is kubectl's default for --timeout. maxWait is the time for which kubectl waits if the
+// timeout is negative.
 const (
 	defaultWait = 30 * time.Second
 	maxWait     = 7 * 24 * time.Hour
@@ -126,7 +127,8 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 	return true, errors.Join(c.failed...)
 }
 
-// choose returns the pods to wait for. Until the pods of --for=Created exist, it returns none.
+// choose returns the pods to wait for. With --for=Created, it returns no pod until all of the pods
+// exist.
 func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err error) {
 	var values []v1.Pod
 	for _, p := range pods {
@@ -160,7 +162,7 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 	return out, nil
 }
 
-// ofSelector returns the pods of -l and --all.
+// ofSelector returns the pods that -l and --all select.
 func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	pods, err := c.selectPods(pods)
 	if err != nil {
@@ -174,8 +176,8 @@ func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	return found, nil
 }
 
-// noPods is the error for a selector or a namespace without pods. The number elsewhere is that of matching pods in other
-// namespaces.
+// noPods is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
+// in other namespaces.
 func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	text := "no pods"
 	if selector != "" {
