@@ -111,7 +111,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// printFindings prints a line for each finding, in the format of compilers, which editors can read.
+// printFindings prints a line for each finding. The lines have the format of compiler errors, so
+// that editors can parse them.
 func (t *tool) printFindings(w io.Writer, r *finding.Report) {
 	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
 	for _, f := range r.Findings {

@@ -80,7 +80,8 @@ func alarmColour(text string) colour {
 	return plain
 }
 
-// A severityWriter colours the first word of each line of doctor's output, which is the severity.
+// A severityWriter colours the severity in each line of doctor's output. The severity is the first
+// word of the line.
 type severityWriter struct {
 	w              io.Writer
 	unfinishedLine []byte

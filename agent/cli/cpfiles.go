@@ -38,7 +38,8 @@ func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, fr
 	return nil
 }
 
-// sendFiles sends an archive of a local file or directory to the agent, which extracts it in the container.
+// sendFiles sends an archive of a local file or directory to the agent. The agent extracts the archive in
+// the container.
 func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, from, to string) error {
 	base, err := baseName(from)
 	if err != nil {

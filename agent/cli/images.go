@@ -15,7 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// imageNames returns the tags of an image. If it has none, it returns the digests, or else the ID.
+// imageNames returns the tags of an image. If the image has no tag, it returns the digests. If the
+// image has no digest either, it returns the ID.
 func imageNames(i api.Image) []string {
 	switch {
 	case len(i.Tags) > 0:

@@ -27,7 +27,8 @@ const (
 	maxStreams     = 48
 )
 
-// selectorTail is the number of lines that -l prints of each log without --tail, as in kubectl.
+// selectorTail is the number of lines that -l prints of each log if --tail is not set. kubectl uses
+// the same number.
 const selectorTail = 10
 
 func (s *logsSelection) declareSelection(flags *pflag.FlagSet) {

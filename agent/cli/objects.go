@@ -26,7 +26,8 @@ func kindNames() map[string][]string {
 	}
 }
 
-// kindOf returns the kind that has the given name on the command line. It returns "" if there is none.
+// kindOf returns the kind that has the given name on the command line. It returns "" if no kind has
+// this name.
 func kindOf(word string) string {
 	for kind, words := range kindNames() {
 		if slices.Contains(words, strings.ToLower(word)) {

@@ -8,7 +8,8 @@ type podOrigins struct {
 	known map[types.UID]string
 }
 
-// of returns the origin of a pod, or "" if it is unknown, as for an agent of an older version.
+// of returns the origin of a pod. It returns "" if the origin is unknown, for example because the
+// agent has an older version.
 func (o *podOrigins) of(uid types.UID) string {
 	if o.known == nil {
 		o.known = map[types.UID]string{}

@@ -115,7 +115,8 @@ func (p *progress) clearBars() {
 	p.eraseBars()
 }
 
-// shorten removes the beginning of a long name. It keeps the end, which is more specific.
+// shorten removes the beginning of a long name. It keeps the end of the name, because the end is
+// more specific.
 func shorten(s string, n int) string {
 	if textWidth(s) <= n {
 		return s

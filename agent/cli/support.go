@@ -242,7 +242,8 @@ func (b *bundle) report() string {
 	return out.String()
 }
 
-// writeTo writes the archive to a new file, which only its owner can read, or to standard output for "-".
+// writeTo writes the archive to a new file that only the file's owner can read. If path is "-", it writes
+// to standard output.
 func (b *bundle) writeTo(path string) error {
 	if path == "-" {
 		return b.write(b.out)

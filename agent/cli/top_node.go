@@ -116,8 +116,8 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	return shownRates(perSecond(c.lastPods[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
-// nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of them as the
-// default interface.
+// nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of these
+// interfaces as the default interface.
 func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
 	if n == nil {
 		return shownRates(0, 0, false)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxFindings is the maximum number of findings in a report. The others are only counted.
+	// maxFindings is the maximum number of findings in a report. Further findings are only counted.
 	maxFindings = 1000
 	// maxText is the maximum length of a message, in bytes. Without this limit, a message that
 	// quotes the file could be very long.

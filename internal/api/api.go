@@ -216,7 +216,8 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Import describes the import of an archive or the pull of an image, which is in progress or has failed.
+// Import describes the import of an archive, or the pull of an image. The import or pull is in progress,
+// or has failed.
 type Import struct {
 	Ref     string `json:"ref"`
 	Status  string `json:"status"`

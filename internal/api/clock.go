@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Clock describes the node's clock, and the other known times against which it is checked. An unknown time is zero.
+// Clock describes the node's clock, and the times with which the node compares its clock. An unknown time is zero.
 type Clock struct {
 	Now     time.Time `json:"now"`               // the time with which the validity of certificates is checked
 	Machine time.Time `json:"machine"`           // the machine's clock

@@ -2,8 +2,9 @@ package api
 
 import "time"
 
-// PathConfiguration is the endpoint of the node's configuration. GET returns it. POST sends a new
-// one (?dryRun, ?despitePods, ?consent=FIELD, ?from=NAME). DELETE returns to the previous one.
+// PathConfiguration is the endpoint of the node's configuration. GET returns the configuration.
+// POST sends a new configuration (?dryRun, ?despitePods, ?consent=FIELD, ?from=NAME). DELETE
+// returns to the previous configuration.
 const PathConfiguration = "/islet/v1/configuration"
 
 // MaxConfiguration is the maximum size of a sent configuration in bytes: two documents of up to 1
@@ -30,7 +31,7 @@ type Configuration struct {
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
 	// FollowProblem is the reason why the node cannot follow its source. It is empty if there is no such reason.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden is true if an administrator selected a configuration other than that of the source. The node uses
+	// Overridden is true if an administrator selected a configuration that is not from the source. The node uses
 	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last

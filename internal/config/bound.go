@@ -48,8 +48,8 @@ func localFields() []BoundField {
 	}
 }
 
-// HeldByPods returns the fields that cannot change while the node has pods, even with consent, each with the effect
-// that the change would have on the pods.
+// HeldByPods returns the fields that cannot change while the node has pods, even with consent. Each element also
+// contains the effect that the change would have on the pods.
 func HeldByPods() []BoundField {
 	const cgroups = "their cgroups would stay in place without limits and would not be removed"
 	return []BoundField{
@@ -122,7 +122,7 @@ func (b BoundField) changeHint(current any, restores bool) string {
 }
 
 // visitChanges calls visit for each of the given fields that differs between the two configurations. It passes the
-// field's value in the current one.
+// field and the field's value in the current configuration.
 func visitChanges(current, next *Config, fields []BoundField, visit func(BoundField, any)) error {
 	currentTree, werr := settingsTree(current)
 	nextTree, nerr := settingsTree(next)

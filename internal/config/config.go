@@ -34,11 +34,11 @@ type Config struct {
 	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
 	// CredentialProviderConfig and CredentialProviderBinDir configure image credential provider
-	// plugins. They are empty if there are none.
+	// plugins. They are empty if there are no plugins.
 	CredentialProviderConfig, CredentialProviderBinDir string
 
-	// PodCIDRs are the pod CIDRs of the built-in network until a control plane assigns others.
-	// There is one, or one for each IP family.
+	// PodCIDRs are the pod CIDRs of the built-in network until a control plane assigns other CIDRs.
+	// There is one prefix, or one prefix for each IP family.
 	PodCIDRs []netip.Prefix
 	// LogLevel is --v as a slog level: klog's V(n) is level -n.
 	LogLevel slog.Level
@@ -96,8 +96,8 @@ type Dirs struct {
 // Node is the identity of this machine in a cluster.
 type Node struct {
 	Name string // lower case
-	// IPs are the addresses in --node-ip. If there are none, the node has the addresses of the default route. An
-	// unspecified address means the default route's address of that IP family.
+	// IPs are the addresses in --node-ip. If the flag contains no address, the node has the addresses of the
+	// default route. An unspecified address means the default route's address of that IP family.
 	IPs           []netip.Addr
 	Labels        map[string]string
 	CloudProvider string // "" or "external"
@@ -135,8 +135,8 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	return load(args, readSent, DefaultDir, nil)
 }
 
-// load does the same as LoadWith. The default files are in the directory defaults; "" means that there are none. The map
-// contents contains files that are not read from the disk, by their absolute paths.
+// load does the same as LoadWith. The default files are in the directory defaults. If defaults is "", there are no
+// default files. The map contents contains files that are not read from the disk, by their absolute paths.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {
@@ -220,8 +220,8 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 	return e, doc, nil
 }
 
-// mergeGates adds the feature gates in the files to those of the flags. If a flag and a file set
-// the same gate, the flag's value is used.
+// mergeGates adds the feature gates in the files to the feature gates in the flags. If a flag and a
+// file set the same gate, the flag's value is used.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

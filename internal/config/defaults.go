@@ -18,9 +18,9 @@ const (
 
 // defaultKubelet returns the defaults of kubelet 1.37, as documented at
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
-// it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
-// false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
-// directories (see deriveConfig).
+// the kubelet's. The default of containerRuntimeEndpoint is empty, which means islet's own runtime.
+// The default of failCgroupV1 is false, because islet supports cgroup v1. podLogsDir, cgroupRoot
+// and podCIDR depend on the directories (see deriveConfig).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),

@@ -16,8 +16,8 @@ func (d Dirs) Make() error {
 		if err != nil && needed {
 			return fmt.Errorf("create the root directory (--root-dir): %w", err)
 		}
-		// Errors are ignored for the other directories, because pods run without them. The packages
-		// that use them report errors.
+		// Errors are ignored for the other directories, because pods can run without these
+		// directories. The packages that use them report errors.
 	}
 	return nil
 }

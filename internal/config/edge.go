@@ -20,8 +20,9 @@ type EdgeConfiguration struct {
 	// ShimPods is the maximum number of pods in one shim process. When a shim dies, all its pods
 	// restart. With 1, each pod has its own shim.
 	ShimPods int `json:"shimPods,omitempty"`
-	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, islet uses the first of these that
-	// works on this host: the crun that is shipped with islet, the host's crun, runc.
+	// OCIRuntime is the name or absolute path of the OCI runtime. If OCIRuntime is empty, islet tries three runtimes
+	// in this order: the crun that is shipped with islet, the host's crun, and runc. It uses the first one that
+	// works on this host.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
 	// RuntimeHandlers are additional OCI runtimes and shims, by the handler names of
 	// RuntimeClasses.
@@ -81,7 +82,7 @@ type Updates struct {
 	Threshold int32 `json:"threshold,omitempty"`
 	// Archive is the archive that the node follows, as an absolute path or an https URL. If it
 	// contains a newer version, the node tries that version. If Archive is empty, the node follows
-	// none.
+	// no archive.
 	Archive string `json:"archive,omitempty"`
 	// The interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`

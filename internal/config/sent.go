@@ -29,7 +29,8 @@ type SentConfiguration struct {
 	// to the empty value.
 	Consent []string
 	// Binding is the version of BoundFields under which the configuration was accepted. In version 0, fields that give power
-	// did not belong to the node, so their values are not those of the node's own files.
+	// did not belong to the node. So a configuration of version 0 does not take the values of these fields from the node's
+	// own files.
 	Binding int
 }
 

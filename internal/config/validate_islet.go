@@ -74,8 +74,8 @@ func bytesOf(text string) int64 {
 	return q.Value()
 }
 
-// checkRuntimeHandlers checks that handlers have valid, unique names, and that each has one
-// program.
+// checkRuntimeHandlers checks that the names of handlers are valid and unique, and that each
+// handler has exactly one program.
 func (c *checker) checkRuntimeHandlers(root *field.Path) {
 	seen := map[string]bool{}
 	for i, h := range c.edge.RuntimeHandlers {

@@ -270,10 +270,10 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// setAuthenticated makes an unauthenticated connection an authenticated one, and remembers its
-// address. At least a quarter of the places stays free for unauthenticated connections, and the
-// authenticated connections of an address take at most half of the places. Beyond these limits, the
-// connection stays unauthenticated, but its address is remembered.
+// setAuthenticated marks an unauthenticated connection as authenticated, and remembers the
+// connection's address. At least a quarter of the places stays free for unauthenticated
+// connections, and the authenticated connections of an address take at most half of the places.
+// Beyond these limits, the connection stays unauthenticated, but its address is remembered.
 func (c *conn) setAuthenticated() {
 	l, addr := c.l, c.from.Addr()
 	l.mu.Lock()

@@ -132,8 +132,8 @@ func rtSigaction(sig unix.Signal, set, get *sigaction) unix.Errno {
 	return errno
 }
 
-// liftLimits removes resource limits of a process, which a shell may have set. Cgroups limit the
-// memory and processes of pods.
+// liftLimits removes resource limits of a process. A shell may have set such limits. Cgroups limit
+// the memory and processes of pods.
 func liftLimits(pid int, resources ...int) error {
 	for _, resource := range resources {
 		var is unix.Rlimit

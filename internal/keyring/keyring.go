@@ -39,9 +39,9 @@ type Credentials struct {
 	// Stored lists the credentials that are known without plugins, in the order in which to try
 	// them.
 	Stored []Credential
-	// RunPlugins runs plugins and returns their credentials, which are to be tried after Stored. A plugin may use the
-	// network. The error names the plugins that failed; the credentials of the other plugins are valid. RunPlugins is
-	// nil if no plugin matches the image.
+	// RunPlugins runs plugins and returns their credentials. The caller should try the credentials in Stored first. A
+	// plugin may use the network. The error names the plugins that failed; the credentials of the other plugins are
+	// valid. RunPlugins is nil if no plugin matches the image.
 	RunPlugins func(ctx context.Context) ([]Credential, error)
 	// Account returns the service account whose token the plugins use. It does not run the plugins. Account is nil
 	// if the plugins use no token.
@@ -75,7 +75,8 @@ type entry struct {
 	Credential
 }
 
-// Add adds a credential for a name in a docker configuration, which may be a URL.
+// Add adds a credential. The parameter name is the name of an entry in a docker configuration, and
+// may be a URL.
 func (r *Ring) Add(name string, c Credential) {
 	if place := placeOf(name); place != "" {
 		*r = append(*r, entry{place, c})

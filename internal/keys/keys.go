@@ -54,7 +54,7 @@ const (
 )
 
 // DefaultContainer is an annotation of pods. It contains the name of the container that a command
-// uses if the user names none.
+// uses if the user names no container.
 const DefaultContainer = "kubectl.kubernetes.io/default-container"
 
 // A kubelet and controllers communicate through these annotations and taints of Nodes.

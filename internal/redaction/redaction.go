@@ -14,7 +14,8 @@ const Mark = "REDACTED"
 const secretName = `(?:pass(?:word|wd|phrase|code)|secret|token|credential|authorization|cookie|api[-_]?key|access[-_]?key|` +
 	`private[-_]?key|client[-_]?key|key[-_]?data|\bpwd\b|\bauth\b|\bpsk\b)`
 
-// A rule finds secrets of one kind. The replacement keeps what is needed to understand the text.
+// A rule finds secrets of one kind. The replacement keeps the parts that a reader needs to
+// understand the text.
 type rule struct {
 	kind, with string
 	find       *regexp.Regexp

@@ -121,7 +121,8 @@ func followMounts(table *os.File, changed chan<- struct{}) {
 	raw, err := table.SyscallConn()
 	for err == nil {
 		called := false
-		// The runtime calls the function again after each event, which means that the table has changed.
+		// The runtime calls the function again after each event. Each event means that the table has
+		// changed.
 		err = raw.Read(func(uintptr) bool {
 			defer func() { called = true }()
 			return called

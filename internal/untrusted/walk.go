@@ -53,7 +53,7 @@ func startWalk(root, name string, on linkMode) (*nameWalk, error) {
 	return w, nil
 }
 
-// splitName returns the components of a name without empty ones and ".".
+// splitName returns the components of a name. It omits empty components and ".".
 func splitName(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(p string) bool { return p == "" || p == "." })
 }

@@ -235,8 +235,8 @@ func (n *Node) checkClientCA() error {
 	return nil
 }
 
-// checkServing checks the settings of the serving certificate. A node without a configured
-// certificate creates one, or requests one from the cluster.
+// checkServing checks the settings of the serving certificate. If no certificate is configured, the
+// node creates a certificate, or requests one from the cluster.
 func (n *Node) checkServing() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")

@@ -76,7 +76,7 @@ type writer struct {
 	pods    int
 }
 
-// fileName returns a file name, sometimes an unusual one. A number makes it unique.
+// fileName returns a file name. Some of the names are unusual. A number makes each name unique.
 func (w *writer) fileName(i int) string {
 	forms := []string{"%03d.yaml", "%03d.yaml", "%03d.yaml", "%03d.json", "%03d", ".%03d.yaml", "%03d.yaml~", "ä %03d.yaml",
 		"-%03d.yml", "\x1b[2J%03d.yaml", "a\nb%03d.yaml",

@@ -6,8 +6,8 @@
 //	test --Process (in a machine)--> server --> /dev/fuse <-- processes that use the file system
 //
 // After the signal Broken, the server responds to every request with EIO, like a disk that cannot
-// read a directory. After the signal Deaf, it reads every request and responds to none. A process
-// that waits for such a response cannot even be killed.
+// read a directory. After the signal Deaf, the server reads every request, but responds to no
+// request. A process that waits for such a response cannot even be killed.
 //
 // The file system contains only the empty directory Dir.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html

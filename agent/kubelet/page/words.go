@@ -22,7 +22,8 @@ func bytesText(n float64) string {
 	return fmt.Sprintf("%.1f %s", n, units[i])
 }
 
-// coresText returns a number of CPU cores, in Kubernetes' notation if it is less than one.
+// coresText formats a number of CPU cores. If the number is less than one, it uses Kubernetes'
+// notation.
 func coresText(n float64) string {
 	if n < 0.9995 {
 		return strconv.Itoa(int(math.Round(n*1000))) + "m"

@@ -33,8 +33,8 @@ type ReceiveLimit struct {
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client. The first limit is the maximum size of a message, the second one that of a decoded message,
-// both in bytes. The caller's function opens the connections.
+// Client returns the options of a gRPC client. The parameter limit is the maximum size of a message in bytes. The parameter memory is the
+// maximum size of a decoded message in bytes. The function dial opens the connections.
 func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &ReceiveLimit{limit: limit}
 	return []grpc.DialOption{

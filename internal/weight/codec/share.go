@@ -116,8 +116,8 @@ func (p *pool) addShare(c *conn, size int64, end func()) *share {
 	return s
 }
 
-// startTimer starts the timer of a share, which calls f after atMost. If requests wait, the time is shorter. The
-// caller holds mu.
+// startTimer starts the timer of a share. The timer calls f after atMost. If requests wait, the time is shorter.
+// The caller holds mu.
 func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
 		atMost = s.minTime()

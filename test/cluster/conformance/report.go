@@ -51,8 +51,8 @@ const suiteTimeout = "A suite timeout occurred"
 type results map[string]string
 
 // add adds the outcomes of a run. A spec that was interrupted by the time limit has no outcome. The
-// result wanted is the number of selected specs. The result left is the number of those selected
-// specs that were interrupted or not started.
+// result wanted is the number of selected specs. The result left is the number of selected specs
+// that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun
