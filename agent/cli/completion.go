@@ -169,7 +169,8 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 	return nil
 }
 
-// podNames returns the names of the pods. A name is prefixed by its namespace, except in the default namespace.
+// podNames returns the names of the pods. The namespace precedes the name of a pod, except for pods in the
+// default namespace.
 func (t *tool) podNames(ctx context.Context) (out []string) {
 	pods, _ := t.listPods(ctx)
 	for _, p := range pods {

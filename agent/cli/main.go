@@ -30,7 +30,7 @@ type Env struct {
 	AgentPatience time.Duration
 	// ResponseTimeout is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
 	ResponseTimeout time.Duration
-	// Agent runs the agent with its flags, for islet agent.
+	// Agent runs the agent with the given flags, for islet agent.
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int

@@ -190,8 +190,8 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	return text
 }
 
-// certificatesText describes the existing certificates. There may be no serving certificate, because it is requested
-// only when it is needed.
+// certificatesText describes the existing certificates. The serving certificate may not exist, because the agent
+// requests it only when it needs it.
 func certificatesText(c *api.Cluster, now time.Time) string {
 	var all []string
 	for _, cert := range []struct {

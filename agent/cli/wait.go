@@ -192,8 +192,8 @@ func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	return errors.New(text)
 }
 
-// current returns the pod with a name, or nil. While a pod is being replaced, two pods have its name. In that case
-// current returns the pod that is not being deleted.
+// current returns the pod with a name, or nil. While a pod is being replaced, the old and the new pod have the
+// same name. In that case current returns the pod that is not being deleted.
 func current(pods []*v1.Pod, name types.NamespacedName) (found *v1.Pod) {
 	for _, p := range pods {
 		if p.Namespace == name.Namespace && p.Name == name.Name && (found == nil || found.DeletionTimestamp != nil) {

@@ -98,7 +98,8 @@ func (w *podWatch) pods() (out []*v1.Pod) {
 	return out
 }
 
-// explainStatus returns the status of a pod as in islet pods, and the message of the container that causes it.
+// explainStatus returns the status of a pod as islet pods shows it, and the message of the container that
+// causes this status.
 func explainStatus(pod *v1.Pod, now time.Time) string {
 	status := summarize(pod, now).status
 	message := pod.Status.Message

@@ -146,7 +146,7 @@ func otherBridges(ctx context.Context, sockets []string) (names []string) {
 }
 
 // askSandboxes returns the IDs of all sandboxes of the agent at a socket. It returns false if the agent does not
-// respond or does not know its sandboxes.
+// respond, or if the agent does not know the sandboxes.
 func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 	var st api.Status
 	ok = askAgent(ctx, socket, api.PathStatus, &st)

@@ -21,16 +21,17 @@ type Interface struct {
 	Port      bool // set if this interface is a port of another interface
 }
 
-// nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create, with their
-// kinds. Findings about other interfaces have no remedy. A bridge with another name may have been created by an
-// administrator, or belong to virtual machines that are switched off.
+// nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create. The keys
+// are names, the values are the kinds of the interfaces. Findings about other interfaces have no remedy. A bridge
+// with another name may have been created by an administrator, or belong to virtual machines that are switched
+// off.
 var nodeInterfaces = map[string]string{
 	"cni0": "bridge", "cbr0": "bridge", "kube-bridge": "bridge", "flannel.1": "vxlan", "flannel-v6.1": "vxlan",
 	"kube-ipvs0": "dummy", "kube-dummy-if": "dummy", "nodelocaldns": "dummy",
 }
 
 // nodePrograms are the programs that own the interfaces in nodeInterfaces while the programs are running. Some of
-// them, such as kube-proxy and add-ons, run in pods.
+// these programs, such as kube-proxy and add-ons, run in pods.
 var nodePrograms = []string{
 	"kubelet", "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "kubelite", "edgecore", "crio",
 	"flanneld", "kube-proxy", "kube-router", "kindnetd", "cilium-agent", "calico-node", "node-cache",

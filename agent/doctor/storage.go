@@ -33,9 +33,9 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// mountOf returns the mount that contains a path. Of all mount points that are the path itself or a
-// parent directory of it, it selects the longest one. If several mounts have this mount point, it returns
-// the last of them.
+// mountOf returns the mount that contains a path. It considers the mount points that are the path or a
+// parent directory of the path, and selects the longest of them. If several mounts have this mount point,
+// it returns the last of them.
 func (p *checkup) mountOf(path string) mount {
 	best := mount{dir: ""}
 	for _, m := range p.table {

@@ -15,7 +15,7 @@ func unitDirs() []string {
 		"lib/systemd/system"}
 }
 
-// A unitFile contains the settings of a unit of systemd that define its command line.
+// A unitFile contains those settings of a systemd unit that define the unit's command line.
 type unitFile struct {
 	command string   // the last ExecStart
 	set     []string // Environment, in order

@@ -180,8 +180,8 @@ type PodCounts struct {
 	Stuck     int `json:"stuck,omitempty"` // pods that have not ended and cannot proceed without help
 }
 
-// Trouble is a pod or container that needs a person's attention: it failed, cannot start, does not terminate, or its host
-// port is in use by a program of the host.
+// Trouble describes a pod or container that needs a person's attention. The pod or container has failed, cannot start or
+// does not terminate, or a program of the host uses one of its host ports.
 type Trouble struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -119,10 +119,11 @@ type Notice struct {
 // String returns the line to log.
 func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text }
 
-// Load returns the configuration that results from the command line (without the program's name), the files it names
-// and the defaults. Flags override drop-in files, which override the file. If a flag is repeated, its last value
-// applies. The values of a repeated list or map flag are merged. For --help and --version, the error has the type
-// *InfoRequest. Any other error consists of joined errors: one *FileError or *field.Error for each mistake.
+// Load returns the configuration that results from the command line, the files that the command line names, and the
+// defaults. The arguments do not include the program's name. Flags override drop-in files, which override the file.
+// If a flag is repeated, its last value applies. The values of a repeated list or map flag are merged. For --help
+// and --version, the error has the type *InfoRequest. Any other error consists of joined errors: one *FileError or
+// *field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
 // LoadWith is like Load, but it also applies a configuration that the API server has sent to the node. It passes the directories of the
@@ -136,7 +137,8 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 }
 
 // load does the same as LoadWith. The default files are in the directory defaults. If defaults is "", there are no
-// default files. The map contents contains files that are not read from the disk, by their absolute paths.
+// default files. The map contents contains the contents of files that are not read from the disk. The keys are
+// absolute paths.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {

@@ -126,8 +126,8 @@ func deriveMachineWide(k *kubelet.KubeletConfiguration, d *Dirs) {
 	}
 }
 
-// nodeName returns the override or the host name, trimmed and in lower case like a kubelet's node name. It is
-// validated, because the names and UIDs of static pods depend on it.
+// nodeName returns the override or the host name, trimmed and in lower case like a kubelet's node name. The
+// name is validated, because the names and UIDs of static pods depend on it.
 func nodeName(override string) (string, error) {
 	name, from := override, "--hostname-override"
 	if name == "" {

@@ -80,9 +80,9 @@ type Updates struct {
 	Keys []string `json:"keys,omitempty"`
 	// Threshold is the number of different Keys that must have signed an archive.
 	Threshold int32 `json:"threshold,omitempty"`
-	// Archive is the archive that the node follows, as an absolute path or an https URL. If it
-	// contains a newer version, the node tries that version. If Archive is empty, the node follows
-	// no archive.
+	// Archive is the archive that the node follows, as an absolute path or an https URL. If the
+	// archive contains a newer version, the node tries that version. If Archive is empty, the node
+	// follows no archive.
 	Archive string `json:"archive,omitempty"`
 	// The interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`

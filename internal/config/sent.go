@@ -25,8 +25,8 @@ const MaxSent = 1 << 20
 type SentConfiguration struct {
 	Name          string // the name of the configuration's source, for messages
 	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
-	// Consent lists the fields of the node that the configuration may change. It may also set them
-	// to the empty value.
+	// Consent lists the fields of the node that the configuration may change. The configuration may
+	// also set these fields to the empty value.
 	Consent []string
 	// Binding is the version of BoundFields under which the configuration was accepted. In version 0, fields that give power
 	// did not belong to the node. So a configuration of version 0 does not take the values of these fields from the node's

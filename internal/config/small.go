@@ -48,8 +48,8 @@ func defaultThreshold(memory uint64) string {
 const largeMemory = 800 << 20
 
 // tinyMemory is the memory in bytes below which a machine is short of memory for the file pages of programs. On an
-// idle machine of 128 MiB, 30 MiB are available. The system and islet need 10 MiB of them for the file pages of
-// their programs.
+// idle machine of 128 MiB, 30 MiB are available. The system and islet need 10 MiB of these 30 MiB for the file
+// pages of their programs.
 const tinyMemory = 128 << 20
 
 // defaultReservation returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It

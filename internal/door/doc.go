@@ -6,8 +6,8 @@
 //	 full: one without            |   ReportAuthenticated,        v
 //	                              authentication is closed '--- hijacked --- authenticated, session
 //
-// A new connection is unauthenticated. It becomes authenticated when a request on it was
-// authenticated and authorized. It becomes a session when a handler hijacks it (exec, attach,
+// A new connection is unauthenticated. The connection becomes authenticated when a request on it
+// was authenticated and authorized. It becomes a session when a handler hijacks it (exec, attach,
 // port-forward). If all places are taken, an unauthenticated connection is closed to make room.
 // Other connections are never closed for this. The Listener selects the network with the most
 // unauthenticated connections. In this network, it selects the address with the most
@@ -17,9 +17,9 @@
 // So all pods of a node count as one network. All users of this machine also count as one network.
 //
 // Unauthenticated connections also share a limit for unanswered bytes, that is, the bytes that a client has sent
-// since the last response. The server has decoded them and keeps them in memory. Beyond the limit, the Listener
-// selects the network that sent the most, and closes that network's unauthenticated connection that sent the
-// most.
+// since the last response. The server has decoded these bytes and keeps the result in memory. Beyond the limit,
+// the Listener selects the network that sent the most, and closes that network's unauthenticated connection that
+// sent the most.
 //
 // The API server's address counts as a network of its own. So does every address that has sent an
 // authenticated request before. These addresses have reserved places: their first unauthenticated

@@ -222,7 +222,8 @@ func (l *Listener) freePlace(c *conn) {
 }
 
 // Reserve reserves a place for a connection from this process to the listener, so that the agent can connect to itself while the port is
-// full. The connection is identified by its local address. The caller must call the returned function after it has closed the connection.
+// full. The connection is identified by its local address. After the caller has closed the connection, the caller must call the returned
+// function.
 func (l *Listener) Reserve(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -336,7 +337,8 @@ func connOf(c net.Conn) *conn {
 
 type connKey struct{}
 
-// Watch sets hooks of the server that report the state of its connections to the Listener.
+// Watch sets hooks of the server. They report the states of the server's connections to the
+// Listener.
 func Watch(hs *http.Server) {
 	hs.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if own := connOf(c); own != nil {

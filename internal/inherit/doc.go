@@ -26,7 +26,7 @@
 //	                    kept            normal          kept
 //
 // The agent keeps its nice value, scheduling policy and memory limits, because an administrator may have set them in
-// the agent's unit. Most processes of containers are started by shims. For other programs that start such processes,
-// the function Start gives them the state of a shim. The package does not change the cgroup. Containers have their own
-// cgroups, and the setting kubeletCgroups selects the agent's cgroup.
+// the agent's unit. Most processes of containers are started by shims. Other programs that start such processes are
+// started by the function Start, which gives these programs the state of a shim. The package does not change the
+// cgroup. Containers have their own cgroups, and the setting kubeletCgroups selects the agent's cgroup.
 package inherit

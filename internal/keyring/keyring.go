@@ -36,8 +36,8 @@ type Credential struct {
 
 // Credentials contains the credentials with which a pod may pull an image.
 type Credentials struct {
-	// Stored lists the credentials that are known without plugins, in the order in which to try
-	// them.
+	// Stored lists the credentials that are known without plugins. The caller should try them in
+	// this order.
 	Stored []Credential
 	// RunPlugins runs plugins and returns their credentials. The caller should try the credentials in Stored first. A
 	// plugin may use the network. The error names the plugins that failed; the credentials of the other plugins are

@@ -47,8 +47,9 @@ func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 	return out, nil
 }
 
-// ClaimRequests returns the claims that a container uses. The key is the name of the ResourceClaim,
-// the values are names of requests in it. An empty request name means all requests of the claim.
+// ClaimRequests returns the claims that a container uses. The keys are names of ResourceClaims. The
+// values are the names of the requests in that ResourceClaim. An empty request name means all
+// requests of the claim.
 func ClaimRequests(pod *v1.Pod, ctr *v1.Container) (map[string][]string, error) {
 	claims, err := ResourceClaims(pod)
 	if err != nil || len(claims) == 0 {

@@ -25,8 +25,8 @@ const maxPause = time.Minute
 
 // Config is the configuration of Sockets.
 type Config struct {
-	// OnLost, if it is not nil, is called before a socket is created again, so that the caller can
-	// restore other files that were lost with the directory.
+	// OnLost is called before a socket is created again, so that the caller can restore other files
+	// that were lost with the directory. OnLost may be nil.
 	OnLost func() error
 	// Dirs are directories of islet, such as the run directory. Run watches every directory between a directory
 	// of Dirs and a socket, so that it detects the renaming of such a directory. Dirs may be empty.

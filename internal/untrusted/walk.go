@@ -61,8 +61,8 @@ func splitName(name string) []string {
 func (w *nameWalk) currentDir() int { return w.dirs[len(w.dirs)-1] }
 
 // resolve resolves the whole name and returns an O_PATH descriptor. If only the last component
-// could not be opened, resolve also returns its name, and its directory is the current directory of
-// the walk.
+// could not be opened, resolve also returns the name of this component. The current directory of
+// the walk is then the directory in which this component would be.
 func (w *nameWalk) resolve() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]

@@ -50,8 +50,8 @@ const (
 
 var structFields sync.Map // reflect.Type -> fieldTypes
 
-// fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
-// whose field 1 is the slice.
+// fieldsOf returns the fields of a struct according to its tags. A slice type is treated like a message whose field
+// 1 is the slice.
 func fieldsOf(t reflect.Type) fieldTypes {
 	if f, ok := structFields.Load(t); ok {
 		return f.(fieldTypes)

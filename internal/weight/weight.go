@@ -38,8 +38,8 @@ func elementWeight(t reflect.Type) int { return maxGrowth * int(t.Size()) }
 // entryWeight returns the weight of an additional entry of a map.
 func entryWeight(t reflect.Type) int { return mapEntry + maxGrowth*int(t.Key().Size()+t.Elem().Size()) }
 
-// SizeOf returns the memory in bytes of an object and of all values that it refers to. It counts a
-// value twice if two pointers refer to it.
+// SizeOf returns the memory in bytes of an object and of all values that it refers to. If two
+// pointers refer to the same value, SizeOf counts the value twice.
 func SizeOf(object any) int64 {
 	v := reflect.ValueOf(object)
 	if !v.IsValid() {

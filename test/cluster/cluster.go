@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// This constant is the directory of the control plane's files, on its host's tmpfs.
+// This constant is the directory of the control plane's files. It is on a tmpfs of the control
+// plane's host.
 const dir = "/run/control"
 
 // A Cluster is a running control plane. The methods are safe for concurrent use, except the methods

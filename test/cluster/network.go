@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the control plane's address in the network of the machines, and their default gateway.
+// This constant is the control plane's address in the network of the machines. It is also the default
+// gateway of the machines.
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not
@@ -73,8 +74,8 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire connects two running machines by a cable and returns the addresses of its ends. The control plane's network
-// does not forward packets between machines. The first machine gets a new cable when it boots again.
+// Wire connects two running machines by a cable and returns the addresses of the two ends. The control plane's
+// network does not forward packets between machines. The first machine gets a new cable when it boots again.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"

@@ -17,7 +17,7 @@ const (
 	leastRate    = 4 << 20          // bytes per second; a message gets the time that it needs at this rate in addition to shortestTime
 )
 
-// largeMessages is the pool for large messages. All clients share it, because they share the
+// largeMessages is the pool for large messages. All clients share this pool, because they share the
 // process's memory.
 var largeMessages = pool{free: poolSize}
 
@@ -30,7 +30,8 @@ type pool struct {
 	queue      []*waiter
 }
 
-// A waiter is a request that waits. Its channel ready is closed when its bytes are granted.
+// A waiter is a request that waits. The channel ready is closed when the requested bytes are
+// granted.
 type waiter struct {
 	slow  int // number of times that its peer was slow
 	size  int64

@@ -30,7 +30,7 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	at := registry.serve(t, c)
 	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
 	must(t, err)
-	// The API server connects to Services, so its host needs kube-proxy and a route.
+	// The API server connects to Services, so the API server's host needs kube-proxy and a route.
 	if out, err := c.RunAsAdmin("CONF", "ip", "route", "add", "10.96.0.0/16", "dev", "lan0"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

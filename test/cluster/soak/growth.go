@@ -51,10 +51,11 @@ const minSamples = 8
 // be smaller than the normal variation of a series.
 const minRestarts = 4
 
-// Growth returns a message for each series that has grown too much. It compares the minimum of a series in the last samples with its
-// median in the first samples. The last samples are the last third of the last agent's samples. The first samples are the first third of
-// the last agent's samples. For a series of the Node, they are the samples of the first agent. The comparison uses the minimum, because
-// the minimum does not include resources that are used temporarily. Growth returns an error if there are too few samples or ended agents.
+// Growth returns a message for each series that has grown too much. It compares the minimum of a series in the last samples with the
+// median of the series in the first samples. The last samples are the last third of the last agent's samples. The first samples are the
+// first third of the last agent's samples. For a series of the node, the first samples are all samples of the first agent. The comparison
+// uses the minimum, because the minimum does not include resources that are used temporarily. Growth returns an error if there are too
+// few samples or ended agents.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")
