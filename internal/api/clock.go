@@ -10,5 +10,5 @@ type Clock struct {
 	Hint    time.Time `json:"hint,omitzero"`     // the start of the validity of a certificate of the cluster
 	Claimed time.Time `json:"claimed,omitzero"`  // a time of the API server that is not trusted yet, because it is far from all other times
 	Answers int       `json:"answers,omitempty"` // the number of answers that agree on Claimed
-	Refused string    `json:"refused,omitempty"` // the last rejected time of the API server, and the reason
+	Refused string    `json:"refused,omitempty"` // the last time from the API server that was rejected, and the reason
 }

@@ -81,7 +81,7 @@ func CheckHeld(current, next *Config, pods int) []error {
 // this configuration is unknown.
 func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
-	changed := map[string]bool{} // fields whose value in next differs from that of the node's own files
+	changed := map[string]bool{} // fields whose value in next differs from the value in own
 	if own != nil {
 		if err := visitChanges(own, next, BoundFields(), func(b BoundField, _ any) { changed[b.Field] = true }); err != nil {
 			return []error{err}
@@ -109,7 +109,7 @@ func (b BoundField) changeHint(current any, restores bool) string {
 	}
 	text := "what is in use now"
 	switch current = nonEmpty(current); current.(type) {
-	case nil: // without consent, an empty value cannot replace the value of the files
+	case nil: // without consent, an empty value cannot replace the value in the node's own files
 		return " and is empty now, but next would take its value from the node's own files: " + consent +
 			", and set it to the empty value to keep it empty"
 	case []any, map[string]any:

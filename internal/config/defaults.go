@@ -122,7 +122,7 @@ func secondsDuration(n int) metav1.Duration {
 
 // setKubeletDefaults sets defaults for fields that are unset or zero. It is idempotent.
 func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
-	if c.NodeStatusReportFrequency.Duration == 0 { // the update frequency, if it is set, is the default
+	if c.NodeStatusReportFrequency.Duration == 0 { // the default is the update frequency, if that is set
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {

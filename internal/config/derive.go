@@ -67,7 +67,7 @@ func deriveConfig(s *settings) (*Config, []error) {
 	if !*k.CPUCFSQuota {
 		c.CPUPeriod = -1
 	}
-	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil if its feature gate is off
+	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil if the feature gate of this field is off
 		c.CrashMax = most.Duration
 	}
 	c.Kubelet, c.Edge = *k, s.Edge

@@ -150,7 +150,7 @@ type DeviceMatch struct {
 // A USBMatch selects USB devices.
 type USBMatch struct {
 	Vendor  string `json:"vendor,omitempty"`  // four hexadecimal digits, as lsusb shows them
-	Product string `json:"product,omitempty"` // the same
+	Product string `json:"product,omitempty"` // four hexadecimal digits too
 	Serial  string `json:"serial,omitempty"`  // a pattern
 }
 

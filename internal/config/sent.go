@@ -24,7 +24,7 @@ const MaxSent = 1 << 20
 // SentConfiguration is a configuration that was sent to the running node.
 type SentConfiguration struct {
 	Name          string // the name of the configuration's source, for messages
-	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
+	Kubelet, Edge []byte // YAML or JSON; the node's own file is used in place of an empty document
 	// Consent lists the fields of the node that the configuration may change. The configuration may
 	// also set these fields to the empty value.
 	Consent []string

@@ -79,7 +79,7 @@ type conn struct {
 	state state
 
 	unanswered int         // bytes that the client of an unauthenticated connection sent since the last response
-	hijacked   bool        // the server does not receive its data any more
+	hijacked   bool        // the server does not receive the connection's data any more
 	uncounted  atomic.Bool // the connection is authenticated or hijacked, so Read neither counts bytes nor locks
 
 	blocked blockedWrites
@@ -200,7 +200,7 @@ func (l *Listener) networkOf(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		bits = 24
 	}
-	p, _ := a.Prefix(bits) // the zero value for an invalid address; it counts as a network
+	p, _ := a.Prefix(bits) // p is the zero value for an invalid address; all such addresses count as one network
 	return p
 }
 

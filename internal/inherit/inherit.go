@@ -77,7 +77,7 @@ func reexec() error {
 
 // emptyMask unblocks all signals of this thread. It reports whether any were blocked.
 func emptyMask() (changed bool, err error) {
-	runtime.LockOSThread() // the thread stays locked until the exec or the end of the process, because other threads keep their masks
+	runtime.LockOSThread() // never unlocked, because the masks of other threads are unchanged; this thread executes the program again
 	var none, before unix.Sigset_t
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
 		return false, err

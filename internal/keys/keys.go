@@ -30,11 +30,11 @@ const (
 // The planner uses these annotations of sandboxes and containers to store state, and to pass options for which
 // CRI has no field.
 const (
-	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
+	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod for which the sandbox was created
 	Started          = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
 	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, for rebuilding a lost database
-	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
-	Round            = "islet.dev/round"     // of a container: the number of restarts of all containers before it
+	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before this container
+	Round            = "islet.dev/round"     // of a container: how often all containers were restarted before this container was created
 	RestartResources = "islet.dev/anew"      // of a container: plan.Size.RestartResources
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
@@ -68,7 +68,7 @@ const (
 // former dynamic configuration.
 const (
 	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that the node follows
-	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus that the node writes
+	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus, written by the node
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 

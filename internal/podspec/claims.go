@@ -8,9 +8,9 @@ import (
 
 // A ResourceClaim identifies a ResourceClaim object that a pod uses.
 type ResourceClaim struct {
-	Ref  string // its name within the pod; empty for the claim for extended resources (KEP-5004)
+	Ref  string // the claim's name within the pod; empty for the claim of extended resources (KEP-5004)
 	Name string // the object's name, in the pod's namespace
-	Made bool   // whether the object was created for this pod from a template, so that the pod owns it
+	Made bool   // whether the object was created for this pod from a template; the pod then owns the object
 }
 
 // ResourceClaims lists the claims of a pod. The name of a claim that is created from a template is

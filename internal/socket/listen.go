@@ -25,7 +25,7 @@ type Listener struct {
 
 	mu      sync.Mutex
 	current *net.UnixListener // nil if the socket could not be created yet because of a disk fault
-	file    os.FileInfo       // of the socket
+	file    os.FileInfo       // the file of the socket
 	closed  bool
 	ready   chan struct{} // closed when the first socket exists, and by Close
 }

@@ -103,7 +103,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 				logged = err.Error()
 			}
 			for _, err := range errs {
-				if !errors.Is(err, errTaken) { // no retry is needed, because the other process causes an event when it closes its socket
+				if !errors.Is(err, errTaken) { // no retry is needed: when the other process closes its socket, this causes an event
 					check.Reset(backoff.Next(0))
 					break
 				}

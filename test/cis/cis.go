@@ -19,10 +19,10 @@ import (
 
 // A Node contains the properties of the node that the checks inspect.
 type Node struct {
-	Root       string // the root of its file system, as a path of this process
+	Root       string // the root of the node's file system, as a path of this process
 	Units      []string
 	Kubeconfig string // empty if the node is in no cluster
-	ConfigFile string // empty if there is none
+	ConfigFile string // empty if there is no such file
 	Args       []string
 	Kubelet    Kubelet
 	// Request sends a request without credentials to a path of the kubelet API. Request is nil if the API

@@ -15,7 +15,7 @@ import (
 // Rules contains the output of test/prometheus: the results of the rules for a kubelet after
 // scrapes of a node.
 type Rules struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
 	Rules   map[string]Rule
 }

@@ -38,7 +38,7 @@ func forkMany(ctx context.Context, many string) error {
 		if errno != 0 {
 			return os.NewSyscallError("clone", errno)
 		}
-		for pid == 0 { // they end when process 1, which is this process, ends
+		for pid == 0 { // the children end when this process, which is process 1, ends
 			syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}
 	}

@@ -55,7 +55,7 @@ func main() {
 
 // A Result contains the errors of the pages and the results of the rules.
 type Result struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
 	Rules   map[string]Rule // by name; the name of an alert follows "alert "
 }

@@ -104,7 +104,7 @@ type conn struct {
 
 	mu         sync.Mutex
 	incomplete map[uint32]*message // incomplete messages by stream
-	reset      []uint32            // the streams that the client reset most recently; gRPC discards their data
+	reset      []uint32            // the streams that the client reset most recently; gRPC discards data of these streams
 }
 
 // A frame describes the HTTP/2 frame whose payload is being read.

@@ -13,7 +13,7 @@ const (
 	poolSize     = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
 	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
 	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
-	shortestTime = time.Second      // used instead of both times while other messages wait; see minTime
+	shortestTime = time.Second      // replaces receiveTime and useTime while other messages wait; see minTime
 	leastRate    = 4 << 20          // bytes per second; a message gets the time that it needs at this rate in addition to shortestTime
 )
 
@@ -33,7 +33,7 @@ type pool struct {
 // A waiter is a request that waits. The channel ready is closed when the requested bytes are
 // granted.
 type waiter struct {
-	slow  int // number of times that its peer was slow
+	slow  int // number of times that the peer was slow
 	size  int64
 	ready chan struct{}
 }

@@ -119,7 +119,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			io.Copy(p[0], p[1]) // returns an error when either side is closed, which is expected
+			io.Copy(p[0], p[1]) // returns an error when one side is closed; this is expected
 			a.Close()
 			b.Close()
 		})
