@@ -168,7 +168,7 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 		err = exitCodeError(status)
 	}
 	select {
-	case read := <-failed: // takes precedence over the result of the process
+	case read := <-failed: // this error takes precedence over the result of the process
 		return fmt.Errorf("standard input is incomplete: %w", read)
 	default:
 		return err

@@ -123,7 +123,7 @@ func containerID(pod *v1.Pod, container string) string {
 	switch {
 	case st == nil:
 		return ""
-	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // waiting for its restart
+	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // the container waits for its restart
 		return st.LastTerminationState.Terminated.ContainerID
 	}
 	return st.ContainerID
@@ -144,7 +144,7 @@ type position struct {
 
 	linesToSkip int  // number of lines to skip
 	bytesToSkip int  // number of bytes to skip in the line after these lines
-	justResumed bool // the next line must have the time of the last line
+	justResumed bool // the next line must have the same time as the last printed line
 }
 
 // errMissed means that the last printed line is no longer in the log.

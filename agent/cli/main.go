@@ -127,7 +127,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 		args = []string{"agent", "--help"}
 	}
 	if args[0] == "agent" && env.Agent != nil {
-		return env.Agent(args[1:]) // it handles signals itself
+		return env.Agent(args[1:]) // the agent handles signals itself
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -10,7 +10,7 @@ import (
 
 const (
 	maxBarWidth  = 30 // maximum width of a progress bar
-	minNameWidth = 16 // minimum width of a name; a bar is shortened before a name
+	minNameWidth = 16 // minimum width of a name; if the space is insufficient, the bar is shortened first
 	redrawTime   = 100 * time.Millisecond
 )
 

@@ -54,13 +54,13 @@ type bundle struct {
 	*tool
 	redactor *redaction.Redactor
 	files    []bundleFile
-	missing  []string // the parts that could not be read, with the reason
+	missing  []string // the parts that could not be read, each with the reason
 }
 
 type bundleFile struct {
 	name    string
 	data    []byte
-	removed map[string]int // how many secrets of which kind
+	removed map[string]int // the number of removed secrets of each kind
 }
 
 // collect reads all parts. It notes each part that cannot be read, and continues with the others, because the bundle is also

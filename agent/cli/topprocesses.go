@@ -113,7 +113,7 @@ func (c *topCommand) printProcesses(list []api.Process) {
 const (
 	maxCommandWidth = 200
 	minCommandWidth = 20
-	otherColumns    = 95 // about the width of the columns before it
+	otherColumns    = 95 // about the width of the columns before COMMAND
 )
 
 // shortenCommand shortens a command to a width. With -o wide it returns the whole command.

@@ -30,8 +30,8 @@ type waitCommand struct {
 // A target is a pod that islet wait has not yet seen in the requested state.
 type target struct {
 	types.NamespacedName
-	uid  types.UID // of the pod when the wait began
-	last string    // the status of the pod when it was last seen
+	uid  types.UID // the pod's UID when the wait began
+	last string    // the last known status of the pod
 }
 
 // defaultWait is kubectl's default for --timeout. maxWait is the time for which kubectl waits if the

@@ -55,7 +55,7 @@ type podWatch struct {
 	once    bool   // return errTimeout after the first check
 	begin   func() // is called before the first call of check
 	known   map[types.UID]*v1.Pod
-	order   []types.UID // in the order of the agent
+	order   []types.UID // in the order in which the agent has sent the pods
 	synced  bool        // all pods have been received
 	checked bool        // check was called
 	lost    bool        // the message about a lost agent was printed

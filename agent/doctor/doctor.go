@@ -69,11 +69,11 @@ type Complaint struct {
 // Input is the part of the agent's configuration that the checks need, and the host's files.
 type Input struct {
 	Externals
-	Host fs.FS // files of the host's root directory; their paths have no leading slash
+	Host fs.FS // files of the host's root directory; the paths have no leading slash
 
 	RootDir, StateDir, RunDir string
 	OCIRuntime                string // if empty, the agent tries the shipped runtime, then crun, then runc
-	ShippedOCI                string // path of the runtime that was installed with this program; empty if there is none
+	ShippedOCI                string // path of the runtime that was installed with this program; empty if no runtime was installed
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
 	SwapUnasked               bool           // failSwapOn is not configured, and the node has no API server
@@ -101,7 +101,7 @@ type Input struct {
 	// been taken into use meanwhile. Only Fix calls it.
 	RemoveInterface func(name string, index int) error
 
-	Bridges []string // the bridges of all agents on this host, so that they are not reported as leftovers of another node
+	Bridges []string // bridges of all agents on this host, which must not be reported as leftovers of another node
 
 	// Pods returns the agent's pods. If the pods are not known, Pods is nil or returns false.
 	Pods func(ctx context.Context) ([]v1.Pod, bool)
@@ -147,7 +147,7 @@ type checkup struct {
 	Input
 	sys       System
 	table     []mount
-	agentRuns bool // an agent is running; neighbours sets it
+	agentRuns bool // an agent is running; checkNeighbours sets this field
 	findings  []Finding
 }
 

@@ -15,7 +15,7 @@ import (
 type feature struct {
 	id, what  string
 	config    string                // CONFIG_ symbol
-	module    string                // name of its module; empty if it cannot be a module
+	module    string                // name of the kernel module; empty if the feature cannot be a module
 	isPresent func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
 	severity  Severity              // severity if the feature is missing
 	lossText  string                // description of the problems without the feature

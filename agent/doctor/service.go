@@ -15,8 +15,8 @@ import (
 
 // A service is the service of this machine that starts an agent.
 type service struct {
-	name   string   // such as islet.service; without a suffix for OpenRC
-	openRC bool     // otherwise it is a unit of systemd
+	name   string   // such as islet.service; for OpenRC without the suffix
+	openRC bool     // an OpenRC service; otherwise the service is a systemd unit
 	args   []string // flags of the agent
 }
 

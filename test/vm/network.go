@@ -18,7 +18,7 @@ func (v *VM) Write(path, content string) {
 
 // A Cable connects a machine to a network. The zero value of Cable means that there is no cable.
 type Cable struct {
-	Address, Router string // the machine's address, and its default gateway
+	Address, Router string // the machine's address, and the machine's default gateway
 
 	pid int    // the PID of a process in the network namespace of the cable's other end
 	nic string // the argument for the emulator

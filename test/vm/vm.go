@@ -57,7 +57,7 @@ type VM struct {
 
 	t    testing.TB
 	arch Arch
-	base string // the folder of base.sh
+	base string // the folder of the base image, from base.sh
 	dir  string // this machine's disks, console, sockets
 	disk *disk
 	qemu *exec.Cmd // nil: off
@@ -226,7 +226,7 @@ func (v *VM) PowerCut() {
 	if v.qemu == nil {
 		return
 	}
-	v.qemu.Process.Kill() // an error means that it has already ended
+	v.qemu.Process.Kill() // an error means that the emulator has already ended
 	v.powerOff()
 }
 

@@ -24,8 +24,8 @@ type Runtime interface {
 // A Root is the root directory of a container.
 type Root struct {
 	dir      *os.File
-	path     string // of dir for this process
-	uid, gid int    // of new files
+	path     string // a path of dir that this process can open
+	uid, gid int    // the owner of new files
 }
 
 // ErrNoRoot means that the files of a container cannot be reached from the host.

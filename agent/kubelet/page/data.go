@@ -57,8 +57,8 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 
 // A choice selects the contents of a document.
 type choice struct {
-	warnings       bool   // events that are warnings only
-	namespace, pod string // only this pod; empty for all
+	warnings       bool   // only events of the type Warning
+	namespace, pod string // only this pod; empty for all pods
 }
 
 func (c choice) pods(all []v1.Pod) []v1.Pod {

@@ -31,7 +31,7 @@ func (p *Page) device(ctx context.Context, st *api.Status) device {
 		d.Links = p.c.Machine.Links(d.Board.Links[:min(len(d.Board.Links), maxParts)])
 	}
 	var c api.Clock
-	known := p.get(ctx, api.PathClock, &c) == nil // false for an agent without a clock of the cluster
+	known := p.get(ctx, api.PathClock, &c) == nil // false if the agent does not use the cluster's time
 	switch {
 	case !clock.IsSet(st.Now):
 		d.Clock, d.ClockBad = "was never set", true

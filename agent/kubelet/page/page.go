@@ -228,7 +228,7 @@ func (p *Page) readLog(ctx context.Context, namespace, pod, container string, pr
 	}
 	if cut := len(text) - logBytes; cut > 0 {
 		text = text[cut:]
-		if i := bytes.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 { // a single long line is shown from its middle on
+		if i := bytes.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 { // a single long line is shown without its beginning
 			text = text[i+1:]
 		}
 	}
