@@ -92,7 +92,8 @@ func (c *waitCommand) timedOut(args []string) error {
 	return errors.Join(errs...)
 }
 
-// check prints the targets that have reached the requested state, and reports whether all have.
+// check prints the targets that have reached the requested state. It reports whether all targets
+// have reached this state.
 func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error) {
 	if !c.chosen {
 		if c.targets, err = c.choose(pods, args); err != nil {

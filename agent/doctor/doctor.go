@@ -132,8 +132,8 @@ type Input struct {
 	BuildTime time.Time
 }
 
-// System contains functions that return facts about the host that are not in files. NewSystem returns the System of this
-// machine.
+// System contains functions that return those facts about the host that no file contains. NewSystem returns the System
+// of this machine.
 type System struct {
 	Now    func() time.Time
 	Disk   func(ctx context.Context, path string) (host.Disk, error)

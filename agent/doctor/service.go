@@ -23,7 +23,8 @@ type service struct {
 // short returns the name for systemctl, journalctl and rc-service.
 func (s *service) short() string { return strings.TrimSuffix(s.name, ".service") }
 
-// command returns the command that does something with the service.
+// command returns a command line for an action on the service. The parameter verb is the action,
+// such as restart.
 func (s *service) command(verb string) string {
 	if s.openRC {
 		return "rc-service " + s.short() + " " + verb

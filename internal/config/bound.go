@@ -75,10 +75,10 @@ func CheckHeld(current, next *Config, pods int) []error {
 	return errs
 }
 
-// CheckConsent returns an error for each field that belongs to the node and that the next configuration changes without consent. A field
-// that gives power may change back to its value in the node's own files without consent. The present value differs from that value after an
-// earlier consent, or after a change of the files. The parameter own is the configuration from the node's own files alone. It is nil if
-// this configuration is unknown.
+// CheckConsent returns an error for each field of the node that the next configuration changes without consent. A field that gives power
+// may change back to its value in the node's own files without consent. The present value differs from that value after an earlier consent,
+// or after a change of the files. The parameter own is the configuration from the node's own files alone. It is nil if this configuration
+// is unknown.
 func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
 	changed := map[string]bool{} // fields whose value in next differs from the value in own

@@ -48,9 +48,9 @@ func Open(ctx context.Context, r Runtime, id string) (*Root, error) {
 	return nil, fmt.Errorf("%w: the runtime does not report its process", ErrNoRoot)
 }
 
-// openProcess opens the root directory of a process of the container id. The descriptor of /proc/PID always refers
-// to the same process, even if the PID is used again for another one. So every check applies to the process whose
-// root directory is opened.
+// openProcess opens the root directory of a process. The process must belong to the container with the given ID.
+// The descriptor of /proc/PID always refers to the same process, even if the PID is used again for another one. So
+// every check applies to the process whose root directory is opened.
 func openProcess(pid int, id string) (*Root, error) {
 	proc, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

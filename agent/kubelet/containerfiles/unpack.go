@@ -50,7 +50,7 @@ func (r *Root) Unpack(in io.Reader, to, base string) error {
 	return err
 }
 
-// target returns the path that replaces the first component of an archive.
+// target returns the path that replaces the first component of the names in an archive.
 func (r *Root) target(to, base string) (string, error) {
 	if base == "" || base == "." || base == ".." || strings.Contains(base, "/") {
 		return "", fmt.Errorf("%q is not the name of a file", base)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runProxy joins each connection of in with a connection of out, until the context ends.
+// runProxy joins each connection that the listener in accepts with a connection that the listener
+// out accepts, until the context ends.
 func runProxy(ctx context.Context, in, out net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
