@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// diskUse is the disk usage of one kind of data.
+// diskUse contains the disk usage of one kind of data.
 type diskUse struct {
 	Type        string `json:"type"`
 	Total       int    `json:"total"`

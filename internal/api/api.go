@@ -311,7 +311,8 @@ type Deleted struct {
 }
 
 // EventAlive is the type of a line that only shows that the agent is alive. Every stream contains
-// such a line from time to time. A stream whose lines have no type contains an empty line instead.
+// such a line from time to time. If the lines of a stream have no type, the stream contains empty
+// lines instead.
 const EventAlive = "ALIVE"
 
 // PodEvent is one line of a watch. The first lines are the pods that existed when the watch began.

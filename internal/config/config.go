@@ -74,8 +74,8 @@ func (c *Config) IDsPerPod() uint32 {
 }
 
 // PollPeriod returns the average period of polling for changes that cause no event, such as a larger volume for a
-// claim. A kubelet polls for them when it syncs a pod, after a random time between syncFrequency and 1.5 times
-// syncFrequency.
+// claim. A kubelet polls for such changes when it syncs a pod. The time between two syncs is random, between
+// syncFrequency and 1.5 times syncFrequency.
 func (c *Config) PollPeriod() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
@@ -162,7 +162,7 @@ func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaul
 	if err != nil {
 		return nil, nil, err
 	}
-	// Parse the flags again, over the values of the files.
+	// Parse the flags again, so that they override the values of the files.
 	s := settings{KubeletConfiguration: kube, Edge: edge, Flags: defaultOptions()}
 	fs := newFlagSet(&s)
 	if err := fs.parse(args); err != nil {

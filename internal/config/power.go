@@ -50,8 +50,8 @@ type FreeGroup struct {
 }
 
 // FreeGroups returns the fields that a sent configuration may change without the node's consent, grouped
-// by the reason why these fields give no power over the node. A test checks that every field is
-// either here or in BoundFields.
+// by the reason why these fields give no power over the node. A test checks that every field is either
+// in these groups or in BoundFields.
 func FreeGroups() []FreeGroup {
 	return []FreeGroup{
 		{"It is a period, a rate, or a limit of requests: the node becomes slower or faster.", []string{

@@ -114,7 +114,7 @@ func (c *checker) checkHandlerProgram(path *field.Path, h RuntimeHandler) {
 	}
 }
 
-// maxSocketPath is the longest path in a sockaddr_un, without the final zero.
+// maxSocketPath is the maximum length of a path in a sockaddr_un in bytes, without the final zero.
 const maxSocketPath = 107
 
 func (c *checker) checkFlags() {

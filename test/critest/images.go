@@ -57,8 +57,8 @@ done
 [ -n "$found" ]
 `
 
-// baseLayer returns the common layer of all images: busybox and the tool with their links, and
-// accounts.
+// baseLayer returns the common layer of all images. It contains busybox, the tool, links to both
+// programs, and accounts.
 func baseLayer(t testing.TB, busybox, tool string) []byte {
 	t.Helper()
 	box, err := os.ReadFile(busybox)

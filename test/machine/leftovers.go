@@ -114,7 +114,8 @@ func (m *Machine) Cgroups() []string {
 	return list
 }
 
-// Files lists the entries of a folder inside the machine, or nil if it does not exist.
+// Files returns the entries of a folder inside the machine. It returns nil if the folder does not
+// exist.
 func (m *Machine) Files(dir string) []string {
 	if strings.HasPrefix(dir, "/run/") {
 		dir = fmt.Sprintf("/proc/%d/root%s", m.host.Pid(), dir)

@@ -45,8 +45,8 @@ type Machine struct {
 	ran map[string]bool // the containers that Pods has returned, by ID; true if the power was cut since then
 }
 
-// New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this
-// checkout. The machine is turned off when the test ends.
+// New returns a machine that is off. The binary under test is $ISLET_BIN. If this variable is not
+// set, it is bin/islet of this checkout. The machine is turned off when the test ends.
 func New(t testing.TB, name string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {

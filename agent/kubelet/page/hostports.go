@@ -10,7 +10,8 @@ import (
 
 func count(n int) string { return strconv.Itoa(n) }
 
-// ports writes a list of host ports, up to the maximum number most. TCP ports are links.
+// ports writes a list of host ports. The parameter most is the maximum number of listed ports. TCP
+// ports are links.
 func (v *view) ports(list []hostPort, most int) {
 	for _, p := range list[:min(len(list), most)] {
 		v.raw(" ")
