@@ -10,7 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupAccept sets up islet accept, which ends the held pods.
+// setupAccept sets up the command islet accept. The command ends pods that still run although the
+// control plane has lost them.
 func setupAccept(t *tool, _ *pflag.FlagSet) runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted

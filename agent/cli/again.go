@@ -20,8 +20,8 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 }
 
 // runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends, and clears a terminal before each
-// call. It stops at an error, with one exception: if the agent becomes unreachable after the first call, it prints
-// the error and continues.
+// call. If show returns an error, runRepeatedly returns it. There is one exception: if the agent becomes unreachable
+// after the first call, runRepeatedly prints the error and continues.
 func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)

@@ -25,7 +25,8 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&m.files, "filename", "f", nil, "a manifest, a directory of manifests, or - for standard input")
 }
 
-// maxManifest is larger than the agent's limit, so that the agent reports the error.
+// maxManifest is the maximum number of bytes that are read of a manifest. It is larger than the
+// agent's limit, so that the agent reports a manifest that is too large.
 const maxManifest = 16 << 20
 
 // readFiles passes each manifest of the flag to the function do.
@@ -55,7 +56,8 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 	return errors.Join(errs...)
 }
 
-// readManifest reads a file. It reads at most maxManifest bytes, because the file may be an endless device.
+// readManifest reads a file. It reads at most maxManifest bytes, because the file may be a device whose
+// data never ends.
 func readManifest(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

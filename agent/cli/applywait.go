@@ -78,8 +78,8 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 	return errors.Join(failed...)
 }
 
-// appliedState returns "ready" or "completed", or "" while the pod is neither. The parameter seen reports whether the pod
-// existed before. The error describes a pod that cannot become ready.
+// appliedState returns "ready", "completed", or "" while the pod is in neither state. The parameter seen is true if an
+// earlier call has found the pod. The error explains why the pod cannot become ready.
 func appliedState(pod *v1.Pod, seen bool, now time.Time) (string, error) {
 	switch {
 	case pod == nil && seen, pod != nil && pod.DeletionTimestamp != nil:

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxChecked and maxCheckedSize are the maximum number of files of a check, and their maximum size together.
+	// maxChecked is the maximum number of files of a check. maxCheckedSize is the maximum total size of these
+	// files.
 	maxChecked     = 2000
 	maxCheckedSize = 64 << 20
 )
@@ -54,7 +55,8 @@ func setupCheck(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// readAll reads files, the manifests of directories, URLs, and standard input for the name -. A file that occurs twice is read once.
+// readAll reads files, the manifests in directories, and URLs. For the name -, it reads standard input. A file that is named twice
+// is read once.
 func (t *tool) readAll(ctx context.Context, names []string) (files []finding.File, err error) {
 	size, seen := 0, map[string]bool{}
 	add := func(name string, data []byte) error {
@@ -109,7 +111,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// printFindings prints a line for each finding, in the format of compilers, which editors can read.
+// printFindings prints a line for each finding. The lines have the format of compiler errors, so
+// that editors can parse them.
 func (t *tool) printFindings(w io.Writer, r *finding.Report) {
 	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
 	for _, f := range r.Findings {
@@ -151,8 +154,8 @@ func summarizeReport(r *finding.Report) string {
 	return fmt.Sprintf("%s: %s, %s", text, pluralize(r.Errors, "error"), pluralize(r.Warnings, "warning"))
 }
 
-// dryRun checks manifests with the rules of islet check and with what the node knows. If they have no errors, it prints the changes that
-// applying them would make.
+// dryRun checks manifests with the rules of islet check, and with facts that the node provides. If the manifests have no errors, dryRun
+// prints the changes that islet apply would make.
 func (t *tool) dryRun(ctx context.Context, m *manifestFlag) error {
 	var files []finding.File
 	err := m.readFiles(t.Stdin, func(name string, data []byte) error {
@@ -174,8 +177,8 @@ func (t *tool) dryRun(ctx context.Context, m *manifestFlag) error {
 	return errors.Join(errs...)
 }
 
-// checkFirst prints the findings about the manifests of a dry run. It returns an error with the code ExitFailed if there is an error among
-// them.
+// checkFirst prints the findings about the manifests of a dry run. If one of the findings is an error, checkFirst returns an error with
+// the code ExitFailed.
 func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
 	node, err := t.askNode(ctx)
 	if err != nil {
@@ -192,7 +195,7 @@ func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
 	return nil
 }
 
-// askNode returns what the node knows for a check.
+// askNode returns the facts about the node that a check needs.
 func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
 	var n finding.Node
 	pods, err := t.listPods(ctx)
@@ -206,7 +209,7 @@ func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
 	}{{api.PathObjects, &n.Objects}, {api.PathImages, &n.Images}} {
 		var exit exitError
 		err := t.get(ctx, part.path, part.into)
-		if errors.As(err, &exit) && exit.code == ExitNotFound { // a node that has no such objects
+		if errors.As(err, &exit) && exit.code == ExitNotFound { // the node has no such objects
 			continue
 		}
 		if err != nil {
@@ -214,7 +217,7 @@ func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
 		}
 	}
 	applied := n.Objects[:0]
-	for _, o := range n.Objects { // pods that are applied use only applied objects
+	for _, o := range n.Objects { // an applied pod can use only applied objects
 		if o.Source == "local" {
 			applied = append(applied, o)
 		}

@@ -80,7 +80,8 @@ func (t *tool) unreachableError(err error) error {
 	return exitError{ExitUnreachable, err}
 }
 
-// cancelledError returns the error of a request that a watchdog may have cancelled, with the same advice as unreachableError.
+// cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
+// that of unreachableError.
 func (t *tool) cancelledError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded

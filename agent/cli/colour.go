@@ -18,8 +18,8 @@ const (
 	endColour string = "\x1b[0m"
 )
 
-// inColour reports whether output to w has colours. It has colours on a terminal that supports them, unless NO_COLOR is
-// set (https://no-color.org). If CLICOLOR_FORCE is set, any output has colours.
+// inColour reports whether output to w has colours. The output has colours if w is a terminal that supports colours,
+// unless NO_COLOR is set (https://no-color.org). If CLICOLOR_FORCE is set, any output has colours.
 func (t *tool) inColour(w io.Writer) bool {
 	switch {
 	case t.Getenv("NO_COLOR") != "":
@@ -80,7 +80,8 @@ func alarmColour(text string) colour {
 	return plain
 }
 
-// A severityWriter colours the first word of each line of doctor's output, which is the severity.
+// A severityWriter colours the severity in each line of doctor's output. The severity is the first
+// word of the line.
 type severityWriter struct {
 	w              io.Writer
 	unfinishedLine []byte

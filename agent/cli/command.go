@@ -23,7 +23,7 @@ type command struct {
 	argsKind argKind
 	sub      []command
 	hidden   bool
-	isAgent  bool // its flags are those of the agent and are not parsed here
+	isAgent  bool // the command has the flags of the agent, which are not parsed here
 	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }

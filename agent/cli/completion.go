@@ -125,7 +125,8 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag that the given word names, if the next word is its value. Otherwise it returns nil.
+// flagValue returns the flag that the given word names, if the next word is the flag's value. Otherwise it
+// returns nil.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {
@@ -168,7 +169,8 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 	return nil
 }
 
-// podNames returns the names of the pods. A name is prefixed by its namespace, except in the default namespace.
+// podNames returns the names of the pods. The namespace precedes the name of a pod, except for pods in the
+// default namespace.
 func (t *tool) podNames(ctx context.Context) (out []string) {
 	pods, _ := t.listPods(ctx)
 	for _, p := range pods {

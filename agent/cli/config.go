@@ -221,8 +221,8 @@ func (t *tool) waitForOutcome(ctx context.Context, id string) error {
 	})
 }
 
-// waitForTrial waits until a configuration or program is no longer on trial. It then passes the node's configuration to the
-// function ended, and repeats this until ended returns true.
+// waitForTrial waits until the trial of a configuration or program has ended. It then passes the state of the node's
+// configuration to the function ended. It repeats this until ended returns true.
 func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()

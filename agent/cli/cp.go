@@ -29,7 +29,8 @@ func setupCopy(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A location is a local path. If it has a pod, it is a path in a container instead.
+// A location is a path. If the member pod is empty, it is a local path. Otherwise it is a path in a
+// container of the pod.
 type location struct{ pod, path string }
 
 // parsePlace parses PATH or POD:PATH. A local path with a colon must begin with / or .
@@ -88,7 +89,7 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 	return err
 }
 
-// receiveFiles extracts the archive that send writes. Its entries are below base.
+// receiveFiles extracts the archive that send writes. The entries of the archive are below base.
 func receiveFiles(base, to string, send func(io.Writer) error) error {
 	target := to
 	if info, err := os.Stat(to); err == nil && info.IsDir() && base != "." {
@@ -145,7 +146,8 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 }
 
 // isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the program test in
-// the container. If the container has no test, it returns false. An error means that the agent could not be reached.
+// the container. If the container has no test, it returns false. It returns an error if the agent could not be
+// reached, or if ctx has ended.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.runTar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {
@@ -154,7 +156,8 @@ func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, n
 	return err == nil, nil
 }
 
-// runTar runs tar in the container with these streams. If tar fails, the error contains its error output.
+// runTar runs tar in the container with these streams. If tar fails, the error contains tar's error
+// output.
 func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
 	var complaint limitedWriter
 	t := *c.tool

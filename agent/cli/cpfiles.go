@@ -14,14 +14,15 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// errNoTar means that a container has no tar. The agent then reads and writes the files.
+// errNoTar means that a container has no tar. In this case the agent reads and writes the files.
 var errNoTar = errors.New("the container has no tar")
 
 func filesPath(pod *v1.Pod, container string) string {
 	return fmt.Sprintf("%s/%s/%s/%s", api.PathFiles, pod.Namespace, pod.Name, container)
 }
 
-// fetchFiles writes an archive of a path of the container, which the agent makes, to w.
+// fetchFiles requests an archive of a path in the container from the agent, and writes the archive
+// to w.
 func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, from string, w io.Writer) error {
 	resp, err := c.request(ctx, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
 	if err != nil {
@@ -37,7 +38,8 @@ func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, fr
 	return nil
 }
 
-// sendFiles sends an archive of a local file or directory to the agent, which extracts it in the container.
+// sendFiles sends an archive of a local file or directory to the agent. The agent extracts the archive in
+// the container.
 func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, from, to string) error {
 	base, err := baseName(from)
 	if err != nil {
@@ -61,7 +63,7 @@ func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, fro
 	return resp.Body.Close()
 }
 
-// baseName returns the name of a local file, also of "." and "..".
+// baseName returns the name of a local file. For "." and ".." it returns the name of the directory.
 func baseName(from string) (string, error) {
 	full, err := filepath.Abs(from)
 	if err != nil {

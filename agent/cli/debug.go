@@ -76,8 +76,9 @@ func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) er
 	return c.connectTo(ctx, pod, done.Container, term)
 }
 
-// connectTo waits for the container, and connects its streams until it ends. Without standard input it follows the log, which has all
-// output, also that of a command that ends at once. It returns the exit code of the container as an error.
+// connectTo waits for the container, and connects its streams until it ends. Without standard input, connectTo follows the
+// container's log instead. The log has the complete output, even of a command that ends at once. connectTo returns the exit code of
+// the container as an error.
 func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) error {
 	ended, err := c.waitFor(ctx, pod, name, false)
 	if err != nil {
@@ -95,7 +96,7 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 			}
 			return c.exitCode(ctx, pod, name)
 		}
-		if !c.hasEnded(ctx, pod, name) { // otherwise it ended before the connection, and the log has its output
+		if !c.hasEnded(ctx, pod, name) { // otherwise the container ended before the connection, and the log has its output
 			return err
 		}
 	}
@@ -106,10 +107,11 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 	return c.exitCode(ctx, pod, name)
 }
 
-// endReported is the time within which the status of the pod has the end of a container.
+// endReported is the maximum time until the status of the pod shows the end of a container.
 const endReported = 10 * time.Second
 
-// exitCode returns the exit code of a container that has ended as an error. It returns nil if the code is 0, or is not known in time.
+// exitCode waits for the exit code of an ended container and returns the code as an error. It returns nil if the code is 0, or if the
+// code is not known within endReported.
 func (c *debugCommand) exitCode(ctx context.Context, pod *v1.Pod, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
 	defer cancel()
@@ -119,7 +121,7 @@ func (c *debugCommand) exitCode(ctx context.Context, pod *v1.Pod, name string) e
 	return nil
 }
 
-// hasEnded reports whether the status of the pod has the end of the container in time.
+// hasEnded reports whether the status of the pod shows the end of the container within endReported.
 func (c *debugCommand) hasEnded(ctx context.Context, pod *v1.Pod, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
 	defer cancel()
@@ -144,8 +146,9 @@ func (c *debugCommand) settings(command []string) url.Values {
 	return q
 }
 
-// waitFor waits until an ephemeral container runs, unless end is true, or has ended. In the second case it returns how it ended. It
-// prints why the container waits, such as for its image, and returns an error if it cannot start.
+// waitFor waits until an ephemeral container runs or has ended. If end is true, it waits only for the end. If the container has
+// ended, waitFor returns the terminated state. While the container waits, for example for its image, waitFor prints the reason. If
+// the container cannot start, waitFor returns an error.
 func (c *debugCommand) waitFor(ctx context.Context, pod *v1.Pod, name string, end bool) (ended *v1.ContainerStateTerminated, err error) {
 	said := ""
 	err = stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {

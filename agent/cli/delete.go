@@ -46,8 +46,8 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// checkPodArgs returns an error if the arguments select no pod, or if --all or -l is combined with names of pods. If
-// many is true, one of these flags is set.
+// checkPodArgs returns an error if the arguments select no pod, or if --all or -l is combined with names of pods.
+// The parameter many is true if --all or -l is set.
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
@@ -104,8 +104,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// selectApplied returns the names of the pods that --all and -l select. It skips pods of other namespaces, and pods of
-// other sources than islet apply, because this command cannot delete those.
+// selectApplied returns the names of the pods that --all and -l select. It skips pods of other namespaces. It also
+// skips pods that were not applied with islet apply, because this command cannot delete them.
 func (c *deleteCommand) selectApplied(pods []v1.Pod) (names []string, err error) {
 	if pods, err = c.selectPods(pods); err != nil {
 		return nil, err

@@ -66,7 +66,8 @@ func (p page) colourIfOn(c colour) colour {
 	return p.t.colourIfOn(c)
 }
 
-// writeLine writes "name: value" at a given depth. The value is in the column of the section.
+// writeLine writes "name: value" at a given depth. The value begins at the given column, so that
+// the values of a section are aligned.
 func (p page) writeLine(depth, column int, name, format string, args ...any) {
 	value := makePrintable(fmt.Sprintf(format, args...))
 	indent := strings.Repeat("  ", depth)
@@ -79,7 +80,8 @@ const (
 	containerColumn = 20
 )
 
-// describe prints a pod. The origin is the file, URL, command or API server that the pod comes from. It is "" if unknown.
+// describe prints a pod. The parameter origin is the file, URL, command or API server that the pod comes from. If the
+// origin is unknown, the parameter is "".
 func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	p := page{w: w}
 	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }

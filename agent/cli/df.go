@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// diskUse is the disk usage of one kind of data.
+// diskUse contains the disk usage of one kind of data.
 type diskUse struct {
 	Type        string `json:"type"`
 	Total       int    `json:"total"`
@@ -46,7 +46,7 @@ func setupSystemDF(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// diskReport asks the agent for everything that islet and its pods keep on disks.
+// diskReport requests the disk usage of islet and its pods from the agent.
 func (t *tool) diskReport(ctx context.Context) (*diskReport, error) {
 	var sum stats.Summary
 	var pruned api.Pruned
@@ -81,8 +81,8 @@ func (t *tool) diskReport(ctx context.Context) (*diskReport, error) {
 	return &diskReport{usage, st.Disks}, nil
 }
 
-// imageUse returns the disk usage of images. The sizes of single images count shared layers repeatedly, so the total is that
-// of the runtime's file system if it is known.
+// imageUse returns the disk usage of images. The sizes of single images count a shared layer once for each image. So
+// imageUse returns the total that the runtime reports for its file system, if this total is known.
 func imageUse(p *api.Pruned, sum *stats.Summary) diskUse {
 	u := diskUse{Type: "Images", Total: len(p.Removed) + len(p.Kept), InUse: len(p.Kept), Command: "islet images prune"}
 	for _, i := range p.Removed {
@@ -132,7 +132,8 @@ func podUse(running []stats.PodStats, pods []v1.Pod) []diskUse {
 	return []diskUse{layers, logs, volumes}
 }
 
-// claimUse returns the disk usage of the directories of claims. Data of claims is never removed on its own.
+// claimUse returns the disk usage of the directories of claims. The data of a claim is never removed
+// automatically.
 func claimUse(objects []api.Object) diskUse {
 	u := diskUse{Type: "Claims", Command: "islet delete pvc NAME --delete-data"}
 	for _, o := range objects {

@@ -1,5 +1,5 @@
-// Package cli implements islet's commands for users. Most commands send an HTTP request to the agent's unix socket
-// (package server).
+// Package cli implements islet's commands for users. Most commands send an HTTP request to the agent's unix
+// socket, which package server serves.
 //
 //	main --> Main --> command table --> run --> client --> /run/islet/islet.sock
 //	                       |                      |

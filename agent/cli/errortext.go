@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// errorText returns the text of an error for a terminal. It replaces control characters, keeps lines, and removes a
-// prefix that directly follows the same prefix, because the agent and the command may both name the operation.
+// errorText returns the text of an error for a terminal. It replaces control characters, but preserves line breaks.
+// If the same prefix occurs twice in succession, it removes one of them, because the agent and the command may both
+// name the operation.
 func errorText(err error) string {
 	all := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, line := range all {

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// writeDetails writes the information about a pod that its object does not contain.
+// writeDetails writes the information about a pod that the pod's API object does not contain.
 func (p page) writeDetails(d *api.Details, now time.Time) {
 	if len(d.Problems) > 0 {
 		fmt.Fprintln(p.w, "Problems:")

@@ -158,7 +158,7 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 	}
 	failed := make(chan error, 1)
 	if c.stdin {
-		go c.sendInput(s, failed) // ends with standard input; if it is blocked in a read, it ends with this program
+		go c.sendInput(s, failed) // ends with standard input; if a read of standard input blocks, it ends with this program
 	}
 	status, err := c.receiveOutput(s)
 	if ctx.Err() != nil {
@@ -168,15 +168,15 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 		err = exitCodeError(status)
 	}
 	select {
-	case read := <-failed: // takes precedence over the result of the process
+	case read := <-failed: // this error takes precedence over the result of the process
 		return fmt.Errorf("standard input is incomplete: %w", read)
 	default:
 		return err
 	}
 }
 
-// sendInput sends standard input, and then its end. If a read fails, it sends the error to the channel failed before the
-// process sees the end of the input.
+// sendInput sends the data of standard input, and then the end of the input. If a read fails, sendInput sends the error
+// to the channel failed before the process in the container sees the end of the input.
 func (c *execCommand) sendInput(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -259,11 +259,11 @@ func exitCodeError(status *metav1.Status) error {
 type socket struct {
 	conn    *websocket.Conn
 	mu      sync.Mutex
-	silence time.Duration // maximum time without a message of the agent, which sends pings
+	silence time.Duration // maximum time without a message of the agent, which also sends pings
 }
 
-// answerPings responds to pings without waiting for the reader. It ignores errors, because output must still be read after
-// the agent has disconnected, or while it is busy with input.
+// answerPings responds to pings without waiting for the reader. It ignores errors. The output of the container must still
+// be read after the agent has disconnected, and while the agent is busy with input.
 func (s *socket) answerPings(pings <-chan string) {
 	for data := range pings {
 		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error means that the connection has ended

@@ -13,15 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// If the agent stops, a followed log waits for agentTimeout, or for Env.AgentPatience if that is set. It resumes if
-// the agent responds again in this time. It polls the agent at the interval pollInterval.
+// If the agent stops, islet logs -f waits for agentTimeout, or for Env.AgentPatience if this is set. If the agent
+// responds again in this time, the command continues to print the log. Meanwhile it polls the agent every
+// pollInterval.
 const (
 	agentTimeout = 2 * time.Minute
 	pollInterval = 500 * time.Millisecond
 )
 
 // followLog prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
-// containers keep running. In that case it waits for the agent, and resumes after the last printed line.
+// containers keep running. In that case followLog waits for the agent, and continues after the last printed line.
 func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	at := &position{w: out, printTimes: c.timestamps}
 	q := c.buildQuery()
@@ -62,8 +63,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// waitForContainer waits until an agent lists the container with the given ID. The first result is true if that container has
-// ended and was restarted since. The second result is true if the agent does not have the pod.
+// waitForContainer waits until an agent responds and lists the container with the given ID. The result previous is true if a
+// new instance has replaced this container since. The result gone is true if the agent does not have the pod.
 func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentTimeout
 	if c.AgentPatience > 0 {
@@ -122,27 +123,28 @@ func containerID(pod *v1.Pod, container string) string {
 	switch {
 	case st == nil:
 		return ""
-	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // waiting for its restart
+	case st.ContainerID == "" && st.LastTerminationState.Terminated != nil: // the container waits for its restart
 		return st.LastTerminationState.Terminated.ContainerID
 	}
 	return st.ContainerID
 }
 
-// A position prints a log and records how much of the log has been printed. Each line of the log begins with a time,
-// which is printed only if printTimes is set. After resume, the position skips the lines that it has printed.
+// A position prints a log and records how much of the log has been printed. Each line of the log begins with a time.
+// The position prints the times only if printTimes is set. After a call of resume, it skips the lines that it has
+// already printed.
 type position struct {
 	w          io.Writer
 	printTimes bool
 
 	last           string // time of the last line
 	lines          int    // number of complete lines with this time that were printed
-	chars          int    // number of printed bytes of the unfinished line after them
+	chars          int    // number of printed bytes of the unfinished line after these lines
 	incompleteTime []byte // beginning of a line whose time is not complete
 	inLine         bool
 
 	linesToSkip int  // number of lines to skip
-	bytesToSkip int  // number of bytes to skip in the line after them
-	justResumed bool // the next line must have the time of the last line
+	bytesToSkip int  // number of bytes to skip in the line after these lines
+	justResumed bool // the next line must have the same time as the last printed line
 }
 
 // errMissed means that the last printed line is no longer in the log.

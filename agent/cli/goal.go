@@ -33,7 +33,8 @@ func conditions() []v1.PodConditionType {
 	return []v1.PodConditionType{v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers}
 }
 
-// parseGoal parses --for. It accepts kubectl's forms, and also the type of a condition alone.
+// parseGoal parses the value of --for. It accepts the same values as kubectl. In addition, it
+// accepts a type of condition without "condition=".
 func parseGoal(text string) (goal, error) {
 	kind, rest, joined := strings.Cut(text, "=")
 	switch strings.ToLower(kind) {
@@ -106,8 +107,9 @@ func cutValue(text string) (expression, value string, found bool) {
 	return text, "", false
 }
 
-// reached reports whether the pod is in the requested state. The parameter pod is nil if no pod has the name, and uid is
-// the UID of the pod when the wait began. A pod that has ended cannot become ready, which is an error.
+// reached reports whether the pod is in the requested state. The parameter pod is nil if no pod has the name. The
+// parameter uid is the UID of the pod when the wait began. If the goal is a ready pod and the pod has ended, reached
+// returns an error.
 func (g goal) reached(pod *v1.Pod, uid types.UID) (bool, error) {
 	switch {
 	case g.kind == goalDeleted:

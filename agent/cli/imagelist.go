@@ -51,7 +51,8 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// images returns the images of the node. If details is true, they have an age and users.
+// images returns the images of the node. If details is true, the images contain their age and their
+// users.
 func (t *tool) images(ctx context.Context, details bool) (images []api.Image, err error) {
 	q := url.Values{}
 	if details {
@@ -64,7 +65,7 @@ func (t *tool) images(ctx context.Context, details bool) (images []api.Image, er
 // maxImageUsers is the maximum number of users of an image in its row.
 const maxImageUsers = 2
 
-// usersText returns the users of an image, at most n of them by name.
+// usersText describes the users of an image. It names at most n of them.
 func usersText(i api.Image, n int) string {
 	text := strings.Join(i.Users[:min(n, len(i.Users))], ", ")
 	switch more := len(i.Users) - n; {

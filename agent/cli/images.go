@@ -15,7 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// imageNames returns the tags of an image. If it has none, it returns the digests, or else the ID.
+// imageNames returns the tags of an image. If the image has no tag, it returns the digests. If the
+// image has no digest either, it returns the ID.
 func imageNames(i api.Image) []string {
 	switch {
 	case len(i.Tags) > 0:
@@ -93,7 +94,7 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 		switch {
 		case p.Error != "":
 			bar.clearBars()
-			if strings.Contains(p.Error, what+": ") { // may follow a reason such as RegistryUnavailable
+			if strings.Contains(p.Error, what+": ") { // the text may follow a reason such as RegistryUnavailable
 				return true, errors.New(makePrintable(p.Error))
 			}
 			return true, fmt.Errorf("%s: %s", what, makePrintable(p.Error))

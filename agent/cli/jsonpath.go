@@ -8,19 +8,20 @@ import (
 )
 
 // A jsonPath is a parsed JSONPath expression, such as {.status.containerStatuses[0].ready}. It supports fields, quoted
-// fields, indexes, wildcards and filters that compare one field with a literal. Kubernetes' JSONPath has more: ranges,
-// slices, unions and recursive descent are rejected.
+// fields, indexes, wildcards and filters that compare one field with a literal. It rejects the other features of
+// Kubernetes' JSONPath: ranges, slices, unions and recursive descent.
 type jsonPath []pathStep
 
 // A pathStep selects values of an object or a list.
 type pathStep struct {
 	field  string // if not empty, selects this field of an object
-	index  int    // if field is empty and the others are not set, selects this element of a list; from the end if negative
+	index  int    // index in a list, from the end if negative; not used if another member is set
 	all    bool   // selects all values of an object or a list
 	filter *pathFilter
 }
 
-// A pathFilter selects the elements of a list with, or without, a value.
+// A pathFilter selects elements of a list. It compares a value of each element with a literal, or
+// only checks that the value exists.
 type pathFilter struct {
 	path  jsonPath // relative to the element
 	op    string   // ==, !=, or empty if the value must exist

@@ -45,7 +45,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeUnfinished writes the last line if that is unfinished.
+// writeUnfinished writes the last line if this line is unfinished.
 func (l *lineWriter) writeUnfinished() error {
 	if len(l.unfinishedLine) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (l *lineWriter) writeUnfinished() error {
 	return err
 }
 
-// A readError is an error in reading a response, as opposed to writing the output.
+// A readError is an error of reading a response. An error of writing the output has another type.
 type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }

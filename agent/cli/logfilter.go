@@ -10,7 +10,7 @@ import (
 // a container could otherwise change the terminal's title, move the cursor or make the terminal send input.
 type logFilter struct {
 	w        io.Writer
-	strict   bool   // lines have prefixes: a carriage return must not overwrite them, and a colour ends with its line
+	strict   bool   // lines have prefixes, so a carriage return must not overwrite a line, and each colour ends with its line
 	held     []byte // the incomplete end of the last Write
 	coloured bool
 }

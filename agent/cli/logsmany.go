@@ -27,7 +27,8 @@ const (
 	maxStreams     = 48
 )
 
-// selectorTail is the number of lines that -l prints of each log without --tail, as in kubectl.
+// selectorTail is the number of lines that -l prints of each log if --tail is not set. kubectl uses
+// the same number.
 const selectorTail = 10
 
 func (s *logsSelection) declareSelection(flags *pflag.FlagSet) {
@@ -46,8 +47,8 @@ type logStream struct {
 	container string
 }
 
-// selectPods returns the pods of the arguments or the flags. With two arguments the second one may be a container of the
-// first, whose name is then returned.
+// selectPods returns the pods of the arguments or the flags. If there are two arguments, the second one may be the name
+// of a container in the pod of the first one. In this case selectPods also returns this name.
 func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.Pod, container string, err error) {
 	all, err := c.listPods(ctx)
 	if err != nil {
@@ -74,7 +75,7 @@ func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.
 	return pods, container, nil
 }
 
-// labelled returns the pods of -l and --all-pods.
+// labelled returns the pods that -l and --all-pods select.
 func (c *logsCommand) labelled(all []v1.Pod) ([]v1.Pod, error) {
 	matching, err := c.selectorFlag.selectPods(all)
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *logsCommand) logStreams(pods []v1.Pod, container string) (out []logStre
 }
 
 // printStreams prints several logs, one after the other. With -f it prints the lines of all logs as they arrive. An error
-// of one log does not stop the others.
+// in one log does not stop the output of the other logs.
 func (c *logsCommand) printStreams(ctx context.Context, streams []logStream) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup

@@ -30,7 +30,7 @@ type Env struct {
 	AgentPatience time.Duration
 	// ResponseTimeout is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
 	ResponseTimeout time.Duration
-	// Agent runs the agent with its flags, for islet agent.
+	// Agent runs the agent with the given flags, for islet agent.
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
@@ -75,12 +75,13 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand reports whether the arguments are those of a command, which need not exist. Otherwise they are the arguments
-// of the agent, which are only flags.
+// IsCommand reports whether the arguments are those of a command. A command of this name need not exist. If IsCommand
+// returns false, the arguments are those of the agent. The agent has only flags.
 //
 // The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
-// help, except in a service: a service file of an earlier version has no argument if its ISLET_ARGS is empty. If the
-// program is called as kubelet, IsCommand returns false without arguments and for --help.
+// help. There are two exceptions. In a service, no arguments mean the agent, because a service file of an earlier
+// version passes no argument if its ISLET_ARGS is empty. If the program is called as kubelet, no arguments and --help
+// belong to the agent too.
 func IsCommand(called string, args []string, service bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -98,7 +99,7 @@ func IsCommand(called string, args []string, service bool) bool {
 
 const (
 	socketFlag = "--socket"
-	helpFlags  = "--help-flags" // like the --help of a kubelet
+	helpFlags  = "--help-flags" // prints the flags, as kubelet --help does
 )
 
 // leadingSocket removes the flag --socket in front of the command, and returns its value.
@@ -126,7 +127,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 		args = []string{"agent", "--help"}
 	}
 	if args[0] == "agent" && env.Agent != nil {
-		return env.Agent(args[1:]) // it handles signals itself
+		return env.Agent(args[1:]) // the agent handles signals itself
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

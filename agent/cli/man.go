@@ -29,7 +29,8 @@ func setupMan(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// manPages returns the pages by file name. They depend only on the table of commands, so the output is reproducible.
+// manPages returns the pages by file name. The pages depend only on the table of commands, so the output is
+// reproducible.
 func manPages() map[string][]byte {
 	pages := map[string][]byte{}
 	var list, all bytes.Buffer

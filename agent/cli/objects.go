@@ -26,7 +26,8 @@ func kindNames() map[string][]string {
 	}
 }
 
-// kindOf returns the kind that has the given name on the command line. It returns "" if there is none.
+// kindOf returns the kind that has the given name on the command line. It returns "" if no kind has
+// this name.
 func kindOf(word string) string {
 	for kind, words := range kindNames() {
 		if slices.Contains(words, strings.ToLower(word)) {
@@ -47,8 +48,8 @@ func shortKind(kind string) string {
 // An objectName identifies an object.
 type objectName struct{ kind, namespace, name string }
 
-// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if they are the names
-// of pods instead of objects.
+// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if the arguments are
+// names of pods instead of objects.
 func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
 	if len(args) == 0 {
 		return nil, false
@@ -147,7 +148,8 @@ func (t *tool) listObjects(ctx context.Context) (all []api.Object, err error) {
 	return all, err
 }
 
-// findObjects returns the objects with that name. Several sources may each have one.
+// findObjects returns the objects with the name n. There may be several, because each source may
+// have an object of this name.
 func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name

@@ -8,7 +8,8 @@ type podOrigins struct {
 	known map[types.UID]string
 }
 
-// of returns the origin of a pod, or "" if it is unknown, as for an agent of an older version.
+// of returns the origin of a pod. It returns "" if the origin is unknown, for example because the
+// agent has an older version.
 func (o *podOrigins) of(uid types.UID) string {
 	if o.known == nil {
 		o.known = map[types.UID]string{}
@@ -19,7 +20,8 @@ func (o *podOrigins) of(uid types.UID) string {
 	return o.known[uid]
 }
 
-// expect makes the next call of the method of ask the agent again if the pod was not in its last answer.
+// expect checks whether the agent's last answer contains the pod. If not, the next call of the method
+// "of" requests a new answer.
 func (o *podOrigins) expect(uid types.UID) {
 	if _, ok := o.known[uid]; !ok {
 		o.known = nil

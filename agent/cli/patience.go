@@ -34,7 +34,7 @@ type watchdog struct {
 	timeout time.Duration
 }
 
-// newWatchdog returns a context, its watchdog, and a function that ends both.
+// newWatchdog returns a context, the watchdog of the context, and a function that ends both.
 func (t *tool) newWatchdog(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{timeout: silenceTimeout}
@@ -61,8 +61,8 @@ func (r responseBody) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// An upload is the body of a request. Its timeout counts only the time until the agent has accepted a part, not the
-// time in Read.
+// An upload is the body of a request. Its timeout counts only the time until the agent has accepted a part of the
+// body. It does not count the time in Read.
 type upload struct {
 	io.Reader
 	*watchdog

@@ -25,8 +25,8 @@ func firstSeen(p *v1.Pod) time.Time {
 	return t
 }
 
-// summarize describes a pod in the same way as kubectl get pods. Its status is a reason, such as CrashLoopBackOff,
-// Init:0/1 or Completed, and not the phase.
+// summarize describes a pod in the same way as kubectl get pods. The status in the summary is a reason, such as
+// CrashLoopBackOff, Init:0/1 or Completed. It is not the pod's phase.
 func summarize(p *v1.Pod, now time.Time) summary {
 	status := firstNonEmpty(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {

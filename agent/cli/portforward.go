@@ -224,7 +224,8 @@ func (c *forwardCommand) forwardConnection(local *net.TCPConn, to httpstream.Con
 }
 
 // lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. After the
-// direction to the pod is closed, it detects only a lost connection. In that case the error stream reports a reset.
+// direction to the pod was closed, lostStream detects only the loss of the connection. A reset of the stream is
+// then reported by the error stream.
 func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
 	select {
 	case <-to.CloseChan():

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	maxBarWidth  = 30 // maximum width of a bar
-	minNameWidth = 16 // minimum width of a name; a bar is shortened before a name
+	maxBarWidth  = 30 // maximum width of a progress bar
+	minNameWidth = 16 // minimum width of a name; if the space is insufficient, the bar is shortened first
 	redrawTime   = 100 * time.Millisecond
 )
 
-// A progress shows progress on standard error. On a terminal it redraws bars. Otherwise it prints a line for each
-// change of the status.
+// A progress shows progress on standard error. On a terminal it redraws bars. If the output is not a terminal, it
+// prints a line for each change of the status.
 type progress struct {
 	w      io.Writer                  // nil if no progress is shown
 	screen func() (width, height int) // nil if w is not a terminal
@@ -72,8 +72,8 @@ func (p *progress) drawBars() {
 	}
 }
 
-// formatRow returns one row of at most width cells. It contains the status, a bar, the number of bytes and the end of the
-// name.
+// formatRow returns one row of at most width cells. The row contains the status, a bar, the number of bytes and the end
+// of the name.
 func (i item) formatRow(name string, width int) string {
 	status, bytes := fmt.Sprintf("%-11s", makePrintable(i.status)), ""
 	switch {
@@ -115,7 +115,8 @@ func (p *progress) clearBars() {
 	p.eraseBars()
 }
 
-// shorten removes the beginning of a long name. It keeps the end, which is more specific.
+// shorten removes the beginning of a long name. It keeps the end of the name, because the end is
+// more specific.
 func shorten(s string, n int) string {
 	if textWidth(s) <= n {
 		return s

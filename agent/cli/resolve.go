@@ -48,9 +48,9 @@ func withoutKind(args []string) []string {
 	return args
 }
 
-// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, it returns the pod whose name
-// begins with NAME, if there is exactly one. It searches the given namespace. If none is given, it searches the default
-// namespace first, and then all namespaces.
+// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, and the name of exactly one
+// pod begins with NAME, it returns that pod. It searches the given namespace. If no namespace is given, it searches the
+// default namespace first, and then all namespaces.
 func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
@@ -73,8 +73,8 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 			found := map[string]*v1.Pod{}
 			for i, p := range pods {
 				key := p.Namespace + "/" + p.Name
-				// While a pod is being replaced, there are two pods with its name. In that case it chooses the pod
-				// that has containers.
+				// While a pod is being replaced, the old and the new pod have the same name. In that case it
+				// chooses the pod that has containers.
 				if in(p.Namespace) && match(p.Name) && (found[key] == nil || len(p.Status.ContainerStatuses) > 0) {
 					found[key] = &pods[i]
 				}
@@ -94,8 +94,8 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 }
 
 // chooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
-// that the pod's annotation names. Without the annotation, it returns the first container, and prints this choice if
-// there are several.
+// that the pod's annotation names. Without the annotation, it returns the first container. If the pod has several
+// containers, it also prints this choice.
 func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {

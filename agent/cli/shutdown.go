@@ -60,7 +60,7 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 }
 
 // isShuttingDown reports whether the service manager is shutting the machine down. OpenRC sets environment variables for its
-// scripts, systemd reports its state.
+// scripts. The program systemctl returns the state of systemd.
 func isShuttingDown(ctx context.Context, getenv func(string) string) bool {
 	if strings.EqualFold(getenv("RC_GOINGDOWN"), "yes") || getenv("RC_RUNLEVEL") == "shutdown" {
 		return true

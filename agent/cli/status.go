@@ -22,7 +22,7 @@ func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 		err := t.runRepeatedly(ctx, again, func(ctx context.Context) error {
 			err := t.showStatus(ctx, *output)
 			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
-				return nil // the service is only watched
+				return nil // with -w, a problem in the status does not end the command
 			}
 			return err
 		})
@@ -190,8 +190,8 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	return text
 }
 
-// certificatesText describes the existing certificates. There may be no serving certificate, because it is requested
-// only when it is needed.
+// certificatesText describes the existing certificates. The serving certificate may not exist, because the agent
+// requests it only when it needs it.
 func certificatesText(c *api.Cluster, now time.Time) string {
 	var all []string
 	for _, cert := range []struct {

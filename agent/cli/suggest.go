@@ -26,8 +26,9 @@ func didYouMean(name string, list []command) string {
 	return ": see 'islet help'"
 }
 
-// nearest returns the word that differs from name by few letters, or that is the only one to begin with name. Otherwise
-// it returns "". Short words may differ by one letter, longer ones by two.
+// nearest returns the word that differs from name by a few letters. A short word may differ by one letter, a longer
+// word by two. If there is no such word, but exactly one word begins with name, nearest returns this word. Otherwise
+// it returns "".
 func nearest(name string, words []string) string {
 	most := 2
 	if len(name) <= 5 {

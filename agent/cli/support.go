@@ -54,16 +54,17 @@ type bundle struct {
 	*tool
 	redactor *redaction.Redactor
 	files    []bundleFile
-	missing  []string // the parts that could not be read, with the reason
+	missing  []string // the parts that could not be read, each with the reason
 }
 
 type bundleFile struct {
 	name    string
 	data    []byte
-	removed map[string]int // how many secrets of which kind
+	removed map[string]int // the number of removed secrets of each kind
 }
 
-// collect reads all parts. A part that cannot be read is noted, and the others are collected nevertheless: the agent may not run.
+// collect reads all parts. It notes each part that cannot be read, and continues with the others, because the bundle is also
+// needed if the agent does not run.
 func (b *bundle) collect(ctx context.Context) {
 	b.addVersions(ctx)
 	b.addStatus(ctx)
@@ -114,7 +115,8 @@ func (b *bundle) addVersions(ctx context.Context) {
 	b.addText("versions.txt", text+"time "+time.Now().UTC().Format(time.RFC3339)+"\n")
 }
 
-// outputOf is the kind of text that containers and their hooks and probes have written. It may contain any secret, so it is left out.
+// outputOf is the kind of a text that a container, a hook or a probe has written. Such a text may contain any secret, so the bundle
+// omits it.
 const outputOf = "output of a container"
 
 func (b *bundle) addStatus(ctx context.Context) {
@@ -153,7 +155,7 @@ func (b *bundle) addEvents(ctx context.Context) {
 	b.addValue("events.json", decoded(events))
 }
 
-// redactEvent removes the output of probes from an event. Events of hooks have none.
+// redactEvent removes the output of probes from an event. Events of hooks contain no output.
 func (b *bundle) redactEvent(e *api.Event) {
 	if e.Reason == "Unhealthy" || e.Reason == "ProbeWarning" {
 		e.Message = b.redactor.Before(e.Message, ": ", outputOf)
@@ -178,7 +180,8 @@ func (b *bundle) withoutOutput(log string) string {
 	return strings.Join(lines, "")
 }
 
-// dropDocuments removes the documents of sent configurations: settings.json has the fields that are in force.
+// dropDocuments removes the documents of sent configurations. The bundle does not need them, because
+// settings.json contains the settings that are in force.
 func (b *bundle) dropDocuments(c map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		ref, ok := c[name].(map[string]any)
@@ -222,7 +225,8 @@ func (b *bundle) add(name string, data []byte) {
 	b.files = append(b.files, bundleFile{name, data, b.redactor.Counts()})
 }
 
-// report lists the files with what was redacted in each of them, and the missing parts.
+// report lists the files of the bundle and the missing parts. For each file it lists the kinds of
+// secrets that were removed.
 func (b *bundle) report() string {
 	var out strings.Builder
 	for _, f := range b.files {
@@ -238,7 +242,8 @@ func (b *bundle) report() string {
 	return out.String()
 }
 
-// writeTo writes the archive to a new file, which only its owner can read, or to standard output for "-".
+// writeTo writes the archive to a new file that only the file's owner can read. If path is "-", it writes
+// to standard output.
 func (b *bundle) writeTo(path string) error {
 	if path == "-" {
 		return b.write(b.out)

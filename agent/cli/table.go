@@ -81,8 +81,8 @@ func isWide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// makePrintable replaces control characters, which could change the state, the layout or the direction of the terminal. Names and
-// messages may come from untrusted manifests and containers.
+// makePrintable replaces control characters. They could change the state of the terminal, or the layout or direction of the text.
+// Names and messages may come from untrusted manifests and containers.
 func makePrintable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

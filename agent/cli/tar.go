@@ -116,10 +116,12 @@ func unpack(r io.Reader, base, target string) error {
 	return errors.Join(left...)
 }
 
-// maxSkipped is the maximum number of symbolic links that a copy skips. A copy with more of them fails.
+// maxSkipped is the maximum number of symbolic links that a copy skips. A copy with more such links
+// fails.
 const maxSkipped = 100
 
-// A leadsOut reports a symbolic link that was skipped because it leads out of the target. The other files are copied.
+// A leadsOut is the error for a symbolic link that was skipped because it leads out of the target. The other files
+// are copied nevertheless.
 type leadsOut struct{ file, to string }
 
 func (l leadsOut) Error() string {

@@ -45,8 +45,8 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// sampleTime is the interval between the first two measurements of a command. The second one is needed if the agent
-// does not know the rates yet.
+// sampleTime is the interval between the first two measurements of a command. The second measurement is needed if
+// the agent does not know the rates yet.
 const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
@@ -206,7 +206,7 @@ func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args 
 	if err != nil {
 		return nil, err
 	}
-	if selector != nil { // figures have no labels
+	if selector != nil { // the pods in the summary have no labels
 		pods, err := c.listPods(ctx)
 		if err != nil {
 			return nil, err

@@ -89,7 +89,7 @@ func (c *topCommand) diskRates(uid, container string) []string {
 }
 
 // perSecond returns the rates of an interface since the measurement before, in bytes per second. It returns false if
-// they are unknown.
+// the rates are unknown.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
 	if !ok {
@@ -116,8 +116,8 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	return shownRates(perSecond(c.lastPods[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
-// nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of them as the
-// default interface.
+// nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of these
+// interfaces as the default interface.
 func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
 	if n == nil {
 		return shownRates(0, 0, false)
@@ -152,8 +152,9 @@ func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 // waitTitles are the column titles for the times in which processes waited.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waitFractions returns the fractions of the last ten seconds in which a process waited for CPU, for memory and for
-// disks. A wait because of a CPU limit counts as a wait for CPU. The fractions are unknown with cgroup v1.
+// waitFractions returns three fractions of the last ten seconds: the times in which a process waited for CPU, for
+// memory, and for disks. A wait that is caused by a CPU limit counts as a wait for CPU. The fractions are unknown
+// with cgroup v1.
 func waitFractions(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
@@ -216,7 +217,8 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	return nil
 }
 
-// boardLines describes the values of the sensors. It is empty for a machine without sensors.
+// boardLines describes the values of the sensors. For a machine without sensors it returns no
+// lines.
 func boardLines(b api.Board) (out []string) {
 	if len(b.Temperatures) > 0 {
 		var all []string

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// showProcesses prints the processes of a pod. Their CPU usage is that of sampleTime.
+// showProcesses prints the processes of a pod. Their CPU usage is measured for the duration of
+// sampleTime.
 func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 	pod, err := c.findPod(ctx, c.podFlag, name)
 	if err != nil {
@@ -40,8 +41,8 @@ func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 	return nil
 }
 
-// processes returns the processes of a pod in which CPU is the usage in the last sampleTime, in nanoseconds per second.
-// With JSON and YAML, CPU is the CPU time since the start of the process.
+// processes returns the processes of a pod. The field CPU of each process is its CPU usage in the last sampleTime, in
+// nanoseconds per second. With JSON and YAML, the field CPU is the CPU time since the start of the process.
 func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process, error) {
 	path := fmt.Sprintf("%s/%s/%s", api.PathProcesses, pod.Namespace, pod.Name)
 	var first, second api.Processes
@@ -112,10 +113,10 @@ func (c *topCommand) printProcesses(list []api.Process) {
 const (
 	maxCommandWidth = 200
 	minCommandWidth = 20
-	otherColumns    = 95 // about the width of the columns before it
+	otherColumns    = 95 // about the width of the columns before COMMAND
 )
 
-// shortenCommand shortens a command to a width. With -o wide it does not.
+// shortenCommand shortens a command to a width. With -o wide it returns the whole command.
 func (c *topCommand) shortenCommand(text string, width int) string {
 	if c.output == "wide" || textWidth(text) <= width {
 		return text

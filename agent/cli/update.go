@@ -64,7 +64,8 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// updateSource returns the archive of islet update. It is empty with --back.
+// updateSource returns the archive that the arguments of islet update name. With --back it returns
+// "".
 func updateSource(args []string, back bool) (string, error) {
 	switch {
 	case back && len(args) > 0:
@@ -95,7 +96,8 @@ func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress
 	return u, err
 }
 
-// setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command with it.
+// setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the
+// new program.
 func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {

@@ -24,17 +24,18 @@ type waitCommand struct {
 	until         goal
 	targets       []target // the pods to wait for, once they are known
 	chosen        bool     // targets is complete
-	failed        []error  // of pods that cannot reach the state any more
+	failed        []error  // the errors of pods that cannot reach the state any more
 }
 
 // A target is a pod that islet wait has not yet seen in the requested state.
 type target struct {
 	types.NamespacedName
-	uid  types.UID // of the pod when the wait began
-	last string    // the status of the pod when it was last seen
+	uid  types.UID // the pod's UID when the wait began
+	last string    // the last known status of the pod
 }
 
-// defaultWait is kubectl's default for --timeout. maxWait is the meaning of a negative timeout there.
+// defaultWait is kubectl's default for --timeout. maxWait is the time for which kubectl waits if the
+// timeout is negative.
 const (
 	defaultWait = 30 * time.Second
 	maxWait     = 7 * 24 * time.Hour
@@ -91,7 +92,8 @@ func (c *waitCommand) timedOut(args []string) error {
 	return errors.Join(errs...)
 }
 
-// check prints the targets that have reached the requested state, and reports whether all have.
+// check prints the targets that have reached the requested state. It reports whether all targets
+// have reached this state.
 func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error) {
 	if !c.chosen {
 		if c.targets, err = c.choose(pods, args); err != nil {
@@ -126,7 +128,8 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 	return true, errors.Join(c.failed...)
 }
 
-// choose returns the pods to wait for. Until the pods of --for=Created exist, it returns none.
+// choose returns the pods to wait for. With --for=Created, it returns no pod until all of the pods
+// exist.
 func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err error) {
 	var values []v1.Pod
 	for _, p := range pods {
@@ -160,7 +163,7 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 	return out, nil
 }
 
-// ofSelector returns the pods of -l and --all.
+// ofSelector returns the pods that -l and --all select.
 func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	pods, err := c.selectPods(pods)
 	if err != nil {
@@ -174,8 +177,8 @@ func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	return found, nil
 }
 
-// noPods is the error for a selector or a namespace without pods. The number elsewhere is that of matching pods in other
-// namespaces.
+// noPods is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
+// in other namespaces.
 func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	text := "no pods"
 	if selector != "" {
@@ -190,8 +193,8 @@ func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	return errors.New(text)
 }
 
-// current returns the pod with a name, or nil. While a pod is being replaced, two pods have its name. In that case
-// current returns the pod that is not being deleted.
+// current returns the pod with a name, or nil. While a pod is being replaced, the old and the new pod have the
+// same name. In that case current returns the pod that is not being deleted.
 func current(pods []*v1.Pod, name types.NamespacedName) (found *v1.Pod) {
 	for _, p := range pods {
 		if p.Namespace == name.Namespace && p.Name == name.Name && (found == nil || found.DeletionTimestamp != nil) {

@@ -18,12 +18,13 @@ import (
 // checkPods calls check with all pods of the node, and again after each change of a pod, until check returns true or an
 // error. After the timeout it returns errTimeout. With timeout 0 it calls check once.
 //
-// If the agent stops after the first call, as for an update, checkPods waits for the agent until the timeout.
+// If the agent stops after the first call of check, for example for an update, checkPods waits for the agent
+// until the timeout.
 func (t *tool) checkPods(ctx context.Context, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := podWatch{check: check, once: timeout == 0, begin: func() {
-		if timeout > 0 { // a slow agent does not use up the time before the first call
+		if timeout > 0 { // the timeout begins with the first call, so that a slow agent does not use up the time before it
 			timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 			context.AfterFunc(ctx, func() { timer.Stop() })
 		}
@@ -52,9 +53,9 @@ func (t *tool) checkPods(ctx context.Context, timeout time.Duration, check func(
 type podWatch struct {
 	check   func([]*v1.Pod) (bool, error)
 	once    bool   // return errTimeout after the first check
-	begin   func() // is called before the first check
+	begin   func() // is called before the first call of check
 	known   map[types.UID]*v1.Pod
-	order   []types.UID // in the order of the agent
+	order   []types.UID // in the order in which the agent has sent the pods
 	synced  bool        // all pods have been received
 	checked bool        // check was called
 	lost    bool        // the message about a lost agent was printed
@@ -97,7 +98,8 @@ func (w *podWatch) pods() (out []*v1.Pod) {
 	return out
 }
 
-// explainStatus returns the status of a pod as in islet pods, and the message of the container that causes it.
+// explainStatus returns the status of a pod as islet pods shows it, and the message of the container that
+// causes this status.
 func explainStatus(pod *v1.Pod, now time.Time) string {
 	status := summarize(pod, now).status
 	message := pod.Status.Message

@@ -13,8 +13,8 @@ import (
 )
 
 // RunDirs returns the run directories of the agents on the host that run the same program as the process with the PID
-// self. The host is given by its root directory. An agent without --run-dir on its command line has the run directory
-// usual.
+// self. The parameter host is the root directory of the host. The parameter usual is the run directory of an agent
+// without --run-dir on its command line.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))
 	entries, err := fs.ReadDir(host, "proc")
@@ -41,8 +41,8 @@ func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	return dirs
 }
 
-// program returns the path of a process's executable. If the file has been replaced since the process started, the
-// path is still the same.
+// program returns the path of a process's executable. If the file at this path was replaced after the process
+// started, program still returns the path.
 func program(host fs.FS, pid string) string {
 	exe, err := fs.ReadLink(host, "proc/"+pid+"/exe")
 	if err != nil {
@@ -51,8 +51,8 @@ func program(host fs.FS, pid string) string {
 	return strings.TrimSuffix(exe, " (deleted)")
 }
 
-// runDir returns the run directory from the command line of an agent. It returns false if the command line is that of
-// another command of islet.
+// runDir returns the run directory from the command line of an agent. If the command line runs another command of
+// islet, runDir returns false.
 func runDir(line []byte, usual string) (dir string, ok bool) {
 	var args []string
 	for part := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {

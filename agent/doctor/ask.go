@@ -20,9 +20,10 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// findConfiguration returns the settings to which the report applies, and a finding about them. With flags, they are the
-// settings of the flags. Without flags, they are those of a running agent, or else those of an agent without flags.
-// If these are invalid, they are the defaults.
+// findConfiguration returns the settings to which the report applies, and a finding about them. If args contains flags,
+// findConfiguration returns the settings that result from the flags. Otherwise it returns the settings of a running
+// agent. If no agent responds, it returns the settings of the installed service. If no service is installed, it returns
+// the settings of an agent without flags. If these settings are invalid or cannot be read, it returns the defaults.
 func findConfiguration(ctx context.Context, args, sockets []string, installed *service) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
@@ -89,8 +90,8 @@ func invalidText(of string) string {
 	return "the configuration" + of + " has a mistake: "
 }
 
-// silentAgent returns the finding about an agent that did not return its settings. It returns false if no agent listens
-// at the socket.
+// silentAgent returns the finding about an agent that did not return its settings. If no agent listens at the socket,
+// silentAgent returns false.
 func silentAgent(socket string, err error) (f Finding, there bool) {
 	f = Finding{ID: "configuration", Severity: Warning,
 		What: fmt.Sprintf("the agent at %s does not return its settings (%v): this report is for the defaults", socket, err)}
@@ -109,17 +110,17 @@ func silentAgent(socket string, err error) (f Finding, there bool) {
 	return f, true
 }
 
-// Settings returns the response of an agent with the given configuration to Main.
+// Settings returns the settings that an agent with the given configuration sends to Main.
 func Settings(cfg *config.Config) any {
 	c := *cfg
-	c.Kubelet.StaticPodURLHeader = nil // it may contain a password, and no check needs it
+	c.Kubelet.StaticPodURLHeader = nil // the header may contain a password, and no check needs it
 	return c
 }
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If a socket is given, it is the only one. Otherwise
-// they are the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If given is not empty, agentSockets returns only
+// this socket. Otherwise it returns the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}
@@ -145,7 +146,7 @@ func otherBridges(ctx context.Context, sockets []string) (names []string) {
 }
 
 // askSandboxes returns the IDs of all sandboxes of the agent at a socket. It returns false if the agent does not
-// respond or does not know its sandboxes.
+// respond, or if the agent does not know the sandboxes.
 func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 	var st api.Status
 	ok = askAgent(ctx, socket, api.PathStatus, &st)
@@ -156,7 +157,8 @@ func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 const maxSettings = 64 << 20
 
 // askAgent decodes the response of the agent at a socket into the variable out. It returns false if there is no valid
-// response within 5 s. A missing response is not an error, because the report is about the machine.
+// response within 5 s. A missing response is not an error, because the report is about the machine and not about the
+// agent.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
 	return requestJSON(ctx, socket, path, out) == nil
 }

@@ -110,7 +110,8 @@ func (p *checkup) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
-// patchMark is a part of the version text of every crun that packaging/oci/build.sh has built.
+// patchMark is a text in the output of crun --version if packaging/oci/build.sh has built this
+// crun.
 const patchMark = "with islet's patches"
 
 // checkRuntime checks that an OCI runtime is installed and works. Without islet's patches, crun does not run on a hybrid
@@ -125,7 +126,7 @@ func (p *checkup) checkRuntime(ctx context.Context) {
 		}
 		out, err := p.sys.Output(ctx, path, "--version")
 		first, _, _ := strings.Cut(out, "\n")
-		if works == 0 || p.ShippedOCI == "" { // a runtime after the shipped one in the list is never used, so its problems do not matter
+		if works == 0 || p.ShippedOCI == "" { // a runtime that comes after the shipped one in the list is never used
 			p.runcEscapes(ctx, path, first)
 		}
 		id := "runtime-" + name[strings.LastIndex(name, "/")+1:]
@@ -164,7 +165,8 @@ func (p *checkup) ociRuntimes() []string {
 	return []string{"crun", "runc"}
 }
 
-// isOld reports whether a runtime lacks features that islet needs, given the first line of its output for --version.
+// isOld reports whether a runtime lacks features that islet needs. The parameter is the first line that the runtime
+// prints for --version.
 func isOld(version string) bool {
 	var name string
 	var major, minor int

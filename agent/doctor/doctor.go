@@ -36,12 +36,12 @@ func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 
 // A Finding is a result of a check.
 type Finding struct {
-	ID       string   `json:"id"` // identifies the check, such as cgroup-memory; it stays the same in later versions
+	ID       string   `json:"id"` // identifies the check, such as cgroup-memory; the ID does not change in later versions
 	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
-	Advice   string   `json:"advice,omitempty"` // how to fix it; empty for OK
+	Advice   string   `json:"advice,omitempty"` // how to fix the problem; empty for OK
 
-	remedy *remedy // nil if Fix cannot remove the cause
+	remedy *remedy // nil if Fix cannot remove the cause of the finding
 }
 
 // Externals are functions from other packages of the agent. Package agent sets them.
@@ -51,7 +51,7 @@ type Externals struct {
 	// HostPorts reads the ports at which programs of the host listen. It returns a function that describes each host
 	// port of a pod at which a program already listens.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
-	// ShutdownTime returns how long it may take to end the pods when the machine shuts down.
+	// ShutdownTime returns the maximum time for ending the pods when the machine shuts down.
 	ShutdownTime func(*kubelet.KubeletConfiguration) time.Duration
 	// ShutdownDelay returns how long logind waits for inhibitors.
 	ShutdownDelay func(ctx context.Context) (time.Duration, error)
@@ -63,17 +63,17 @@ type Externals struct {
 type Complaint struct {
 	Resource     string
 	What, Advice string
-	Absent       bool // the only problem is that there is no device, which may be intended
+	Absent       bool // the only problem is that the device is missing; this may be intended
 }
 
 // Input is the part of the agent's configuration that the checks need, and the host's files.
 type Input struct {
 	Externals
-	Host fs.FS // files of the host's root directory; their paths have no leading slash
+	Host fs.FS // files of the host's root directory; the paths have no leading slash
 
 	RootDir, StateDir, RunDir string
 	OCIRuntime                string // if empty, the agent tries the shipped runtime, then crun, then runc
-	ShippedOCI                string // path of the runtime that was installed with this program; empty if there is none
+	ShippedOCI                string // path of the runtime that was installed with this program; empty if no runtime was installed
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
 	SwapUnasked               bool           // failSwapOn is not configured, and the node has no API server
@@ -86,50 +86,54 @@ type Input struct {
 	CNIConfDir                string
 	Standalone                bool // the built-in network is used instead of a CNI configuration whose plugin is missing
 
-	// OfAnother returns the name of a program, such as podman, if the program uses a CNI configuration file only for
-	// its own containers. It returns "" if the file is for pods. If OfAnother is nil, every file is for pods.
+	// OfAnother returns the name of the program, such as podman, that uses a CNI configuration file only for the
+	// program's own containers. OfAnother returns "" if the file is for pods. If OfAnother is nil, every file is for
+	// pods.
 	OfAnother func(file string) string
 	// BrokenCNI returns the error of an invalid CNI configuration file. If BrokenCNI is nil, files are not checked.
 	BrokenCNI func(file string) error
-	// HasPlugin reports whether a CNI plugin of that type is installed. If HasPlugin is nil, plugins are not checked.
+	// HasPlugin reports whether a CNI plugin of the type kind is installed. If HasPlugin is nil, plugins are not
+	// checked.
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.
 	Interfaces func() ([]Interface, error)
-	// RemoveInterface removes an interface that Interfaces has returned, unless the interface has been taken into use
-	// meanwhile. Only Fix calls it.
+	// RemoveInterface removes an interface that Interfaces has returned. It does not remove an interface that has
+	// been taken into use meanwhile. Only Fix calls it.
 	RemoveInterface func(name string, index int) error
 
-	Bridges []string // the bridges of all agents on this host, so that they are not reported as leftovers of another node
+	Bridges []string // bridges of all agents on this host, which must not be reported as leftovers of another node
 
-	// Pods returns the agent's pods. It is nil, or returns false, if they are not known.
+	// Pods returns the agent's pods. If the pods are not known, Pods is nil or returns false.
 	Pods func(ctx context.Context) ([]v1.Pod, bool)
-	// Sandboxes returns the IDs of the agent's sandboxes. It is nil, or returns false, if they are not known.
-	// Leftovers then cannot be distinguished from the resources of running pods.
+	// Sandboxes returns the IDs of the agent's sandboxes. If the sandboxes are not known, Sandboxes is nil or
+	// returns false. In that case leftovers cannot be distinguished from the resources of running pods.
 	Sandboxes func(ctx context.Context) (ids []string, ok bool)
-	// Link returns the state of the agent's link to its control plane. It is nil, or returns false, if the state is
-	// unknown or the node has no API server.
+	// Link returns the state of the agent's link to its control plane. If the state is unknown, or the node has no
+	// API server, Link is nil or returns false.
 	Link func(ctx context.Context) (Link, bool)
-	// ShutdownNeed is how long it may take to end the pods when the machine shuts down. It is 0 if pods are not ended
+	// ShutdownNeed is the maximum time for ending the pods when the machine shuts down. It is 0 if pods are not ended
 	// at a shutdown.
 	ShutdownNeed time.Duration
-	// Leftovers describes the pods and images that are left in another container runtime after a move. It is nil if
-	// that is unknown.
+	// Leftovers describes the pods and images that the former container runtime still has after the node has moved
+	// to another one. Leftovers is nil if this is unknown.
 	Leftovers func(ctx context.Context) string
 	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)
-	// CRISocket is the socket at which crictl can list the pods. ImageSocket is the socket for their images. Both are
-	// empty if there is no such socket.
+	// CRISocket is the socket at which crictl can list the pods. ImageSocket is the socket at which crictl can list
+	// the pods' images. Each is empty if there is no such socket.
 	CRISocket, ImageSocket string
-	// Self is the process ID of this process, so that it is not reported as another agent.
+	// Self is the process ID of this process. The checks use it so that they do not report this
+	// process as another agent.
 	Self int
-	// Service is the service that starts the agent. It is nil if there is none, or if the report is not about it.
+	// Service is the service that starts the agent. It is nil if there is no such service, or if the report is
+	// not about the service.
 	Service *service
 	// BuildTime is the build time of this program. The clock is wrong if it shows an earlier time.
 	BuildTime time.Time
 }
 
-// System contains functions that return facts about the host that are not in files. NewSystem returns the System of this
-// machine.
+// System contains functions that return those facts about the host that no file contains. NewSystem returns the System
+// of this machine.
 type System struct {
 	Now    func() time.Time
 	Disk   func(ctx context.Context, path string) (host.Disk, error)
@@ -143,7 +147,7 @@ type checkup struct {
 	Input
 	sys       System
 	table     []mount
-	agentRuns bool // an agent is running; neighbours sets it
+	agentRuns bool // an agent is running; checkNeighbours sets this field
 	findings  []Finding
 }
 
@@ -159,7 +163,8 @@ func (p *checkup) setRemedy(what string, do func() error) {
 	p.findings[len(p.findings)-1].remedy = &remedy{what, do}
 }
 
-// Check runs all checks. It takes a second or two. If ctx ends, it returns the findings so far and a warning.
+// Check runs all checks. This takes one or two seconds. If ctx ends, Check returns the findings so far and a
+// warning.
 func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &checkup{Input: in, sys: sys}
 	p.table = p.mountTable()

@@ -22,9 +22,9 @@ func escapes() []escape {
 	}
 }
 
-// runcEscapes warns about a runc with known vulnerabilities of this kind. A distribution may backport a fix without
-// changing runc's own version. So a package that is known to contain the fixes counts as fixed. For other packages,
-// the report advises to check.
+// runcEscapes warns about a runc with known vulnerabilities that let a container access the host. A distribution
+// may backport a fix without changing runc's own version. So a package that is known to contain the fixes counts as
+// fixed. For other packages, the finding advises to check whether the package contains the fixes.
 func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	var v release
 	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
@@ -92,9 +92,9 @@ func (p *checkup) packageVersion(name string) string {
 	return ""
 }
 
-// queryRPM returns the installed version of a package of an rpm distribution, and the change log of the package. They are
-// empty if the package is not installed, or if the host has no program rpm. It runs this program, because only rpm
-// can read its database.
+// queryRPM returns the installed version of a package of an rpm distribution, and the change log of the package. Both are
+// empty if the package is not installed, or if the host has no program rpm. queryRPM runs the program rpm, because no
+// other program can read rpm's database.
 func (p *checkup) queryRPM(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *checkup) queryRPM(ctx context.Context, name string) (version, changes s
 }
 
 // mentionsAll reports whether a package's change log mentions each of the CVEs. Distributions list backported fixes
-// there.
+// in the change log.
 func mentionsAll(changes, cves string) bool {
 	for word := range strings.FieldsFuncSeq(cves, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if strings.HasPrefix(word, "CVE-") && !strings.Contains(changes, word) {

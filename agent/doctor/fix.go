@@ -5,15 +5,15 @@ import (
 	"io"
 )
 
-// A remedy removes the cause of a finding. A finding has a remedy only if its cause is certainly not in use. The
-// remedy checks this again before it removes anything.
+// A remedy removes an object that is the cause of a finding. A finding has a remedy only if this object is
+// certainly not in use. The remedy checks this again before it removes the object.
 type remedy struct {
 	target string // name of the object to remove, such as "interface cni0"
 	remove func() error
 }
 
-// Fix applies the remedies of findings and prints each of them. With dryRun it only prints them. It returns the
-// number of remedies, and the first error.
+// Fix applies the remedies of findings and prints each of them. With dryRun it only prints them. Fix returns
+// the number of remedies, and the first error.
 func Fix(w io.Writer, findings []Finding, dryRun bool) (n int, err error) {
 	for _, f := range findings {
 		if f.remedy == nil {

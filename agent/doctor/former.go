@@ -17,20 +17,21 @@ type Interface struct {
 	Index     int
 	Kind      string // bridge, vxlan, dummy ...
 	Addresses []netip.Prefix
-	Users     int  // number of interfaces that are its ports or are stacked on it
-	Port      bool // set if it is itself a port of another interface
+	Users     int  // number of interfaces that are ports of this one, or are stacked on it
+	Port      bool // set if this interface is a port of another interface
 }
 
-// nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create, with their
-// kinds. Only these interfaces have a remedy. A bridge with another name may belong to the administrator, or to
-// virtual machines that are switched off.
+// nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create. The keys
+// are names, the values are the kinds of the interfaces. Findings about other interfaces have no remedy. A bridge
+// with another name may have been created by an administrator, or belong to virtual machines that are switched
+// off.
 var nodeInterfaces = map[string]string{
 	"cni0": "bridge", "cbr0": "bridge", "kube-bridge": "bridge", "flannel.1": "vxlan", "flannel-v6.1": "vxlan",
 	"kube-ipvs0": "dummy", "kube-dummy-if": "dummy", "nodelocaldns": "dummy",
 }
 
-// nodePrograms are the programs that own such interfaces while they are running. Some of them, such as kube-proxy and
-// add-ons, run in pods.
+// nodePrograms are the programs that own the interfaces in nodeInterfaces while the programs are running. Some of
+// these programs, such as kube-proxy and add-ons, run in pods.
 var nodePrograms = []string{
 	"kubelet", "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "kubelite", "edgecore", "crio",
 	"flanneld", "kube-proxy", "kube-router", "kindnetd", "cilium-agent", "calico-node", "node-cache",
@@ -80,8 +81,8 @@ func (p *checkup) formerInterfaces(running []process) {
 }
 
 // formerInterface reports an interface of another node. If clash is true, the interface has addresses of the pod
-// network. The owner is a description of the program or configuration that uses the interface, or "". The finding has
-// a remedy if there is no owner and no other interface uses this one.
+// network. The parameter owner describes the program or the configuration that uses the interface. It is "" if no
+// such user is known. In that case the finding has a remedy, unless another interface uses this interface.
 func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {
@@ -93,7 +94,7 @@ func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	case owner != "" && clash:
 		p.add("former-interface", severity, "it is in use by "+owner+": stop that, or choose another podCIDR", "%s", what)
 	case owner != "":
-		return // it is in use and does not interfere with pods
+		return // the interface is in use and does not interfere with pods
 	case i.Users > 0 || i.Port:
 		p.add("former-interface", severity, fmt.Sprintf("stop the containers of the other runtime first (k3s-killall.sh does), or reboot: "+
 			"%d interfaces are attached to it (ip link show master %s)", i.Users, i.Name), "%s", what)
@@ -160,8 +161,8 @@ func (c conflist) pluginTypes() (out []string) {
 	return out
 }
 
-// mayBeConfigured reports whether a CNI configuration may create the interface with the given name. That is true if the
-// configuration contains this name, or if the name is a default of its plugin.
+// mayBeConfigured reports whether a CNI configuration may create the interface with the given name. It returns true if
+// the configuration contains this name, or if the name is a default of the configuration's plugin.
 func (p *checkup) mayBeConfigured(name string) bool {
 	return slices.ContainsFunc(p.readConflists(), func(c conflist) bool {
 		for _, t := range c.pluginTypes() {
@@ -228,7 +229,8 @@ func (p *checkup) formerConflists() {
 	}
 }
 
-// formerShims reports shims of another runtime that has ended. Their containers are still running.
+// formerShims reports shims of another runtime that has ended. The containers of these shims are
+// still running.
 func (p *checkup) formerShims(running []process) {
 	var shims, runtimes int
 	for _, proc := range running {

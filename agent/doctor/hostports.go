@@ -5,7 +5,7 @@ import (
 )
 
 // checkHostPorts reports host ports of pods at which a program of the host already listens. It skips pods with
-// hostNetwork, because their own processes listen there.
+// hostNetwork, because the processes of such a pod themselves listen at these ports on the host.
 func (p *checkup) checkHostPorts(ctx context.Context) {
 	if p.Pods == nil || p.HostPorts == nil {
 		return

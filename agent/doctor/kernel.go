@@ -15,7 +15,7 @@ import (
 type feature struct {
 	id, what  string
 	config    string                // CONFIG_ symbol
-	module    string                // name of its module; empty if it cannot be a module
+	module    string                // name of the kernel module; empty if the feature cannot be a module
 	isPresent func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
 	severity  Severity              // severity if the feature is missing
 	lossText  string                // description of the problems without the feature
@@ -138,7 +138,7 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 }
 
 // checkCapabilities checks which capabilities this process has. An agent that is started in the same way has the same
-// ones.
+// capabilities.
 func (p *checkup) checkCapabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.readText("proc/self/status"), "\n") {

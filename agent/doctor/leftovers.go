@@ -22,8 +22,8 @@ func (p *checkup) checkLeftovers(ctx context.Context) {
 			pins = append(pins, m.dir)
 		}
 	}
-	// Pods start and end during the check. A leftover is something that existed before the agent's sandboxes were
-	// listed and still exists afterwards.
+	// Pods start and end during the check. So only an object that existed before the agent's sandboxes were
+	// listed, and that still exists afterwards, is a leftover.
 	bridge, spaces := "sys/class/net/"+p.Bridge+"/brif", filepath.Join(p.RunDir, "ns")
 	ports, stray := p.entries(bridge), p.entries(spaces)
 	live, ok := p.liveSandboxes(ctx)
@@ -49,7 +49,8 @@ func (p *checkup) checkLeftovers(ctx context.Context) {
 	}
 }
 
-// liveSandboxes returns the IDs of the agent's sandboxes. It returns false if they are not known.
+// liveSandboxes returns the IDs of the agent's sandboxes. It returns false if the sandboxes are not
+// known.
 func (p *checkup) liveSandboxes(ctx context.Context) ([]string, bool) {
 	if p.Sandboxes == nil {
 		return nil, false
@@ -98,7 +99,8 @@ func (p *checkup) entries(dir string) []string {
 	return names
 }
 
-// podCgroups returns the cgroups of pods. With several hierarchies it returns those of one controller.
+// podCgroups returns the cgroups of pods. If there are several hierarchies, it returns the cgroups in
+// the hierarchy of one controller.
 func (p *checkup) podCgroups() []string {
 	var found []string
 	for _, root := range []string{"sys/fs/cgroup", "sys/fs/cgroup/memory"} {

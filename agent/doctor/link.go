@@ -13,7 +13,7 @@ import (
 type Link struct {
 	State           string // Up, Down, Connecting
 	Server          string // host and port of the API server; empty if there is no kubeconfig
-	Reason, Message string // why the link is not up; the reason is one word that the agent's status shows as well
+	Reason, Message string // why the link is not up; Reason is one word, as in the agent's status
 	Kubeconfig      string // path
 	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// Main runs the command islet doctor, which examines this machine. If args contains flags of the agent, it uses the
-// settings of these flags. Without them it uses the settings of a running agent, or else of the installed service. Its own flags are
-// --all, which also prints the OK findings, --output=json, --socket=PATH for the agent's socket, --fix, which first
-// applies all remedies, and --dry-run, which only prints them. Main returns the exit code, which is 1 if something
-// keeps pods from running.
+// Main runs the command islet doctor, which examines this machine. If args contains flags of the agent, Main uses the settings that
+// result from these flags. Otherwise it uses the settings of a running agent. If no agent runs, it uses the settings of the
+// installed service. The command's own flags are --all, --output=json, --socket, --fix and --dry-run. With --all, Main also prints
+// the OK findings. --socket=PATH is the path of the agent's socket. With --fix, Main first applies all remedies. With --dry-run, it
+// only prints the remedies. Main returns the exit code. The exit code is 1 if a problem prevents pods from running.
 func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io.Writer) int {
 	var all, asJSON, fix, dry bool
 	var rest []string

@@ -50,7 +50,7 @@ func (p *checkup) forwardDrops(ctx context.Context) bool {
 	return err == nil && strings.Contains(out, "policy drop")
 }
 
-// checkAddresses reports networks that the host can no longer reach because the pod network overlaps them.
+// checkAddresses reports networks that overlap the pod network, so that the host can no longer reach them.
 func (p *checkup) checkAddresses(context.Context) {
 	if p.ForeignNetwork {
 		return

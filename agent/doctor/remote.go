@@ -18,7 +18,7 @@ import (
 // crictlConfig is crictl's configuration file: https://kubernetes.io/docs/tasks/debug/debug-cluster/crictl/
 const crictlConfig = "etc/crictl.yaml"
 
-// maxCrictl is the maximum size of this file, which usually has only a few lines.
+// maxCrictl is the maximum size in bytes of this file. The file usually has only a few lines.
 const maxCrictl = 64 << 10
 
 // checkMove reports the leftovers of a move to another container runtime.
@@ -72,7 +72,8 @@ func socketPath(endpoint string) string {
 }
 
 // readSmall reads a regular file of the host. A file of more than limit bytes is an error. It follows symbolic links,
-// because other programs that read the file do so, and because only root can create one there.
+// because other programs that read the file follow them too. This is safe, because only root can create a link at
+// such a path.
 func (p *checkup) readSmall(name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(p.Host, name)
 	if err != nil {
@@ -93,7 +94,8 @@ func (p *checkup) readSmall(name string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// criSockets returns the sockets of a configuration's runtime and image service. They are empty if there are none.
+// criSockets returns the sockets of a configuration's runtime and image service. A socket that does not exist is
+// empty.
 func criSockets(cfg *config.Config) (runtime, images string) {
 	if cfg.RuntimeEndpoint != "" {
 		return socketPath(cfg.RuntimeEndpoint), socketPath(cfg.ImageEndpoint)

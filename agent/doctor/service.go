@@ -15,15 +15,16 @@ import (
 
 // A service is the service of this machine that starts an agent.
 type service struct {
-	name   string   // such as islet.service; without a suffix for OpenRC
-	openRC bool     // otherwise it is a unit of systemd
+	name   string   // such as islet.service; for OpenRC without the suffix
+	openRC bool     // an OpenRC service; otherwise the service is a systemd unit
 	args   []string // flags of the agent
 }
 
 // short returns the name for systemctl, journalctl and rc-service.
 func (s *service) short() string { return strings.TrimSuffix(s.name, ".service") }
 
-// command returns the command that does something with the service.
+// command returns a command line for an action on the service. The parameter verb is the action,
+// such as restart.
 func (s *service) command(verb string) string {
 	if s.openRC {
 		return "rc-service " + s.short() + " " + verb
@@ -42,8 +43,9 @@ func (s *service) log() string {
 // openRCLog is the log file of the OpenRC service.
 const openRCLog = "/var/log/islet.log"
 
-// findService returns the service that starts an agent on the host, with the flags that it passes to the agent. It returns
-// nil if there is none. It reads only files. A file that cannot be read is treated as absent.
+// findService returns the service that starts an agent on the host, with the flags that the service passes to the agent.
+// It returns nil if there is no such service. It only reads files and runs no program. A file that cannot be read is
+// treated as absent.
 func findService(host fs.FS) *service {
 	if _, err := fs.Stat(host, "run/systemd/system"); err != nil {
 		if text := readHost(host, "etc/init.d/islet"); text != "" {
@@ -61,8 +63,9 @@ func findService(host fs.FS) *service {
 	return nil
 }
 
-// openRCService returns the service of an OpenRC script. The script sets the flags in its line command_args, as
-// ${NAME:-DEFAULT}, and reads the same files as here.
+// openRCService returns the service of an OpenRC script. The script sets the agent's flags in its line
+// command_args. The line may contain ${ISLET_ARGS:-DEFAULT}. openRCService reads this variable from the same
+// files as the script.
 func openRCService(host fs.FS, script string) *service {
 	env := map[string]string{}
 	for _, file := range []string{"etc/conf.d/islet", "etc/default/islet"} {
@@ -112,7 +115,8 @@ func readHost(host fs.FS, name string) string {
 }
 
 // checkConfiguration checks the configuration with which the service starts its agent. It returns the configuration, or an
-// error of the configuration. The result is nil if a node for kubeadm has not joined yet.
+// error of the configuration. If kubeadm manages the node and the node has not joined its cluster yet, both results are
+// nil.
 func (s *service) checkConfiguration() (*config.Config, error) {
 	cfg, _, err := config.Load(s.args)
 	if err != nil && s.waitsForKubeadm(err) {
@@ -190,7 +194,8 @@ func (p *checkup) unitState(ctx context.Context) {
 	}
 }
 
-// openRCState reports the state that OpenRC keeps as links. A service that is started again and again counts as started.
+// openRCState reports the state that OpenRC keeps as links. For OpenRC, a service that crashes and is started again and
+// again counts as started.
 func (p *checkup) openRCState() {
 	s := p.Service
 	switch started := p.exists("run/openrc/started/islet"); {

@@ -33,7 +33,9 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// mountOf returns the mount that contains a path. It is the last mount on the longest prefix of the path.
+// mountOf returns the mount that contains a path. It considers the mount points that are the path or a
+// parent directory of the path, and selects the longest of them. If several mounts have this mount point,
+// it returns the last of them.
 func (p *checkup) mountOf(path string) mount {
 	best := mount{dir: ""}
 	for _, m := range p.table {
@@ -105,7 +107,8 @@ func (p *checkup) checkFileSystem(state mount) {
 	}
 }
 
-// checkJournal checks whether a file system may lose data at a power cut, and whether its mount options wear flash memory.
+// checkJournal checks whether a file system may lose data at a power cut. It also checks whether the file system's mount
+// options cause unnecessary wear of flash memory.
 func (p *checkup) checkJournal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
@@ -160,7 +163,7 @@ func (p *checkup) checkDisks(ctx context.Context) {
 	}
 }
 
-// nearestExisting returns the path. If it does not exist, nearestExisting returns the nearest parent that does.
+// nearestExisting returns the path if it exists. Otherwise it returns the nearest parent directory that exists.
 func (p *checkup) nearestExisting(path string) string {
 	for path != "/" && path != "." && !p.exists(path) {
 		path = filepath.Dir(path)

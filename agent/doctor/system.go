@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// NewSystem returns the System of this machine. Each program that it runs may take 5 s.
+// NewSystem returns the System of this machine. Each program that the System runs may take 5 s.
 func NewSystem() System {
 	machine := host.New(host.Config{})
 	return System{

@@ -80,7 +80,7 @@ func (p *checkup) checkClock(context.Context) {
 type process struct {
 	pid         int
 	name        string
-	sameProgram bool // set if it runs the same executable as this process
+	sameProgram bool // set if the process runs the same executable as this one
 }
 
 func (p *checkup) listProcesses() []process {
@@ -106,7 +106,7 @@ func (p *checkup) listProcesses() []process {
 func (p *checkup) checkNeighbours(context.Context) {
 	for _, proc := range p.listProcesses() {
 		if proc.sameProgram {
-			p.agentRuns = true // its name may be kubelet if islet is installed under this name
+			p.agentRuns = true // the name of islet's process is kubelet if islet is installed as kubelet
 			continue
 		}
 		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)

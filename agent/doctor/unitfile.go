@@ -15,7 +15,7 @@ func unitDirs() []string {
 		"lib/systemd/system"}
 }
 
-// A unitFile contains the settings of a unit of systemd that define its command line.
+// A unitFile contains those settings of a systemd unit that define the unit's command line.
 type unitFile struct {
 	command string   // the last ExecStart
 	set     []string // Environment, in order
@@ -64,7 +64,8 @@ func (u *unitFile) parse(text string) {
 	}
 }
 
-// environment returns the variables of the unit. Files override the settings of the unit.
+// environment returns the variables of the unit. Variables in an EnvironmentFile override variables
+// in Environment.
 func (u *unitFile) environment(host fs.FS) map[string]string {
 	env := map[string]string{}
 	for _, assignment := range u.set {

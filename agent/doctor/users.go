@@ -13,7 +13,7 @@ func withoutIDMap() []string {
 }
 
 // checkUserNamespaces checks whether pods can have a user namespace (hostUsers: false). A problem is only an Info, because few pods
-// use one. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#before-you-begin
+// use a user namespace. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#before-you-begin
 func (p *checkup) checkUserNamespaces(context.Context) {
 	const id, pods = "user-namespaces", "pods with hostUsers: false do not start: "
 	major, minor, known := kernelVersion(p.readText("proc/sys/kernel/osrelease"))
@@ -52,8 +52,8 @@ func (p *checkup) checkUserNamespaces(context.Context) {
 }
 
 // usersRuntime returns the path of the first installed OCI runtime that supports user namespaces, and true. If there
-// is none, it returns false and a text for the message: the path of the last installed runtime, or the names of all
-// runtimes that were tried.
+// is no such runtime, it returns false and a text for the message. The text is the path of the last installed
+// runtime. If no runtime is installed, the text contains the names of all runtimes that were tried.
 func (p *checkup) usersRuntime() (path string, able bool) {
 	names := p.ociRuntimes()
 	path = strings.Join(names, ", ")

@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// maxFindings is the maximum number of findings in a report. The others are only counted.
+	// maxFindings is the maximum number of findings in a report. Further findings are only counted.
 	maxFindings = 1000
-	// maxText is the maximum length of a message, in bytes. A message may quote the file.
+	// maxText is the maximum length of a message, in bytes. Without this limit, a message that
+	// quotes the file could be very long.
 	maxText = 1000
 )
 
 // An Unsupported is a field of a pod that this version of islet does not support.
 type Unsupported struct {
-	Field   string // as in spec.volumes[0].emptyDir.mode; empty if it is the whole pod
+	Field   string // as in spec.volumes[0].emptyDir.mode; empty if the whole pod is not supported
 	Message string
 	Rejects bool // the pod is rejected; otherwise the field has no effect
 }
@@ -91,7 +92,8 @@ type pod struct {
 	place *manifest.Place
 }
 
-// full reports whether further findings are only counted.
+// full reports whether the report has the maximum number of findings. Further findings are only
+// counted.
 func (c *checkup) full() bool { return len(c.report.Findings) >= maxFindings }
 
 func (c *checkup) add(f finding.Finding) {
@@ -108,7 +110,7 @@ func (c *checkup) add(f finding.Finding) {
 	c.report.Findings = append(c.report.Findings, f)
 }
 
-// sanitize makes text from a file safe for terminals, and limits its length.
+// sanitize makes a text from a file safe for terminals, and limits the length of the text.
 func sanitize(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."
@@ -173,7 +175,8 @@ func (c *checkup) read(f finding.File) (pods []*pod) {
 	return pods
 }
 
-// define records the objects of a file, also of one that is not valid. An object may be in one file only.
+// define records the objects of a file. It also records the objects of an invalid file. It reports an
+// object that is in more than one file.
 func (c *checkup) define(file string, places []*manifest.Place) {
 	for _, p := range places {
 		if p.Name == "" {

@@ -8,9 +8,10 @@
 //	             '-- errors, notices      |             finding.Report
 //	                                finding.Node
 //
-// The rules of package manifest and package config decide whether a file is valid. The rules of this package concern valid pods that
-// cannot run, or not as intended: image references, quantities, host ports, missing objects, templates that were not filled in. With the
-// facts of a Node, which islet apply --dry-run has, they also consider its pods, objects and images.
+// The rules of package manifest and package config decide whether a file is valid. The rules of this package find valid pods that cannot
+// run, or that would not run as intended. They check image references, quantities, host ports, references to objects, and templates that
+// were not filled in. The command islet apply --dry-run passes the facts of a Node. With these facts, the rules also consider the pods,
+// objects and images of the node.
 //
 // The package does no I/O. The number of findings is limited.
 package check

@@ -17,8 +17,8 @@ type usedPort struct {
 	pod   *pod   // nil for a pod of the node
 }
 
-// collidingPorts reports host ports that two pods of the files have, or a pod of the files and a pod of the node. Containers of a pod that
-// run at the same time may not have the same host port either.
+// collidingPorts reports host ports that are used twice: by two pods of the files, or by a pod of the files and a pod of the node. It also
+// reports a host port that is used by two containers of a pod, if the containers run at the same time.
 func (c *checkup) collidingPorts(pods []*pod) {
 	used := map[int32][]usedPort{}
 	for _, taken := range c.portsOfNode(pods) {
@@ -40,7 +40,8 @@ func (c *checkup) collidingPorts(pods []*pod) {
 	}
 }
 
-// maxOwners is the maximum number of owners of a port with which others are compared.
+// maxOwners is the maximum number of owners of a port. Further pods are compared only with these
+// owners.
 const maxOwners = 100
 
 func ownerOf(p *pod, ctr *v1.Container) string {
@@ -78,7 +79,7 @@ func (p *pod) eachPort(visit func(at *field.Path, ctr *v1.Container, port podspe
 	}
 }
 
-// portsOfNode returns the host ports of the node's pods, except of those that the files replace.
+// portsOfNode returns the host ports of the node's pods. It omits pods that the files replace.
 func (c *checkup) portsOfNode(pods []*pod) (ports []usedPort) {
 	if c.node == nil {
 		return nil

@@ -14,13 +14,16 @@ import (
 )
 
 const (
-	// smallest is the size in bytes below which a size is surely not meant. No process runs in less memory.
+	// smallest is the smallest plausible size in bytes. A smaller size is surely a mistake, because no
+	// process can run with less memory.
 	smallest = 64 << 10
-	// mostCores and manyCores are numbers of CPUs that no edge node has, or hardly any.
+	// mostCores is a number of CPUs that no edge node has. manyCores is a number that hardly any
+	// edge node has.
 	mostCores, manyCores = 1024, 64
 )
 
-// quantities checks the sizes and numbers of CPUs that the API accepts, but that are surely or probably wrong.
+// quantities reports quantities that the API accepts, but that are surely or probably wrong. It checks sizes
+// in bytes and numbers of CPUs.
 func (p *pod) quantities() {
 	p.eachContainer(func(at *field.Path, c *v1.Container) { p.resources(at.Child("resources"), c.Resources) })
 	if p.Spec.Resources != nil {
@@ -44,7 +47,7 @@ func (p *pod) resources(at *field.Path, r v1.ResourceRequirements) {
 		for _, name := range slices.Sorted(maps.Keys(part.list)) {
 			q := part.list[name]
 			if _, limited := r.Limits[name]; part.name == "requests" && limited && r.Limits[name].Equal(q) {
-				continue // the request may be the default, and the finding about the limit suffices
+				continue // the request may have been set to the limit; one finding, about the limit, suffices
 			}
 			severity, message := finding.Error, ""
 			switch {
@@ -61,7 +64,8 @@ func (p *pod) resources(at *field.Path, r v1.ResourceRequirements) {
 	}
 }
 
-// checkSize returns a message if a size in bytes is surely wrong. Zero has a meaning.
+// checkSize returns a message if a size in bytes is surely wrong. It accepts zero, because zero has
+// a meaning.
 func checkSize(q resource.Quantity) (finding.Severity, string) {
 	switch milli := q.MilliValue(); {
 	case q.Sign() <= 0:

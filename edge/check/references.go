@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/spelling"
 )
 
-// missingObjects reports the ConfigMaps, Secrets and claims of the pod that are neither in the files nor on the node, and keys that they do
-// not have.
+// missingObjects reports the ConfigMaps, Secrets and claims that the pod refers to, but that are neither in the files nor on the node. It
+// also reports references to keys that a ConfigMap or Secret does not have.
 func (p *pod) missingObjects() {
 	p.eachReference(func(at *field.Path, kind, name, key string, optional bool) {
 		if name == "" || optional {
@@ -38,7 +38,8 @@ func (p *pod) nowhere() string {
 	return "not in the checked files"
 }
 
-// lookUp reports whether an object is known, and returns its keys. They are nil if they are unknown.
+// lookUp reports whether an object is known, and returns the object's keys. The result keys is nil
+// if the keys are unknown.
 func (c *checkup) lookUp(ref reference) (found bool, keys []string) {
 	if d := c.defined[ref]; d != nil {
 		return true, d.keys
@@ -58,7 +59,7 @@ func (c *checkup) lookUp(ref reference) (found bool, keys []string) {
 	return false, nil
 }
 
-// similar returns a hint with the most similar object of the files.
+// similar returns a hint that names the object in the files with the most similar name.
 func (p *pod) similar(ref reference) string {
 	if p.full() {
 		return ""
@@ -101,8 +102,8 @@ func enumerate(keys []string) string {
 	return text
 }
 
-// eachReference calls visit for the same references as podspec.VisitReferences, with their fields. It also calls visit for each key that
-// a volume uses. The key is empty if the pod uses the whole object.
+// eachReference calls visit for the same references as podspec.VisitReferences. It also passes the field of each reference. In addition,
+// it calls visit for each key that a volume uses. The key is empty if the pod uses the whole object.
 func (p *pod) eachReference(visit func(at *field.Path, kind, name, key string, optional bool)) {
 	spec := field.NewPath("spec")
 	for i, s := range p.Spec.ImagePullSecrets {

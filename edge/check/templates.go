@@ -11,8 +11,9 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// templates reports values that look like a template that was not filled in. It does not consider commands, arguments, values of variables
-// and annotations, where a template may be meant for the program. The rules for images and names report those.
+// templates reports values that look like a template that was not filled in. It skips commands, arguments, values of variables, and
+// annotations, because a template in these fields may be meant for the program in the container. It also skips images and names, because
+// other rules report templates in them.
 func (p *pod) templates() {
 	spec := field.NewPath("spec")
 	check := func(at fmt.Stringer, value string) {

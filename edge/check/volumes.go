@@ -17,7 +17,8 @@ func refusedVolumes() []string {
 		"storageos"}
 }
 
-// volumeTypes reports volumes that islet does not mount, so that the pod cannot start.
+// volumeTypes reports volumes whose type islet does not mount. A pod with such a volume cannot
+// start.
 func (p *pod) volumeTypes() {
 	for i := range p.Spec.Volumes {
 		name := volumeType(&p.Spec.Volumes[i].VolumeSource)

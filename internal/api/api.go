@@ -32,7 +32,7 @@ const (
 	PathBoard       = "/islet/v1/board"        // the machine's sensors
 	PathIO          = "/islet/v1/io"           // the disk I/O of pods and containers
 	// PathFiles with /NAMESPACE/NAME/CONTAINER: GET ?path returns an archive of a file or directory; POST ?path&name extracts
-	// one, whose entries have the first component name.
+	// an archive to path. The first component of every entry's name in this archive is name.
 	PathFiles     = "/islet/v1/files"
 	PathProcesses = "/islet/v1/processes" // GET /NAMESPACE/NAME: the processes of a pod
 	PathStats     = "/stats/summary"
@@ -40,8 +40,8 @@ const (
 )
 
 // TrailerError is the HTTP trailer that contains the reason why a log is incomplete. The server sends it only to clients
-// whose request has a header of this name. The usual header, TE: trailers, cannot be used for this, because Firefox sends
-// it but does not expose trailers.
+// whose request has a header of this name. The usual header, TE: trailers, cannot be used for this: Firefox sends this
+// header, but does not expose trailers.
 const TrailerError = "Islet-Error"
 
 // Status describes the state of the node.
@@ -89,13 +89,13 @@ type Cluster struct {
 	Pending            int       `json:"pending"` // pods whose latest status has not reached the API server
 }
 
-// Held describes pods that continue to run although the control plane does not have them, as after
-// a restore from a backup or in a re-created cluster.
+// Held describes pods that continue to run although the control plane does not have them any more.
+// Examples are the pods of a cluster that was restored from a backup, or re-created.
 type Held struct {
 	Pods  int       `json:"pods"`
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
-	Until time.Time `json:"until,omitzero"` // when the node ends them; zero if never
+	Until time.Time `json:"until,omitzero"` // when the node ends these pods; zero if never
 }
 
 // TakenOver is the answer to a request to make this machine the owner of the node name.
@@ -180,8 +180,8 @@ type PodCounts struct {
 	Stuck     int `json:"stuck,omitempty"` // pods that have not ended and cannot proceed without help
 }
 
-// Trouble is a pod or container that needs a person's attention: it failed, cannot start, does not terminate, or its host
-// port is in use by a program of the host.
+// Trouble describes a pod or container that needs a person's attention. The pod or container has failed, cannot start or
+// does not terminate, or a program of the host uses one of its host ports.
 type Trouble struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -190,7 +190,7 @@ type Trouble struct {
 	Message   string `json:"message,omitempty"`
 	ExitCode  *int32 `json:"exitCode,omitempty"` // of the container's last end
 	LastLine  string `json:"lastLine,omitempty"` // of the container's log, shortened
-	Command   string `json:"command,omitempty"`  // shows more
+	Command   string `json:"command,omitempty"`  // a command that shows more about the trouble
 }
 
 // Ignored lists the fields of a pod that this node accepts, but that have no effect here.
@@ -216,7 +216,8 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Import describes the import of an archive or the pull of an image, which is in progress or has failed.
+// Import describes the import of an archive, or the pull of an image. The import or pull is in progress,
+// or has failed.
 type Import struct {
 	Ref     string `json:"ref"`
 	Status  string `json:"status"`
@@ -266,22 +267,22 @@ type Object struct {
 	Kind      string            `json:"kind"`
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
-	Source    string            `json:"source,omitempty"` // file, http, local; empty if it is no longer in a manifest
+	Source    string            `json:"source,omitempty"` // file, http, local; empty if no manifest contains the object any more
 	Origin    string            `json:"origin,omitempty"` // the file or URL
-	Created   time.Time         `json:"created,omitzero"` // when this node first saw it
-	Gone      bool              `json:"gone,omitempty"`   // it is in no manifest any more, and is kept for the pods that use it
+	Created   time.Time         `json:"created,omitzero"` // when this node first saw the object
+	Gone      bool              `json:"gone,omitempty"`   // no manifest contains the object any more, but pods still use it
 	Immutable bool              `json:"immutable,omitempty"`
 	Type      string            `json:"type,omitempty"` // of a Secret
 	Labels    map[string]string `json:"labels,omitempty"`
 	Keys      map[string]int    `json:"keys,omitempty"` // size in bytes of each key of a ConfigMap or Secret; values are never shown
 	Claim     *Claim            `json:"claim,omitempty"`
-	Pods      []string          `json:"pods,omitempty"` // pods that refer to it, as namespace/name
+	Pods      []string          `json:"pods,omitempty"` // pods that refer to the object, as namespace/name
 }
 
 // Claim is the state of a PersistentVolumeClaim from a manifest.
 type Claim struct {
-	Path     string `json:"path"`           // its directory, which is created for the first pod that uses it
-	Size     int64  `json:"size,omitempty"` // requested bytes; 0 if it is in no manifest
+	Path     string `json:"path"`           // the claim's directory, which is created for the first pod that uses the claim
+	Size     int64  `json:"size,omitempty"` // requested bytes; 0 if no manifest contains the claim
 	Used     int64  `json:"used"`           // bytes; -1 if unknown
 	Enforced bool   `json:"enforced,omitempty"`
 	Exists   bool   `json:"exists,omitempty"` // the directory exists
@@ -294,10 +295,11 @@ type Applied struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Action    string    `json:"action"`             // created, configured, unchanged
-	Warnings  []string  `json:"warnings,omitempty"` // the fields without effect, each with the effect that islet has instead
+	Warnings  []string  `json:"warnings,omitempty"` // the fields that have no effect; each text also describes the actual behavior
 }
 
-// Deleted is the result of a request to delete a pod or object. If the deletion has not begun, it contains the reason.
+// Deleted is the result of a request to delete a pod or object. If the deletion has not begun, NotFound or Error
+// is set.
 type Deleted struct {
 	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
@@ -309,10 +311,12 @@ type Deleted struct {
 }
 
 // EventAlive is the type of a line that only shows that the agent is alive. Every stream contains
-// such a line from time to time. A stream whose lines have no type contains an empty line instead.
+// such a line from time to time. If the lines of a stream have no type, the stream contains empty
+// lines instead.
 const EventAlive = "ALIVE"
 
-// PodEvent is one line of a watch. SYNCED follows the pods that existed when the watch began.
+// PodEvent is one line of a watch. The first lines are the pods that existed when the watch began.
+// A line of the type SYNCED follows them.
 type PodEvent struct {
 	Type string  `json:"type"` // ADDED, MODIFIED, DELETED, SYNCED, ALIVE
 	Pod  *v1.Pod `json:"pod,omitempty"`
@@ -327,7 +331,7 @@ type Image struct {
 	Pinned  bool     `json:"pinned,omitempty"`
 
 	// These fields are only set on request (?details).
-	Added time.Time `json:"added,omitzero"`  // when this node stored the image under its oldest name; zero if unknown
+	Added time.Time `json:"added,omitzero"`  // when this node gave the image its oldest name; zero if unknown
 	Users []string  `json:"users,omitempty"` // the pods that need the image, as namespace/name, and other users
 }
 
@@ -336,7 +340,7 @@ type Pruned struct {
 	Removed []Image `json:"removed"` // the images that were removed, or would be removed without the dry run
 	Kept    []Kept  `json:"kept"`
 	Rest    bool    `json:"rest,omitempty"`  // data that belongs to no image is removed as well, such as stopped downloads and lost layers
-	Freed   uint64  `json:"freed,omitempty"` // bytes freed by Rest, as measured on the disk; unknown in a dry run
+	Freed   uint64  `json:"freed,omitempty"` // bytes that the removal of this data has freed on the disk; unknown in a dry run
 	Error   string  `json:"error,omitempty"` // why the removal stopped; the images in Removed are gone
 }
 
@@ -346,8 +350,8 @@ type Kept struct {
 	Why string `json:"why"` // the reason, such as: needed by pod default/web
 }
 
-// Progress is one line about an import, a pull or an update. Its last line has Done or Error. An
-// answer without such a line is incomplete.
+// Progress is one line of the answer to an import, a pull or an update. The last line of the answer
+// has Done or Error. An answer without such a line is incomplete.
 type Progress struct {
 	Ref     string   `json:"ref,omitempty"`
 	Status  string   `json:"status,omitempty"` // downloading, unpacking, testing, exists, done; of a shutdown: unconfigured

@@ -11,7 +11,7 @@ import (
 // Attention is a condition of the node that a person should look at.
 type Attention struct {
 	Text    string `json:"text"`
-	Command string `json:"command,omitempty"` // shows more about it, or mends it
+	Command string `json:"command,omitempty"` // a command that shows more about the condition, or ends it
 }
 
 // String returns the text with the command.
@@ -29,9 +29,9 @@ const (
 	maxAttention = 300
 )
 
-// FindAttention returns the conditions of a status that need attention: first those of the whole node, then pods, manifests, images and
-// disks. The status page, islet status and its exit code use the same list. If there are more than maxAttention conditions, the last
-// element has the number of the others.
+// FindAttention returns the conditions of a status that need attention. The conditions of the whole node come first, then the
+// conditions of pods, manifests, images and disks. The status page, the command islet status and its exit code all use this list. If
+// there are more than maxAttention conditions, the last element contains the number of the omitted ones.
 func FindAttention(st *Status) []Attention {
 	out := append(nodeAttention(st), podAttention(st)...)
 	for _, p := range st.Problems {

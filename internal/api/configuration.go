@@ -2,8 +2,9 @@ package api
 
 import "time"
 
-// PathConfiguration is the endpoint of the node's configuration. GET returns it. POST sends a new
-// one (?dryRun, ?despitePods, ?consent=FIELD, ?from=NAME). DELETE returns to the previous one.
+// PathConfiguration is the endpoint of the node's configuration. GET returns the configuration.
+// POST sends a new configuration (?dryRun, ?despitePods, ?consent=FIELD, ?from=NAME). DELETE
+// returns to the previous configuration.
 const PathConfiguration = "/islet/v1/configuration"
 
 // MaxConfiguration is the maximum size of a sent configuration in bytes: two documents of up to 1
@@ -30,7 +31,7 @@ type Configuration struct {
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
 	// FollowProblem is the reason why the node cannot follow its source. It is empty if there is no such reason.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden is true if an administrator selected a configuration other than that of the source. The node uses
+	// Overridden is true if an administrator selected a configuration that is not from the source. The node uses
 	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
@@ -39,12 +40,12 @@ type Configuration struct {
 
 // A ConfigurationRef names a configuration.
 type ConfigurationRef struct {
-	ID      string    `json:"id"` // a hash of its content, or "local" for the node's own files
+	ID      string    `json:"id"` // a hash of the content, or "local" for the node's own files
 	From    string    `json:"from"`
-	At      time.Time `json:"at,omitzero"` // when it was received
+	At      time.Time `json:"at,omitzero"` // when the configuration was received
 	Kubelet string    `json:"kubelet,omitempty"`
 	Edge    string    `json:"edge,omitempty"`
-	Consent []string  `json:"consent,omitempty"` // the fields of the node that it may change
+	Consent []string  `json:"consent,omitempty"` // the fields of the node that the configuration may change
 }
 
 // A ConfigurationFailure describes why a configuration is not in use.
@@ -60,7 +61,7 @@ type ConfigurationTrial struct {
 	From    string    `json:"from"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	Why     string    `json:"why,omitempty"` // the reason why it failed; empty if it succeeded
+	Why     string    `json:"why,omitempty"` // the reason why the trial failed; empty if it succeeded
 	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. Its
 	// configuration has not failed and can be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
@@ -68,7 +69,7 @@ type ConfigurationTrial struct {
 
 // ConfigurationOptions contains the options of a request that sends a configuration.
 type ConfigurationOptions struct {
-	Consent     []string // the fields of the node that it may change
-	Dry         bool     // only validate it
-	DespitePods bool     // ignore pods, and pressures that they cause, in its trial
+	Consent     []string // the fields of the node that the configuration may change
+	Dry         bool     // only validate the configuration
+	DespitePods bool     // ignore pods, and pressures that pods cause, in the configuration's trial
 }

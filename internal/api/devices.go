@@ -7,9 +7,9 @@ type Device struct {
 	ID       string      `json:"id,omitempty"`    // stable across reboots
 	Nodes    []string    `json:"nodes,omitempty"` // paths on the host; only for built-in devices
 	State    DeviceState `json:"state"`
-	Message  string      `json:"message,omitempty"` // the reason why no container can use it
-	Users    []string    `json:"users,omitempty"`   // containers that use it, as namespace/pod/container
-	Shared   int         `json:"shared,omitempty"`  // the number of containers that may use it, if more than one
+	Message  string      `json:"message,omitempty"` // the reason why no container can use the device
+	Users    []string    `json:"users,omitempty"`   // containers that use the device, as namespace/pod/container
+	Shared   int         `json:"shared,omitempty"`  // the number of containers that may use the device, if more than one
 
 	// These are the attributes of the first device node, for writing a match in the configuration. They are set only
 	// with ?all.
@@ -19,7 +19,7 @@ type Device struct {
 	Vendor  string `json:"vendor,omitempty"`
 	Product string `json:"product,omitempty"`
 	Serial  string `json:"serial,omitempty"`
-	Name    string `json:"name,omitempty"` // the name that the manufacturer gave it
+	Name    string `json:"name,omitempty"` // the manufacturer's name for the device
 }
 
 // A DeviceState describes whether a device can be used.
@@ -29,8 +29,8 @@ type DeviceState string
 const (
 	DeviceFree      DeviceState = "free"
 	DeviceUsed      DeviceState = "used"
-	DeviceAway      DeviceState = "away"      // it is unplugged, and a container still uses it
-	DeviceUnhealthy DeviceState = "unhealthy" // its plugin reports it as unhealthy
-	DeviceKept      DeviceState = "kept"      // it matches a resource, but is reserved for the host
-	DeviceNone      DeviceState = "unmatched" // it belongs to no resource
+	DeviceAway      DeviceState = "away"      // the device is unplugged, and a container still uses it
+	DeviceUnhealthy DeviceState = "unhealthy" // the device's plugin reports the device as unhealthy
+	DeviceKept      DeviceState = "kept"      // the device matches a resource, but is reserved for the host
+	DeviceNone      DeviceState = "unmatched" // the device belongs to no resource
 )

@@ -19,7 +19,8 @@ const (
 const initialPIDNamespace = "pid:[4026531836]"
 
 // startField is the index of the start time among the fields after the command's name in
-// /proc/PID/stat: it is field 22 of proc(5), and the first field after the name is field 3.
+// /proc/PID/stat. In proc(5), the start time is field 22, and the first field after the name is
+// field 3.
 const startField = 22 - 3
 
 // Read returns the ID of the current boot, or "" if the kernel provides none.

@@ -6,6 +6,6 @@
 //	           boot_id is the host's, and does not change when the container restarts
 //
 // A different ID proves that no process of the earlier boot is running. An equal ID does not prove
-// that a process is still running: that has to be read from the kernel (cgroups, processes), never
-// inferred from files that a cleanup can remove.
+// that a process is still running. To find out whether a process is running, read the kernel's
+// state (cgroups, processes). Do not infer it from files, because a cleanup can remove them.
 package bootid

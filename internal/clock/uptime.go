@@ -7,7 +7,7 @@ import (
 )
 
 // Uptime returns the time since the machine booted, including the time for which it was suspended. It does not jump when
-// the wall clock is set. ok is false if the kernel does not return it.
+// the wall clock is set. ok is false if the kernel does not return the uptime.
 func Uptime() (up time.Duration, ok bool) {
 	var now unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)

@@ -48,8 +48,8 @@ func localFields() []BoundField {
 	}
 }
 
-// HeldByPods returns the fields that cannot change while the node has pods, even with consent, each with the effect
-// that the change would have on the pods.
+// HeldByPods returns the fields that cannot change while the node has pods, even with consent. Each element also
+// contains the effect that the change would have on the pods.
 func HeldByPods() []BoundField {
 	const cgroups = "their cgroups would stay in place without limits and would not be removed"
 	return []BoundField{
@@ -75,12 +75,13 @@ func CheckHeld(current, next *Config, pods int) []error {
 	return errs
 }
 
-// CheckConsent returns an error for each field that belongs to the node and that the next configuration changes without consent. A field
-// that gives power may change back to its value in the node's own files without consent. The present value differs from that value after an
-// earlier consent, or after a change of the files. If the configuration from the node's own files alone is unknown, it is nil.
+// CheckConsent returns an error for each field of the node that the next configuration changes without consent. A field that gives power
+// may change back to its value in the node's own files without consent. The present value differs from that value after an earlier consent,
+// or after a change of the files. The parameter own is the configuration from the node's own files alone. It is nil if this configuration
+// is unknown.
 func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
-	changed := map[string]bool{} // fields whose value in next differs from that of the node's own files
+	changed := map[string]bool{} // fields whose value in next differs from the value in own
 	if own != nil {
 		if err := visitChanges(own, next, BoundFields(), func(b BoundField, _ any) { changed[b.Field] = true }); err != nil {
 			return []error{err}
@@ -108,7 +109,7 @@ func (b BoundField) changeHint(current any, restores bool) string {
 	}
 	text := "what is in use now"
 	switch current = nonEmpty(current); current.(type) {
-	case nil: // without consent, an empty value cannot replace the value of the files
+	case nil: // without consent, an empty value cannot replace the value in the node's own files
 		return " and is empty now, but next would take its value from the node's own files: " + consent +
 			", and set it to the empty value to keep it empty"
 	case []any, map[string]any:
@@ -122,7 +123,7 @@ func (b BoundField) changeHint(current any, restores bool) string {
 }
 
 // visitChanges calls visit for each of the given fields that differs between the two configurations. It passes the
-// field's value in the current one.
+// field and the field's value in the current configuration.
 func visitChanges(current, next *Config, fields []BoundField, visit func(BoundField, any)) error {
 	currentTree, werr := settingsTree(current)
 	nextTree, nerr := settingsTree(next)

@@ -15,10 +15,10 @@ import (
 
 // Config is the complete, validated configuration of an agent. It is immutable.
 type Config struct {
-	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil differs in meaning
-	// from every value.
+	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil means something that
+	// no value can express.
 	Kubelet kubelet.KubeletConfiguration
-	// Edge has all defaults set. Its paths are absolute.
+	// Edge has all defaults set. The paths in it are absolute.
 	Edge EdgeConfiguration
 	// Dirs are the agent's own directories, as absolute paths.
 	Dirs Dirs
@@ -34,11 +34,11 @@ type Config struct {
 	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
 	// CredentialProviderConfig and CredentialProviderBinDir configure image credential provider
-	// plugins. They are empty if there are none.
+	// plugins. They are empty if there are no plugins.
 	CredentialProviderConfig, CredentialProviderBinDir string
 
-	// PodCIDRs are the pod CIDRs of the built-in network until a control plane assigns others.
-	// There is one, or one for each IP family.
+	// PodCIDRs are the pod CIDRs of the built-in network until a control plane assigns other CIDRs.
+	// There is one prefix, or one prefix for each IP family.
 	PodCIDRs []netip.Prefix
 	// LogLevel is --v as a slog level: klog's V(n) is level -n.
 	LogLevel slog.Level
@@ -74,8 +74,8 @@ func (c *Config) IDsPerPod() uint32 {
 }
 
 // PollPeriod returns the average period of polling for changes that cause no event, such as a larger volume for a
-// claim. A kubelet polls for them when it syncs a pod, after a random time between syncFrequency and 1.5 times
-// syncFrequency.
+// claim. A kubelet polls for such changes when it syncs a pod. The time between two syncs is random, between
+// syncFrequency and 1.5 times syncFrequency.
 func (c *Config) PollPeriod() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
@@ -96,8 +96,8 @@ type Dirs struct {
 // Node is the identity of this machine in a cluster.
 type Node struct {
 	Name string // lower case
-	// IPs are the addresses in --node-ip. If there are none, the node has the addresses of the default route. An
-	// unspecified address means the default route's address of that IP family.
+	// IPs are the addresses in --node-ip. If the flag contains no address, the node has the addresses of the
+	// default route. An unspecified address means the default route's address of that IP family.
 	IPs           []netip.Addr
 	Labels        map[string]string
 	CloudProvider string // "" or "external"
@@ -119,24 +119,26 @@ type Notice struct {
 // String returns the line to log.
 func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text }
 
-// Load returns the configuration that results from the command line (without the program's name), the files it names
-// and the defaults. Flags override drop-in files, which override the file. If a flag is repeated, its last value
-// applies. The values of a repeated list or map flag are merged. For --help and --version, the error has the type
-// *InfoRequest. Other errors join a *FileError or field.Error for each mistake.
+// Load returns the configuration that results from the command line, the files that the command line names, and the
+// defaults. The arguments do not include the program's name. Flags override drop-in files, which override the file.
+// If a flag is repeated, its last value applies. The values of a repeated list or map flag are merged. For --help
+// and --version, the error has the type *InfoRequest. Any other error consists of joined errors: one *FileError or
+// *field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
 // LoadWith is like Load, but it also applies a configuration that the API server has sent to the node. It passes the directories of the
-// command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the --config file, except for
-// fields that belong to the node (see BoundFields). Its EdgeConfiguration replaces the --edge-config file in the same way. Drop-in files
-// and flags override both.
+// command line to readSent, which returns the sent configuration or nil. The sent KubeletConfiguration replaces the --config file,
+// except for fields that belong to the node (see BoundFields). The sent EdgeConfiguration replaces the --edge-config file in the same
+// way. Drop-in files and flags override both.
 //
 // Without --config and --edge-config, the files in DefaultDir are used where they exist.
 func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {
 	return load(args, readSent, DefaultDir, nil)
 }
 
-// load does the same as LoadWith. The default files are in the directory defaults; "" means that there are none. The map
-// contents contains files that are not read from the disk, by their absolute paths.
+// load does the same as LoadWith. The default files are in the directory defaults. If defaults is "", there are no
+// default files. The map contents contains the contents of files that are not read from the disk. The keys are
+// absolute paths.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {
@@ -160,7 +162,7 @@ func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaul
 	if err != nil {
 		return nil, nil, err
 	}
-	// Parse the flags again, over the values of the files.
+	// Parse the flags again, so that they override the values of the files.
 	s := settings{KubeletConfiguration: kube, Edge: edge, Flags: defaultOptions()}
 	fs := newFlagSet(&s)
 	if err := fs.parse(args); err != nil {
@@ -220,8 +222,8 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 	return e, doc, nil
 }
 
-// mergeGates adds the feature gates in the files to those of the flags. If a flag and a file set
-// the same gate, the flag's value is used.
+// mergeGates adds the feature gates in the files to the feature gates in the flags. If a flag and a
+// file set the same gate, the flag's value is used.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

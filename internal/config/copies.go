@@ -21,8 +21,8 @@ const (
 )
 
 // ownFiles reads the node's own configuration files for one call of Load. If the disk fails for a file (see
-// readonly.IsDiskFault), it uses the copy of the file from the last start, so that a damaged file does not prevent the
-// start. The copies are in the state directory.
+// readonly.IsDiskFault), ownFiles uses the copy of this file from the last start. So a damaged file does not prevent
+// the start. The copies are in the state directory.
 type ownFiles struct {
 	copies      string            // path of the copies
 	atLastStart []copiedFile      // the files of the last start
@@ -70,8 +70,8 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// canOmit reports whether the node can start without a drop-in file that could not be read. It can if the error is a
-// disk fault and the file did not exist at the last start.
+// canOmit reports whether the node can start without a drop-in file that could not be read. This is the case if the
+// error is a disk fault and the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
 	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return false

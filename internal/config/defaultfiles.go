@@ -16,9 +16,10 @@ const (
 	defaultEdgeFile    = "edge.yaml"
 )
 
-// useDefaultFiles sets --config and --edge-config to the files in dir that exist. A flag on the command line overrides
-// its file, also if the flag is empty. A file whose existence cannot be determined, as on a damaged disk, counts as
-// existing, so that reading it returns the error or its copy. If dir is empty, there are no default files.
+// useDefaultFiles sets --config and --edge-config to the files in dir that exist. If one of these flags is on the
+// command line, its value is used instead of the default file, even if the value is empty. On a damaged disk it may be
+// impossible to determine whether a file exists. Such a file counts as existing, so that the attempt to read it
+// returns the error or the file's copy. If dir is empty, there are no default files.
 func (fs flagSet) useDefaultFiles(dir string, o *options) {
 	if dir == "" {
 		return
@@ -39,8 +40,8 @@ func exists(path string) bool {
 }
 
 // Files returns the node's own configuration files that were read, as absolute paths in the order of reading: the
-// KubeletConfiguration, its drop-in files, and the EdgeConfiguration. If a configuration was sent to the node, it replaces
-// the values of the first and the last.
+// KubeletConfiguration, its drop-in files, and the EdgeConfiguration. A configuration that was sent to the node replaces
+// the values of the KubeletConfiguration and of the EdgeConfiguration, but not the values of the drop-in files.
 func (c *Config) Files() []string {
 	names := []string{}
 	if c.files == nil {

@@ -18,9 +18,9 @@ const (
 
 // defaultKubelet returns the defaults of kubelet 1.37, as documented at
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
-// it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
-// false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
-// directories (see deriveConfig).
+// the kubelet's. The default of containerRuntimeEndpoint is empty, which means islet's own runtime.
+// The default of failCgroupV1 is false, because islet supports cgroup v1. podLogsDir, cgroupRoot
+// and podCIDR depend on the directories (see deriveConfig).
 func defaultKubelet() kubelet.KubeletConfiguration {
 	return kubelet.KubeletConfiguration{
 		EnableServer:       new(true),
@@ -122,7 +122,7 @@ func secondsDuration(n int) metav1.Duration {
 
 // setKubeletDefaults sets defaults for fields that are unset or zero. It is idempotent.
 func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
-	if c.NodeStatusReportFrequency.Duration == 0 { // the update frequency, if it is set, is the default
+	if c.NodeStatusReportFrequency.Duration == 0 { // the default is the update frequency, if that is set
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {

@@ -67,7 +67,7 @@ func deriveConfig(s *settings) (*Config, []error) {
 	if !*k.CPUCFSQuota {
 		c.CPUPeriod = -1
 	}
-	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil if its feature gate is off
+	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil if the feature gate of this field is off
 		c.CrashMax = most.Duration
 	}
 	c.Kubelet, c.Edge = *k, s.Edge
@@ -126,8 +126,8 @@ func deriveMachineWide(k *kubelet.KubeletConfiguration, d *Dirs) {
 	}
 }
 
-// nodeName returns the override or the host name, trimmed and in lower case like a kubelet's node name. It is
-// validated, because the names and UIDs of static pods depend on it.
+// nodeName returns the override or the host name, trimmed and in lower case like a kubelet's node name. The
+// name is validated, because the names and UIDs of static pods depend on it.
 func nodeName(override string) (string, error) {
 	name, from := override, "--hostname-override"
 	if name == "" {

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Make creates the root directory and its subdirectories for plugins (CSI drivers, device plugins,
-// monitors), which mount them or create sockets in them. Some plugins need them before any pod
-// exists. The modes are a kubelet's.
+// Make creates the root directory and its subdirectories for plugins: CSI drivers, device plugins
+// and monitors. Plugins mount these subdirectories, or create sockets in them. Some plugins need
+// their subdirectory before any pod exists. The directories have the same modes as a kubelet's.
 func (d Dirs) Make() error {
 	for _, name := range []string{"", "pods", "plugins", "plugins_registry", "pod-resources", "device-plugins"} {
 		err := os.MkdirAll(filepath.Join(d.Root, name), 0o750)
@@ -16,8 +16,8 @@ func (d Dirs) Make() error {
 		if err != nil && needed {
 			return fmt.Errorf("create the root directory (--root-dir): %w", err)
 		}
-		// Errors are ignored for the other directories, because pods run without them. The packages
-		// that use them report errors.
+		// Errors are ignored for the other directories, because pods can run without these
+		// directories. The packages that use them report errors.
 	}
 	return nil
 }

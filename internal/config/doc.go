@@ -8,6 +8,6 @@
 // each field does, or why it has no effect. docs/configuration.md is generated from both.
 //
 // A sent configuration (SentConfiguration) comes from a ConfigMap or a person and may be meant for many nodes. BoundFields lists the
-// fields that it cannot change without consent: fields that differ per machine (localFields in bound.go), and fields
-// that give power over the node (powerFields in power.go). FreeGroups lists all other fields, in groups.
+// fields that such a configuration cannot change without consent. They are the fields that differ per machine (localFields in
+// bound.go), and the fields that give power over the node (powerFields in power.go). FreeGroups lists all other fields, in groups.
 package config

@@ -20,8 +20,9 @@ type EdgeConfiguration struct {
 	// ShimPods is the maximum number of pods in one shim process. When a shim dies, all its pods
 	// restart. With 1, each pod has its own shim.
 	ShimPods int `json:"shimPods,omitempty"`
-	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, islet uses the first of these that
-	// works on this host: the crun that is shipped with islet, the host's crun, runc.
+	// OCIRuntime is the name or absolute path of the OCI runtime. If OCIRuntime is empty, islet tries three runtimes
+	// in this order: the crun that is shipped with islet, the host's crun, and runc. It uses the first one that
+	// works on this host.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
 	// RuntimeHandlers are additional OCI runtimes and shims, by the handler names of
 	// RuntimeClasses.
@@ -29,11 +30,11 @@ type EdgeConfiguration struct {
 	// BridgeName is the bridge interface that the built-in network creates.
 	BridgeName string `json:"bridgeName,omitempty"`
 	// NetworkPlugin selects the pods' network: "auto", "cni" or "built-in". With auto, islet uses a
-	// CNI configuration as soon as there is one, and otherwise the built-in network. It ignores
-	// configurations that podman, CRI-O or nerdctl installed for themselves. A standalone node uses
-	// the built-in network while plugins of the configuration are missing. With cni, islet uses
-	// only CNI configurations, of any program. The node is not ready without one. With built-in,
-	// islet ignores CNI configurations.
+	// CNI configuration as soon as one exists. Until then it uses the built-in network. With auto,
+	// islet also ignores configurations that podman, CRI-O or nerdctl installed for themselves. A
+	// standalone node uses the built-in network while plugins of the configuration are missing.
+	// With cni, islet uses only CNI configurations, no matter which program installed them. Without
+	// a CNI configuration, the node is not ready. With built-in, islet ignores CNI configurations.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// CNIConfDir is the directory of CNI configurations. The first file in lexical order is used.
 	CNIConfDir string `json:"cniConfDir,omitempty"`
@@ -79,9 +80,9 @@ type Updates struct {
 	Keys []string `json:"keys,omitempty"`
 	// Threshold is the number of different Keys that must have signed an archive.
 	Threshold int32 `json:"threshold,omitempty"`
-	// Archive is the archive that the node follows, as an absolute path or an https URL. If it
-	// contains a newer version, the node tries that version. If Archive is empty, the node follows
-	// none.
+	// Archive is the archive that the node follows, as an absolute path or an https URL. If the
+	// archive contains a newer version, the node tries that version. If Archive is empty, the node
+	// follows no archive.
 	Archive string `json:"archive,omitempty"`
 	// The interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`
@@ -90,13 +91,14 @@ type Updates struct {
 // Following defines the source of a node's configuration, and the conditions for keeping a new one.
 type Following struct {
 	// ConfigMap is the ConfigMap that the node follows, as namespace/name or a name in kube-system.
-	// Its key kubelet is a KubeletConfiguration, its key edge an EdgeConfiguration. If it is empty,
-	// the node follows the one in the Node's annotation keys.FollowConfigMap, if any.
+	// Its key kubelet is a KubeletConfiguration, its key edge an EdgeConfiguration. If ConfigMap is
+	// empty, the node follows the ConfigMap that the Node's annotation keys.FollowConfigMap names.
+	// If there is no annotation either, the node follows no ConfigMap.
 	ConfigMap string `json:"configMap,omitempty"`
 	// HealthyFor is the time for which the node must stay as healthy as before the trial.
 	HealthyFor metav1.Duration `json:"healthyFor,omitzero"`
-	// Deadline is the maximum duration of a trial. The trial fails if the node has not been healthy
-	// for HealthyFor by then.
+	// Deadline is the maximum duration of a trial. The trial fails if the node has not stayed
+	// healthy for HealthyFor before the deadline.
 	Deadline metav1.Duration `json:"deadline,omitzero"`
 	// Consent lists fields that sent configurations may change although they belong to the node.
 	Consent []string `json:"consent,omitempty"`
@@ -139,15 +141,16 @@ type DeviceMatch struct {
 	Driver string `json:"driver,omitempty"`
 	// Subsystem is the kernel's subsystem of the device: tty, video4linux, gpio, i2c-dev, spidev.
 	Subsystem string `json:"subsystem,omitempty"`
-	// Attributes are patterns for the content of files, by the file's name. Each file is in the
-	// device's directory in /sys, or else in that of its nearest parent device that has the file.
+	// Attributes are patterns for the content of files, by the file's name. Each file is read from
+	// the device's directory in /sys. If the file does not exist there, it is read from the
+	// directory of the nearest parent device that has the file.
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
 // A USBMatch selects USB devices.
 type USBMatch struct {
 	Vendor  string `json:"vendor,omitempty"`  // four hexadecimal digits, as lsusb shows them
-	Product string `json:"product,omitempty"` // the same
+	Product string `json:"product,omitempty"` // four hexadecimal digits too
 	Serial  string `json:"serial,omitempty"`  // a pattern
 }
 

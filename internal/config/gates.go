@@ -32,8 +32,8 @@ func knownGates() map[string]knownGate {
 }
 
 // checkFeatureGates rejects gates that a kubelet does not know, and gates of features that islet
-// does not have. A gate that turns a feature off is always valid. If it has no effect, a notice
-// reports that.
+// does not have. A gate that turns a feature off is always valid. If such a gate has no effect, a
+// notice reports this.
 func (c *checker) checkFeatureGates() {
 	known := knownGates()
 	for name, on := range c.k.FeatureGates {
@@ -97,8 +97,8 @@ func supportedGates() []string {
 }
 
 // VisitFeatures calls f for each feature gate that has an effect in islet. It passes the gate's
-// name, its stage in Kubernetes 1.37 in the form of the metric kubernetes_feature_enabled, and
-// whether the gate is on.
+// name, the gate's stage in Kubernetes 1.37, and whether the gate is on. The stage has the form
+// that the metric kubernetes_feature_enabled uses.
 func (c *Config) VisitFeatures(f func(name, stage string, on bool)) {
 	known := knownGates()
 	for _, name := range supportedGates() {

@@ -26,8 +26,8 @@ func KernelSettings() map[string]int {
 }
 
 // KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds its memory limit, and not only one of
-// them. This requires cgroup v2 with the memory controller. The field singleProcessOOMKill of the configuration turns it off. The caller
-// passes the host's root directory.
+// them. This behavior requires cgroup v2 with the memory controller. The field singleProcessOOMKill of the configuration disables it.
+// The caller passes the host's root directory.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill

@@ -18,9 +18,9 @@ func fieldRows() map[string]fieldRow {
 	return all
 }
 
-// listNotices returns a Notice for each flag, and for each field of a file, that was set and has no
-// effect. It reports a field only for the first file that sets it. It does not report a field that
-// is set to its default.
+// listNotices returns a Notice for each setting that has no effect. A setting is a flag on the
+// command line, or a field in a file. If several files set the same field, the Notice names only
+// the first of them. A field that is set to its default causes no Notice.
 func listNotices(c *Config, fs flagSet, docs []document) []Notice {
 	var out []Notice
 	known := fieldRows()

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// addPositions joins the errors of a validation. To the error of a field that a file sets, it adds "file:line: ". If
-// several files set the field, it adds the last one. It does not change the error of a field that a flag sets. After the
-// first maxMistakes errors it only adds the number of the others, because finding their lines takes time, and a sent
-// configuration may have any number of errors.
+// addPositions joins the errors of a validation. If a file sets the field of an error, the error gets the prefix
+// "file:line: ". If several files set the field, the prefix names the last of them. The error of a field that a flag
+// sets is not changed. After the first maxMistakes errors, addPositions only adds the number of the others: a sent
+// configuration may have any number of errors, and finding their lines takes time.
 func addPositions(errs []error, fs flagSet, kube []document, edge document) error {
 	var flags []string
 	fs.Visit(func(f *pflag.Flag) { flags = append(flags, fs.rows[f.Name].field) })

@@ -50,8 +50,8 @@ type FreeGroup struct {
 }
 
 // FreeGroups returns the fields that a sent configuration may change without the node's consent, grouped
-// by the reason why these fields give no power over the node. A test checks that every field is
-// either here or in BoundFields.
+// by the reason why these fields give no power over the node. A test checks that every field is either
+// in these groups or in BoundFields.
 func FreeGroups() []FreeGroup {
 	return []FreeGroup{
 		{"It is a period, a rate, or a limit of requests: the node becomes slower or faster.", []string{
@@ -98,8 +98,8 @@ func FreeGroups() []FreeGroup {
 	}
 }
 
-// UnconsentedPowers returns the fields that give power and have another value than in the node's own files, although there is no consent
-// for them. Such a configuration was accepted when these fields did not belong to the node yet.
+// UnconsentedPowers returns the fields that give power over the node, have a value other than in the node's own files, and are not in
+// consent. Such a configuration was accepted when these fields did not belong to the node yet.
 func UnconsentedPowers(own, now *Config, consent []string) (names []string, _ error) {
 	err := visitChanges(own, now, powerFields(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {

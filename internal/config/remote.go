@@ -40,8 +40,9 @@ func unusedNotices(s *settings) (out []Notice) {
 	return out
 }
 
-// checkRemote rejects settings that require islet's own runtime if the runtime is external, and
-// settings that require an external runtime if it is not.
+// checkRemote rejects settings that the configured runtime does not support. With an external
+// runtime, these are the settings that require islet's own runtime. With islet's own runtime, these
+// are the settings that require an external one.
 func (c *checker) checkRemote() {
 	run := filepath.Clean(c.opts.RunDir)
 	external := isExternal(c.k.ContainerRuntimeEndpoint, run)

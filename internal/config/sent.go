@@ -24,12 +24,13 @@ const MaxSent = 1 << 20
 // SentConfiguration is a configuration that was sent to the running node.
 type SentConfiguration struct {
 	Name          string // the name of the configuration's source, for messages
-	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
-	// Consent lists the fields of the node that the configuration may change. It may also set them
-	// to the empty value.
+	Kubelet, Edge []byte // YAML or JSON; the node's own file is used in place of an empty document
+	// Consent lists the fields of the node that the configuration may change. The configuration may
+	// also set these fields to the empty value.
 	Consent []string
 	// Binding is the version of BoundFields under which the configuration was accepted. In version 0, fields that give power
-	// did not belong to the node, so their values are not those of the node's own files.
+	// did not belong to the node. So a configuration of version 0 does not take the values of these fields from the node's
+	// own files.
 	Binding int
 }
 

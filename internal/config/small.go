@@ -30,8 +30,9 @@ func setMemoryDefaults(k *kubelet.KubeletConfiguration, total uint64, isSet func
 }
 
 // defaultThreshold returns the default of the hard eviction threshold memory.available. The default is 100Mi as in a kubelet, but at most
-// an eighth of the machine's memory. The memory is 0 bytes if it is unknown. With 100Mi, a machine of 128 MiB would have no memory for
-// pods. Below 128 MiB the default is a 32nd of the memory, because the threshold reduces the memory of pods.
+// an eighth of the machine's memory. The memory is 0 bytes if it is unknown. With 100Mi, a machine with 128 MiB of memory would have no
+// memory for pods. If the machine has less than 128 MiB, the default is only a 32nd of its memory, because pods cannot use the memory
+// that the threshold reserves.
 func defaultThreshold(memory uint64) string {
 	if memory == 0 || memory >= largeMemory {
 		return defaultEvictionHard()["memory.available"]
@@ -47,8 +48,8 @@ func defaultThreshold(memory uint64) string {
 const largeMemory = 800 << 20
 
 // tinyMemory is the memory in bytes below which a machine is short of memory for the file pages of programs. On an
-// idle machine of 128 MiB, 30 MiB are available. The system and islet need 10 MiB of them for the file pages of
-// their programs.
+// idle machine of 128 MiB, 30 MiB are available. The system and islet need 10 MiB of these 30 MiB for the file
+// pages of their programs.
 const tinyMemory = 128 << 20
 
 // defaultReservation returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It
@@ -56,7 +57,8 @@ const tinyMemory = 128 << 20
 // machine. On a small machine without the reservation, a pod without a memory limit makes the kernel evict the file
 // pages of all programs. Then every program waits for disk reads, for minutes, before the kernel kills a process.
 // The reservation is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where
-// programs can use 92 MiB. There such a pod left only 5 MiB for the file pages of all other programs.
+// programs can use 92 MiB. With a reservation of five sixths, such a pod left only 5 MiB for the file pages of all
+// other programs.
 func defaultReservation(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= largeMemory {

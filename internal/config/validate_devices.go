@@ -32,8 +32,8 @@ const (
 // consistsOf reports whether all characters of s are in letters.
 func consistsOf(s, letters string) bool { return strings.Trim(s, letters) == "" }
 
-// checkDevices checks that each resource has a valid name, and that no pattern matches paths
-// outside /dev or everything in it.
+// checkDevices checks that each resource has a valid name. It also checks that no pattern matches a
+// path outside of /dev, or every path below /dev.
 func (c *checker) checkDevices(root *field.Path) {
 	if n := len(c.edge.Devices); n > maxDeviceClasses {
 		c.errs = append(c.errs, field.TooMany(root, n, maxDeviceClasses))
@@ -65,7 +65,8 @@ func badResource(name string) string {
 	case strings.HasPrefix(domain, v1.DefaultResourceRequestsPrefix):
 		return "must not begin with " + v1.DefaultResourceRequestsPrefix
 	}
-	// A quota for the resource has this prefix in its name, so the length includes the prefix.
+	// A ResourceQuota refers to the resource by its name with this prefix. So the name with the
+	// prefix must not be too long.
 	return strings.Join(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name), "; ")
 }
 

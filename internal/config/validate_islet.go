@@ -74,8 +74,8 @@ func bytesOf(text string) int64 {
 	return q.Value()
 }
 
-// checkRuntimeHandlers checks that handlers have valid, unique names, and that each has one
-// program.
+// checkRuntimeHandlers checks that the names of handlers are valid and unique, and that each
+// handler has exactly one program.
 func (c *checker) checkRuntimeHandlers(root *field.Path) {
 	seen := map[string]bool{}
 	for i, h := range c.edge.RuntimeHandlers {
@@ -114,7 +114,7 @@ func (c *checker) checkHandlerProgram(path *field.Path, h RuntimeHandler) {
 	}
 }
 
-// maxSocketPath is the longest path in a sockaddr_un, without the final zero.
+// maxSocketPath is the maximum length of a path in a sockaddr_un in bytes, without the final zero.
 const maxSocketPath = 107
 
 func (c *checker) checkFlags() {

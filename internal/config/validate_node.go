@@ -115,7 +115,7 @@ func (c *checker) checkTracing() {
 	}
 }
 
-// sysctlPattern matches a sysctl's name, or the beginning of one followed by a star.
+// sysctlPattern matches the name of a sysctl, or the beginning of such a name followed by a star.
 const sysctlPattern = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`
 
 // longestSysctl is the maximum length of the name of a sysctl, in bytes.

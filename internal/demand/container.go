@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// EffectiveLimits returns the limits for a container's cgroup: the container's own limits, and the
-// pod's limits for resources that the container does not limit. The pod's cgroup already enforces
-// the pod's limits, but some programs read the limits of their own cgroup.
+// EffectiveLimits returns the limits for a container's cgroup. They are the container's own limits.
+// For a resource that the container does not limit, they contain the pod's limit. The pod's cgroup
+// already enforces the pod's limits, but some programs read the limits of their own cgroup.
 func EffectiveLimits(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}
 	if resource.IsPodLevelResourcesSet(pod) {
@@ -32,7 +32,8 @@ func EffectiveLimits(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 
 // ScoreMemory returns the memory request, in bytes, from which a container's OOM score is computed. It is the sum of
 // the container's request and its share of the pod's spare request (see spareShare). The request of a sidecar counts as
-// at least the smallest request of the main containers, so that the kernel does not kill the sidecar before them.
+// at least the smallest request of the main containers. So the kernel does not kill the sidecar before the main
+// containers.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
 func ScoreMemory(pod *v1.Pod, ctr *v1.Container) int64 {
 	request := ctr.Resources.Requests.Memory().Value()

@@ -30,8 +30,8 @@ func SetPriority(pod *v1.Pod) {
 	}
 }
 
-// IsCritical reports whether other pods may be preempted for a pod: it is the node's own pod or has
-// a system priority.
+// IsCritical reports whether a pod is one of the node's own pods or has a system priority. Other
+// pods may be preempted for such a pod.
 func IsCritical(pod *v1.Pod) bool { return IsOwn(pod) || HasSystemPriority(pod) }
 
 // HasSystemPriority reports whether a pod has a system priority. For the node's own pods, SetPriority must have been
@@ -43,7 +43,8 @@ func HasPriority(pod *v1.Pod, priority int32) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= priority
 }
 
-// IsOwn reports whether a pod is the node's own pod, that is, does not come from the API server.
+// IsOwn reports whether a pod is one of the node's own pods. These pods do not come from the API
+// server.
 func IsOwn(pod *v1.Pod) bool {
 	source, known := pod.Annotations[keys.ConfigSource]
 	return known && source != keys.SourceAPI

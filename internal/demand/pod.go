@@ -7,15 +7,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Requests returns a pod's effective requests: the maximum that its containers request at the same
-// time, overridden by spec.resources, plus the overhead of its runtime class.
+// Requests returns a pod's effective requests. For each resource, this is the request in
+// spec.resources, or else the maximum that the pod's containers request at the same time. In both
+// cases Requests adds the overhead of the pod's runtime class.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
 }
 
 // Limits returns a pod's effective limits, computed like Requests. The overhead is added only to
 // resources that have a limit. A limit applies to the pod as a whole only if IsLimited returns true
-// for its resource.
+// for the resource.
 func Limits(pod *v1.Pod) v1.ResourceList {
 	return resource.PodLimits(pod, resource.PodResourcesOptions{})
 }
@@ -31,8 +32,8 @@ func ContainerLimits(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerLimits(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// IsLimited reports whether a resource is limited for the pod as a whole. It is if spec.resources
-// has a limit for it, or if each container has one.
+// IsLimited reports whether a resource is limited for the pod as a whole. This is the case if
+// spec.resources has a limit for the resource, or if every container has such a limit.
 func IsLimited(pod *v1.Pod, name v1.ResourceName) bool {
 	if podLevel(pod, name) {
 		return true

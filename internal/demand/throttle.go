@@ -23,8 +23,9 @@ func MemoryHigh(request, limit int64, factor float64) int64 {
 	return high
 }
 
-// PodMemoryHigh returns memory.high of a pod's own cgroup, computed like MemoryHigh. It is 0 unless spec.resources has a
-// request or limit and the pod's memory is limited, because the containers of other pods are throttled one by one.
+// PodMemoryHigh returns memory.high of a pod's own cgroup, computed like MemoryHigh. It is 0 for a pod without a request
+// or limit in spec.resources, and for a pod whose memory is not limited. The containers of such a pod are throttled one
+// by one.
 func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
 	if !resource.IsPodLevelResourcesSet(pod) || !IsLimited(pod, v1.ResourceMemory) {
 		return 0
@@ -36,8 +37,8 @@ func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
 // AsWhole reports whether a pod requests or limits resources as a whole, in spec.resources.
 func AsWhole(spec *v1.PodSpec) bool { return resource.IsPodLevelResourcesSet(&v1.Pod{Spec: *spec}) }
 
-// ThrottledAsPod reports whether the memory of a container is throttled by the cgroup of its pod only. That is so if the
-// container has no memory limit and spec.resources has one.
+// ThrottledAsPod reports whether the memory of a container is throttled by the cgroup of its pod only. This is the case
+// if spec.resources has a memory limit, and the container has none.
 func ThrottledAsPod(pod *v1.Pod, ctr *v1.Container) bool {
 	return ctr.Resources.Limits.Memory().IsZero() && podLevel(pod, v1.ResourceMemory)
 }

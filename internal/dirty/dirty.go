@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// A Set is a set of keys that changed. It is safe for concurrent use. New creates one.
+// A Set is a set of keys that changed. It is safe for concurrent use. The function New creates a
+// Set.
 type Set[K comparable] struct {
 	wake chan struct{} // capacity 1; contains a value while the set is not empty
 

@@ -12,9 +12,9 @@ import (
 // errLost is the error for a write to a lost peer.
 var errLost = errors.New("the peer acknowledges no packets: its link is cut, or its machine is off")
 
-// blockedWrites detects a lost peer while a write to its connection is blocked. If a peer does not read, the write
-// blocks, and so may the container that produces the data. The time of a slow peer is not limited, but the connection
-// of a lost peer is closed. The timer runs only while a write is in progress.
+// blockedWrites detects a lost peer while a write to its connection is blocked. A write blocks if the peer does not
+// read. The container that produces the data may then block too. The connection of a lost peer is closed. A slow peer
+// has no time limit. The timer runs only while a write is in progress.
 type blockedWrites struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil before the first write
@@ -70,7 +70,7 @@ func (c *conn) checkWrites() {
 		w.lost = true
 		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.PortName, "from", c.from.Addr())
 		if t, ok := c.Conn.(*net.TCPConn); ok {
-			t.SetLinger(0) // send RST, because a peer that is reachable again would read a FIN as the end of the data
+			t.SetLinger(0) // send RST: if the peer becomes reachable again, it would read a FIN as the end of the data
 		}
 		c.Conn.Close()
 	default:

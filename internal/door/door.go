@@ -19,7 +19,7 @@ import (
 // These are the limits of a listener.
 const (
 	maxRemembered  = 16 // addresses of authenticated requests that are remembered
-	reservedPlaces = 8  // number of unauthenticated connections from each such address that are never closed to make room
+	reservedPlaces = 8  // unauthenticated connections of a remembered or reserved address that are never closed to make room
 	maxCalls       = 8  // concurrent connections from the agent itself
 )
 
@@ -79,7 +79,7 @@ type conn struct {
 	state state
 
 	unanswered int         // bytes that the client of an unauthenticated connection sent since the last response
-	hijacked   bool        // the server does not receive its data any more
+	hijacked   bool        // the server does not receive the connection's data any more
 	uncounted  atomic.Bool // the connection is authenticated or hijacked, so Read neither counts bytes nor locks
 
 	blocked blockedWrites
@@ -105,8 +105,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// takePlace reserves a place for a connection. If another connection must be closed for that, takePlace returns it. The second result is
-// false if there is no place.
+// takePlace reserves a place for a connection. If another connection has to be closed to make room, takePlace returns that connection as
+// the victim. The second result is false if there is no place.
 func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,9 +156,9 @@ func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// selectVictim returns the connection to close, or nil if there is none. It considers only the given network, or without one the network
-// with the most unauthenticated connections. In that network it selects the address with the most unauthenticated connections, and of these
-// the oldest one.
+// selectVictim returns the connection to close, or nil if there is none. It considers only the given network. If no network is given, it
+// considers the network with the most unauthenticated connections. In this network it selects the address with the most unauthenticated
+// connections, and returns the oldest connection of that address.
 func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
@@ -200,7 +200,7 @@ func (l *Listener) networkOf(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		bits = 24
 	}
-	p, _ := a.Prefix(bits) // the zero value for an invalid address; it counts as a network
+	p, _ := a.Prefix(bits) // p is the zero value for an invalid address; all such addresses count as one network
 	return p
 }
 
@@ -222,7 +222,8 @@ func (l *Listener) freePlace(c *conn) {
 }
 
 // Reserve reserves a place for a connection from this process to the listener, so that the agent can connect to itself while the port is
-// full. The connection is identified by its local address. The caller must call the returned function after it has closed the connection.
+// full. The connection is identified by its local address. After the caller has closed the connection, the caller must call the returned
+// function.
 func (l *Listener) Reserve(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -270,10 +271,10 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// setAuthenticated makes an unauthenticated connection an authenticated one, and remembers its
-// address. At least a quarter of the places stays free for unauthenticated connections, and the
-// authenticated connections of an address take at most half of the places. Beyond these limits, the
-// connection stays unauthenticated, but its address is remembered.
+// setAuthenticated marks an unauthenticated connection as authenticated, and remembers the
+// connection's address. At least a quarter of the places stays free for unauthenticated
+// connections, and the authenticated connections of an address take at most half of the places.
+// Beyond these limits, the connection stays unauthenticated, but its address is remembered.
 func (c *conn) setAuthenticated() {
 	l, addr := c.l, c.from.Addr()
 	l.mu.Lock()
@@ -336,7 +337,8 @@ func connOf(c net.Conn) *conn {
 
 type connKey struct{}
 
-// Watch sets hooks of the server that report the state of its connections to the Listener.
+// Watch sets hooks of the server. They report the states of the server's connections to the
+// Listener.
 func Watch(hs *http.Server) {
 	hs.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if own := connOf(c); own != nil {

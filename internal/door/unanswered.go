@@ -19,8 +19,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// countUnanswered adds bytes to the count of a connection. If a connection must be closed because
-// of them, countUnanswered returns it.
+// countUnanswered adds bytes to the count of a connection. If a connection has to be closed because
+// of these bytes, countUnanswered returns that connection.
 func (l *Listener) countUnanswered(c *conn, n int) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

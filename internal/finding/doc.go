@@ -2,5 +2,6 @@
 //
 //	Files, and what a Node knows --> edge/check --> Report of Findings --> islet check, islet apply --dry-run
 //
-// The package has only types. The commands print them, and programs read them as JSON.
+// The package has only types. The commands print their values as text, or as JSON for other
+// programs.
 package finding

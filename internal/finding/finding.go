@@ -44,7 +44,7 @@ type File struct {
 	Data []byte
 }
 
-// A Node is what a running node knows, for the checks of a dry run.
+// A Node contains the facts from a running node that the checks of a dry run need.
 type Node struct {
 	Pods    []v1.Pod
 	Objects []api.Object

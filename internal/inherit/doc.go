@@ -25,8 +25,8 @@
 //	nice, policy, personality, CPUs, class of input and output
 //	                    kept            normal          kept
 //
-// The agent keeps its nice value, policy and limits of memory, because an administrator may have set them in its unit.
-// Most processes of containers are started by shims. For other programs that start such processes, the function Start
-// gives them the state of a shim. The package does not change the cgroup. Containers have their own cgroups, and the
-// setting kubeletCgroups selects the agent's cgroup.
+// The agent keeps its nice value, scheduling policy and memory limits, because an administrator may have set them in
+// the agent's unit. Most processes of containers are started by shims. Other programs that start such processes are
+// started by the function Start, which gives these programs the state of a shim. The package does not change the
+// cgroup. Containers have their own cgroups, and the setting kubeletCgroups selects the agent's cgroup.
 package inherit

@@ -65,8 +65,9 @@ func ResetShim() {
 	}
 }
 
-// executedVariable is set in the environment of a shim that executes itself again. A shim executes itself only once,
-// because some kernels set the same personality again for every program.
+// executedVariable is set in the environment of a shim that executes itself again. A shim must not execute itself
+// twice. Some kernels set the personality of every program that is executed, so the state would differ again each
+// time.
 const executedVariable = "ISLET_SHIM_EXECUTED"
 
 // reexec executes this program again with the state of this thread. It returns only on error.
@@ -76,7 +77,7 @@ func reexec() error {
 
 // emptyMask unblocks all signals of this thread. It reports whether any were blocked.
 func emptyMask() (changed bool, err error) {
-	runtime.LockOSThread() // the thread stays locked until the exec or the end of the process, because other threads keep their masks
+	runtime.LockOSThread() // never unlocked, because the masks of other threads are unchanged; this thread executes the program again
 	var none, before unix.Sigset_t
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
 		return false, err
@@ -131,8 +132,8 @@ func rtSigaction(sig unix.Signal, set, get *sigaction) unix.Errno {
 	return errno
 }
 
-// liftLimits removes resource limits of a process, which a shell may have set. Cgroups limit the
-// memory and processes of pods.
+// liftLimits removes resource limits of a process. A shell may have set such limits. Cgroups limit
+// the memory and processes of pods.
 func liftLimits(pid int, resources ...int) error {
 	for _, resource := range resources {
 		var is unix.Rlimit

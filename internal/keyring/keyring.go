@@ -36,15 +36,15 @@ type Credential struct {
 
 // Credentials contains the credentials with which a pod may pull an image.
 type Credentials struct {
-	// Stored lists the credentials that are known without plugins, in the order in which to try
-	// them.
+	// Stored lists the credentials that are known without plugins. The caller should try them in
+	// this order.
 	Stored []Credential
-	// RunPlugins runs plugins and returns their credentials, which are to be tried after Stored. A plugin may use the
-	// network. The error names the plugins that failed; the credentials of the other plugins are valid. RunPlugins is
-	// nil if no plugin matches the image.
+	// RunPlugins runs plugins and returns their credentials. The caller should try the credentials in Stored first. A
+	// plugin may use the network. The error names the plugins that failed; the credentials of the other plugins are
+	// valid. RunPlugins is nil if no plugin matches the image.
 	RunPlugins func(ctx context.Context) ([]Credential, error)
-	// Account returns the service account whose token the plugins use. It does not run them. Account is nil if the
-	// plugins use no token.
+	// Account returns the service account whose token the plugins use. It does not run the plugins. Account is nil
+	// if the plugins use no token.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
 	// MissingSecrets contains the names of the Secrets that could not be read.
 	MissingSecrets []string
@@ -75,7 +75,8 @@ type entry struct {
 	Credential
 }
 
-// Add adds a credential for a name in a docker configuration, which may be a URL.
+// Add adds a credential. The parameter name is the name of an entry in a docker configuration, and
+// may be a URL.
 func (r *Ring) Add(name string, c Credential) {
 	if place := placeOf(name); place != "" {
 		*r = append(*r, entry{place, c})
@@ -84,8 +85,8 @@ func (r *Ring) Add(name string, c Credential) {
 
 // AddFile adds the credentials of a docker configuration: a config.json, or a .dockercfg if legacy
 // is set. It adds the valid entries, and returns an error that lists the invalid ones. It rejects a
-// file whose decoded form takes more than maxMemory. Errors never contain values of the file,
-// because these may be secret.
+// file that would take more than maxMemory when it is decoded. The errors never contain values of
+// the file, because the values may be secret.
 func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error {
 	var file struct {
 		Auths map[string]json.RawMessage `json:"auths"`

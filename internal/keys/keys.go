@@ -7,7 +7,7 @@ import "k8s.io/kubelet/pkg/types"
 const (
 	ConfigHash   = "kubernetes.io/config.hash"   // identifies the pod's content
 	ConfigSource = "kubernetes.io/config.source" // the source of the pod
-	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; the hash of the pod's content does not include it
+	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; ConfigHash does not depend on this time
 )
 
 // These are the labels that a kubelet sets on sandboxes and containers. Tools read them.
@@ -27,14 +27,14 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// The planner stores state, and passes options that have no field in CRI, in these annotations of sandboxes and
-// containers.
+// The planner uses these annotations of sandboxes and containers to store state, and to pass options for which
+// CRI has no field.
 const (
-	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
+	SpecHash         = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod for which the sandbox was created
 	Started          = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
-	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
-	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
-	Round            = "islet.dev/round"     // of a container: the number of restarts of all containers before it
+	Manifest         = "islet.dev/pod"       // of a sandbox: its pod as JSON, for rebuilding a lost database
+	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before this container
+	Round            = "islet.dev/round"     // of a container: how often all containers were restarted before this container was created
 	RestartResources = "islet.dev/anew"      // of a container: plan.Size.RestartResources
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
@@ -54,7 +54,7 @@ const (
 )
 
 // DefaultContainer is an annotation of pods. It contains the name of the container that a command
-// uses if the user names none.
+// uses if the user names no container.
 const DefaultContainer = "kubectl.kubernetes.io/default-container"
 
 // A kubelet and controllers communicate through these annotations and taints of Nodes.
@@ -68,11 +68,11 @@ const (
 // former dynamic configuration.
 const (
 	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that the node follows
-	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus that the node writes
+	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus, written by the node
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 
-// Package edge/twin detects two machines with the same node name by these keys.
+// With these keys, package edge/twin detects that two machines have the same node name.
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name

@@ -8,14 +8,14 @@ import (
 
 // A ResourceClaim identifies a ResourceClaim object that a pod uses.
 type ResourceClaim struct {
-	Ref  string // its name within the pod; empty for the claim for extended resources (KEP-5004)
+	Ref  string // the claim's name within the pod; empty for the claim of extended resources (KEP-5004)
 	Name string // the object's name, in the pod's namespace
-	Made bool   // whether the object was created for this pod from a template, so that the pod owns it
+	Made bool   // whether the object was created for this pod from a template; the pod then owns the object
 }
 
 // ResourceClaims lists the claims of a pod. The name of a claim that is created from a template is
-// read from the pod's status. A status without a name means that the pod needs no claim.
-// ResourceClaims returns an error if the status has no entry for a template yet.
+// read from the pod's status. A status without a name means that the pod needs no claim. If the
+// status has no entry yet for a claim with a template, ResourceClaims returns an error.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
@@ -47,8 +47,9 @@ func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 	return out, nil
 }
 
-// ClaimRequests returns the claims that a container uses. The key is the name of the ResourceClaim,
-// the values are names of requests in it. An empty request name means all requests of the claim.
+// ClaimRequests returns the claims that a container uses. The keys are names of ResourceClaims. The
+// values are the names of the requests in that ResourceClaim. An empty request name means all
+// requests of the claim.
 func ClaimRequests(pod *v1.Pod, ctr *v1.Container) (map[string][]string, error) {
 	claims, err := ResourceClaims(pod)
 	if err != nil || len(claims) == 0 {

@@ -14,7 +14,8 @@ func (p HostPort) Conflicts(o HostPort) bool {
 	return p.Protocol == o.Protocol && p.Number == o.Number && (p.IP == o.IP || p.IP == "" || o.IP == "")
 }
 
-// HostPortOf returns the host port of a container's port. It returns false if the port has none.
+// HostPortOf returns the host port of a container's port. It returns false if the container's port
+// has no host port.
 func HostPortOf(p *v1.ContainerPort) (HostPort, bool) {
 	h := HostPort{Protocol: p.Protocol, Number: p.HostPort, IP: p.HostIP}
 	if h.Protocol == "" {

@@ -28,7 +28,8 @@ func validLower(ref string) bool {
 	return err == nil
 }
 
-// IsLatest reports whether an image reference has the tag latest, or neither a tag nor a digest, which means the same.
+// IsLatest reports whether an image reference means the tag latest. This is the case if the reference has this tag, or
+// if it has neither a tag nor a digest.
 func IsLatest(ref string) bool {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // Option changes a pod that New builds.
 type Option func(*v1.Pod)
 
-// New returns a pod in the namespace default with the given name and a container "c". The pod's UID
-// is its name.
+// New returns a pod in the namespace default with the given name and a container "c". The given
+// name is also the pod's UID.
 func New(name string, options ...Option) *v1.Pod {
 	p := &v1.Pod{}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)

@@ -16,10 +16,10 @@ const Silence = 30 * time.Second
 // a closed window are minutes apart.
 const minUnanswered = 2
 
-// IsLost reports whether the peer of a TCP connection has sent no packet for the given time, not
-// even an acknowledgement, although several packets were sent to it. It returns false while no
-// packet is unacknowledged, and for a connection that is not TCP. The connection may be wrapped in
-// types with a NetConn method.
+// IsLost reports whether the peer of a TCP connection counts as lost. A peer is lost if it has sent
+// no packet for the given time, not even an acknowledgement, although several packets were sent to
+// the peer. It returns false while no packet is unacknowledged, and for a connection that is not
+// TCP. The connection may be wrapped in types with a NetConn method.
 func IsLost(c net.Conn, silence time.Duration) (lost bool) {
 	for c != nil {
 		if s, ok := c.(syscall.Conn); ok {

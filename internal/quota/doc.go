@@ -1,6 +1,6 @@
 // Package quota limits the size of directories by project quotas. The file systems xfs and ext4
-// support them when they are mounted with prjquota. On other file systems the functions report that
-// the limit is not enforced.
+// support project quotas if they are mounted with the option prjquota. On other file systems the
+// functions report that the limit is not enforced.
 //
 //	directory --project ID, inherited by everything below--> file system --EDQUOT--> a writer over the limit
 //

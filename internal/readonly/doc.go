@@ -1,2 +1,3 @@
-// Package readonly recognizes disks that do not accept writes and errors of failing disks.
+// Package readonly recognizes disks that do not accept writes. It also recognizes the errors of
+// failing disks.
 package readonly

@@ -11,8 +11,8 @@ import (
 // damaged (EBADMSG and EUCLEAN, the EFSBADCRC and EFSCORRUPTED of ext4 and xfs), or the file system
 // is read-only (EROFS). A full disk is not a fault.
 //
-// The fault may affect a single file or directory. A caller that processes many of them should report the error and
-// continue with the next one.
+// The fault may affect a single file or directory. A caller that processes many files or directories should report
+// the error and continue with the next one.
 func IsDiskFault(err error) bool {
 	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
 		if errors.Is(err, e) {

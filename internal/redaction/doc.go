@@ -3,6 +3,7 @@
 //	text, or JSON value --Redactor--> the same with "REDACTED" in place of secrets
 //	                        '-------> Counts: how many of which kind
 //
-// A Redactor recognizes secrets by their names, their format or their place. It prefers to remove too much. It cannot recognize a secret
-// that looks like any other word, so output of programs in containers must not be passed to it, but left out.
+// A Redactor recognizes secrets by their names, their format or their place. In case of doubt it removes a value. It cannot recognize a
+// secret that looks like an ordinary word. So callers must omit the output of programs in containers, instead of passing it to a
+// Redactor.
 package redaction

@@ -14,13 +14,14 @@ const Mark = "REDACTED"
 const secretName = `(?:pass(?:word|wd|phrase|code)|secret|token|credential|authorization|cookie|api[-_]?key|access[-_]?key|` +
 	`private[-_]?key|client[-_]?key|key[-_]?data|\bpwd\b|\bauth\b|\bpsk\b)`
 
-// A rule finds secrets of one kind. The replacement keeps what is needed to understand the text.
+// A rule finds secrets of one kind. The replacement keeps the parts that a reader needs to
+// understand the text.
 type rule struct {
 	kind, with string
 	find       *regexp.Regexp
 }
 
-// rules returns the rules for texts. The first ones match several words, so they come before the rules for one word.
+// rules returns the rules for texts. Rules that match several words come before the rules that match one word.
 func rules() []rule {
 	one := func(kind, with, expr string) rule { return rule{kind, with, regexp.MustCompile(expr)} }
 	return []rule{
@@ -43,7 +44,7 @@ func rules() []rule {
 type Redactor struct {
 	rules  []rule
 	name   *regexp.Regexp // of a field whose value is a secret
-	plain  *regexp.Regexp // of a field with such a name whose value is none
+	plain  *regexp.Regexp // of a field that the pattern name matches too, but whose value is no secret
 	counts map[string]int
 }
 

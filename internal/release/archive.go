@@ -93,8 +93,9 @@ func sizeText(n, size int64) string {
 }
 
 // Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns the file's path. The
-// caller removes the file. Before Extract creates the file, it calls checkSpace with the program's size, which returns
-// an error if dir does not have the space. After an error there is no file. The error names the entry of the archive.
+// caller removes the file. Before Extract creates the file, it calls checkSpace with the program's size. The function
+// checkSpace returns an error if dir has too little free space. If Extract returns an error, there is no file. The
+// error names the entry of the archive.
 func (r *Release) Extract(ctx context.Context, archive, dir string, checkSpace func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -176,8 +177,8 @@ type readFunc func(b []byte) (int, error)
 
 func (r readFunc) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that returns an error after ctx has ended. The gzip reader notices this soon, because it
-// reads again after at most a few MiB of unpacked data.
+// readUntil returns a reader that returns an error after ctx has ended. The gzip reader gets this error soon, because
+// it reads from the returned reader at least once for every few MiB of unpacked data.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return readFunc(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {

@@ -20,7 +20,8 @@
 //	4f2a9c0d11e28b77 kZ0L...
 //
 // Signatures protect against a server or a link that sends false data. The signed size protects against an endless
-// download. The caller compares versions, which protects against an old release. Only one file is unpacked, after a
-// check for space and with a limit of unpacked bytes. That protects against an archive that would fill the disk,
-// unpack for hours, or write to other paths. The threshold protects against the theft of one key.
+// download. The caller compares versions. This protects against an old release. Only one file is unpacked. Before
+// that, the free space is checked. The number of unpacked bytes is limited. These rules protect against an archive
+// that would fill the disk, take hours to unpack, or write to other paths. The threshold protects against the
+// theft of one key.
 package release

@@ -137,8 +137,8 @@ func (k Key) ID() string {
 }
 
 // VerifySignatures returns an error unless at least threshold different keys have signed the
-// release. The error names the keys that have signed. Signatures of other keys are ignored. A wrong
-// signature of one of the keys is an error.
+// release. The error names the keys that have signed. Signatures of other keys are ignored. If a
+// signature of one of the given keys is wrong, VerifySignatures returns an error.
 func (r *Release) VerifySignatures(keys []Key, threshold int) error {
 	if threshold < 1 {
 		return fmt.Errorf("the threshold of %d signatures is less than one", threshold)

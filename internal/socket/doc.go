@@ -1,6 +1,6 @@
-// Package socket listens on the unix sockets of the agent. A socket may be removed while the agent
-// runs, alone or with its directory (rm -rf /run/islet), and a mount may hide it. The package then
-// creates the socket again.
+// Package socket listens on the unix sockets of the agent. While the agent runs, another program
+// may remove a socket, alone or with its directory (rm -rf /run/islet), or hide the socket by a
+// mount. The package then creates the socket again.
 //
 //	Listen(path) --> Accept, Accept ...      from the present socket at the path
 //	                   ^

@@ -25,7 +25,7 @@ type Listener struct {
 
 	mu      sync.Mutex
 	current *net.UnixListener // nil if the socket could not be created yet because of a disk fault
-	file    os.FileInfo       // of the socket
+	file    os.FileInfo       // the file of the socket
 	closed  bool
 	ready   chan struct{} // closed when the first socket exists, and by Close
 }
@@ -165,8 +165,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it has done so. Before the creation, it calls the caller's
-// function for a lost socket.
+// restore creates the socket again if the socket is missing. It reports whether it has created the socket. Before it creates
+// the socket, it calls lost.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,11 +25,11 @@ const maxPause = time.Minute
 
 // Config is the configuration of Sockets.
 type Config struct {
-	// OnLost, if it is not nil, is called before a socket is created again, so that the caller can
-	// restore other files that were lost with the directory.
+	// OnLost is called before a socket is created again, so that the caller can restore other files
+	// that were lost with the directory. OnLost may be nil.
 	OnLost func() error
-	// Dirs are directories of islet, such as the run directory. Run watches every directory between one of them
-	// and a socket, so that it notices a rename. Dirs may be empty.
+	// Dirs are directories of islet, such as the run directory. Run watches every directory between a directory
+	// of Dirs and a socket, so that it detects the renaming of such a directory. Dirs may be empty.
 	Dirs []string
 	Log  *slog.Logger
 }
@@ -103,7 +103,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 				logged = err.Error()
 			}
 			for _, err := range errs {
-				if !errors.Is(err, errTaken) { // no retry is needed, because the other process causes an event when it closes its socket
+				if !errors.Is(err, errTaken) { // no retry is needed: when the other process closes its socket, this causes an event
 					check.Reset(backoff.Next(0))
 					break
 				}
@@ -121,7 +121,8 @@ func followMounts(table *os.File, changed chan<- struct{}) {
 	raw, err := table.SyscallConn()
 	for err == nil {
 		called := false
-		// The runtime calls the function again after each event, which means that the table has changed.
+		// The runtime calls the function again after each event. Each event means that the table has
+		// changed.
 		err = raw.Read(func(uintptr) bool {
 			defer func() { called = true }()
 			return called

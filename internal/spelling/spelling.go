@@ -8,8 +8,8 @@ import (
 // maxWord is the maximum length of a word that is compared, in bytes. The time of Distance grows with the square of the length.
 const maxWord = 64
 
-// Nearest returns the candidate that is most similar to a word, or "" if none is similar. Of equally similar candidates it returns the
-// first. A third of the letters may be wrong, but at most two. The comparison ignores case.
+// Nearest returns the candidate that is most similar to a word, or "" if no candidate is similar enough. Of equally similar candidates
+// it returns the first. A third of the letters may be wrong, but at most two. The comparison ignores case.
 func Nearest(word string, candidates iter.Seq[string]) string {
 	if word == "" || len(word) > maxWord {
 		return ""

@@ -16,9 +16,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrFIFO wraps ErrNotRegular. It is the error for a FIFO, where a plain open may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
-// Open opens a regular file for reading. Its name is relative to the directory root. Open returns ErrNotRegular if the
-// last component of the name is a symlink, and another error if an earlier component is one. The directory root is
-// trusted and may be a symlink.
+// Open opens a regular file for reading. Its name is relative to the directory root. If the last component of the name
+// is a symlink, Open returns ErrNotRegular. If an earlier component is a symlink, Open returns another error. The
+// directory root is trusted and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
 // OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file
@@ -32,7 +32,7 @@ func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 }
 
 // OpenDir opens a directory, whose name is relative to the directory root, without following symlinks. The caller can
-// list it, and access its files relative to the descriptor.
+// list the directory, and access the files in it relative to the descriptor.
 func OpenDir(root, name string) (*os.File, error) {
 	f, err := openDir(root, name, refuseLinks)
 	if err != nil {
@@ -41,8 +41,8 @@ func OpenDir(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenDirInRoot opens a directory by its name in a chroot to root: it follows symlinks, and their targets are resolved
-// below root.
+// OpenDirInRoot opens a directory by its name in a chroot to root. It follows symlinks, and resolves the targets of
+// the symlinks below root.
 func OpenDirInRoot(root, name string) (*os.File, error) {
 	f, err := openDir(root, name, followLinks)
 	if err != nil {
@@ -69,8 +69,8 @@ func openDir(root, name string, on linkMode) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenInRoot opens a regular file for reading by its name in a chroot to root: it follows symlinks, and their targets are
-// resolved below root.
+// OpenInRoot opens a regular file for reading by its name in a chroot to root. It follows symlinks, and resolves the
+// targets of the symlinks below root.
 func OpenInRoot(root, name string) (*os.File, error) {
 	f, err := openFile(root, name, os.O_RDONLY, 0, followLinks)
 	if err != nil {

@@ -16,16 +16,17 @@ const (
 	followLinks linkMode = true
 )
 
-// These are the limits of a walk. The maximum length of a name and number of symlinks are the
-// kernel's. maxDepth is the maximum number of directories that a walk keeps open.
+// These are the limits of a walk. The limits of the length of a name and of the number of symlinks
+// have the same values as in the kernel. maxDepth is the maximum number of directories that a walk
+// keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
 	maxDepth = 128
 )
 
-// A nameWalk resolves a name from root. It keeps a descriptor of each directory on its path, so that
-// ".." is the previous directory even if a directory was renamed meanwhile.
+// A nameWalk resolves a name from root. It keeps a descriptor of each directory that it has entered.
+// So ".." leads back to the directory before, even if a directory was renamed meanwhile.
 type nameWalk struct {
 	mode     linkMode
 	dirs     []int    // the first is root
@@ -52,7 +53,7 @@ func startWalk(root, name string, on linkMode) (*nameWalk, error) {
 	return w, nil
 }
 
-// splitName returns the components of a name without empty ones and ".".
+// splitName returns the components of a name. It omits empty components and ".".
 func splitName(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(p string) bool { return p == "" || p == "." })
 }
@@ -60,8 +61,8 @@ func splitName(name string) []string {
 func (w *nameWalk) currentDir() int { return w.dirs[len(w.dirs)-1] }
 
 // resolve resolves the whole name and returns an O_PATH descriptor. If only the last component
-// could not be opened, resolve also returns its name, and its directory is the current directory of
-// the walk.
+// could not be opened, resolve also returns the name of this component. The current directory of
+// the walk is then the directory in which this component would be.
 func (w *nameWalk) resolve() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than limit bytes of memory. It returns ErrTooDeep
-// if the value is nested too deeply. The target is a pointer, or nil for a tree of maps and slices of any. JSON returns nil for invalid
-// JSON, because the decoder returns a better error message before it allocates memory.
+// JSON returns ErrTooHeavy if the JSON value in data takes more than limit bytes of memory once it is decoded into the target. It returns
+// ErrTooDeep if the value is nested too deeply. The target is a pointer, or nil for a tree of maps and slices of any. JSON returns nil for
+// invalid JSON, because the decoder returns a better error message before it allocates memory.
 func JSON(data []byte, into any, limit int64) error {
 	if !json.Valid(data) {
 		return nil

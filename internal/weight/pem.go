@@ -9,8 +9,8 @@ import (
 const pemBlock = 256
 
 // PEM returns ErrTooHeavy if all decoded blocks of PEM texts together take more than limit bytes of
-// memory. Each line with a colon counts as a header, which becomes a map entry, even in comments
-// between blocks.
+// memory. A header of a block becomes a map entry. PEM counts every line with a colon as a header,
+// including lines of comments between blocks.
 func PEM(limit int64, texts ...string) error {
 	s, header := &scale{limit}, entryWeight(reflect.TypeFor[map[string]string]())
 	for _, text := range texts {

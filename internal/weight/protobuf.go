@@ -13,9 +13,9 @@ import (
 // errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than limit bytes of memory. It returns
-// ErrTooDeep for deep nesting, and another error for bytes that are not a message. The target is a pointer to a generated struct. Protobuf
-// reads the struct tags of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
+// Protobuf returns ErrTooHeavy if the encoded message takes more than limit bytes of memory once it is decoded into the target. For a
+// message that is nested too deeply it returns ErrTooDeep. For bytes that are not a message it returns another error. The target is a
+// pointer to a generated struct. Protobuf reads the struct tags of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
 func Protobuf(data []byte, into any, limit int64) error {
 	_, err := OfProtobuf(data, into, limit)
 	return err
@@ -50,8 +50,8 @@ const (
 
 var structFields sync.Map // reflect.Type -> fieldTypes
 
-// fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
-// whose field 1 is the slice.
+// fieldsOf returns the fields of a struct according to its tags. A slice type is treated like a message whose field
+// 1 is the slice.
 func fieldsOf(t reflect.Type) fieldTypes {
 	if f, ok := structFields.Load(t); ok {
 		return f.(fieldTypes)

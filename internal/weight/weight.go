@@ -15,7 +15,7 @@ const (
 	// maxDepth is the maximum nesting of an input. The types of a pod have about 20 levels.
 	maxDepth = 100
 	// mapEntry is the memory of a map entry in addition to its key and value. The map's table is
-	// assumed to be half empty, as after it has grown.
+	// assumed to be half empty, as it is directly after it has grown.
 	mapEntry = 48
 	// maxGrowth is the maximum ratio of a growing slice's capacity to its length.
 	maxGrowth = 2
@@ -38,8 +38,8 @@ func elementWeight(t reflect.Type) int { return maxGrowth * int(t.Size()) }
 // entryWeight returns the weight of an additional entry of a map.
 func entryWeight(t reflect.Type) int { return mapEntry + maxGrowth*int(t.Key().Size()+t.Elem().Size()) }
 
-// SizeOf returns the memory in bytes of an object and of all values that it refers to. It counts a
-// value twice if two pointers refer to it.
+// SizeOf returns the memory in bytes of an object and of all values that it refers to. If two
+// pointers refer to the same value, SizeOf counts the value twice.
 func SizeOf(object any) int64 {
 	v := reflect.ValueOf(object)
 	if !v.IsValid() {

@@ -1,6 +1,7 @@
-// Command badislet is a faulty version of islet. A test appends a last line to the program: the
-// version, and one of the following faults with its argument. Faults whose names begin with
-// "test" occur in the self-test. Programs with other faults pass the self-test.
+// Command badislet is a faulty version of islet. A test appends a line to the program file. The
+// line contains the version, and one of the following faults with its argument. If the name of a
+// fault begins with "test", the fault occurs in the self-test. A program with any other fault
+// passes the self-test.
 //
 //	crash          panics at once
 //	exit CODE      ends at once with the exit code
@@ -71,7 +72,7 @@ func fail(how, what string) {
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "later":
-		time.Sleep(time.Duration(n) * time.Millisecond) // this is the fault; the test chooses a random time
+		time.Sleep(time.Duration(n) * time.Millisecond) // this wait is the fault; the test chooses a random time
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
@@ -102,7 +103,7 @@ func fail(how, what string) {
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
-	time.Sleep(time.Hour) // the fault is that the process hangs; if it waited for a channel, Go would end it because of the deadlock
+	time.Sleep(time.Hour) // the process has to hang; Go would end a process that waits for a channel because of the deadlock
 }
 
 // eat allocates the given number of MiB, or all memory if the number is 0.
@@ -110,7 +111,7 @@ func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {
 		kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
-		time.Sleep(time.Millisecond) // gradually, like a leak: at most 1 GiB per second
+		time.Sleep(time.Millisecond) // allocate slowly, like a leak: at most 1 GiB per second
 	}
 	time.Sleep(time.Hour) // keep the memory
 	runtime.KeepAlive(kept)

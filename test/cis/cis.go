@@ -1,7 +1,7 @@
 // Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks.
 // Each check inspects an installed node: its files, the configuration in force, or its behaviour.
 //
-// The numbers and values are from version 1.12 of the benchmark
+// The numbers of the recommendations and the required values are from version 1.12 of the benchmark
 // (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
 package cis
 
@@ -19,14 +19,14 @@ import (
 
 // A Node contains the properties of the node that the checks inspect.
 type Node struct {
-	Root       string // the root of its file system, as a path of this process
+	Root       string // the root of the node's file system, as a path of this process
 	Units      []string
 	Kubeconfig string // empty if the node is in no cluster
-	ConfigFile string // empty if there is none
+	ConfigFile string // empty if there is no such file
 	Args       []string
 	Kubelet    Kubelet
-	// Request sends a request without credentials to a path of the kubelet API. It is nil if the API has no
-	// port.
+	// Request sends a request without credentials to a path of the kubelet API. Request is nil if the API
+	// has no port.
 	Request func(path string) (status int, err error)
 	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, with their names in Go.
 	Ciphers []string
@@ -67,8 +67,8 @@ var strongCiphers = []string{
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. The benchmark marks some recommendations as manual. The checks of these recommendations inspect
-// the configuration or, if that is not sufficient, the node's behaviour.
+// Table returns the checks of the section. The benchmark marks some recommendations as manual. For these recommendations, the checks
+// inspect the configuration. If the configuration is not sufficient, they inspect the node's behaviour.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Units...) }},
@@ -171,8 +171,8 @@ func (n *Node) existingFiles(files ...string) (out []string) {
 	return out
 }
 
-// checkFiles passes each file to the function look. A file that does not exist is an error. It skips empty names. An empty name means that
-// this node does not need the file.
+// checkFiles passes each file to the function look. It returns an error if a file does not exist. It skips empty names. An empty name
+// means that this node does not need the file.
 func (n *Node) checkFiles(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -235,8 +235,8 @@ func (n *Node) checkClientCA() error {
 	return nil
 }
 
-// checkServing checks the settings of the serving certificate. A node without a configured
-// certificate creates one, or requests one from the cluster.
+// checkServing checks the settings of the serving certificate. If no certificate is configured, the
+// node creates a certificate, or requests one from the cluster.
 func (n *Node) checkServing() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Install installs islet in a machine that has its own /etc and /usr/local. It runs install.sh with the packaging of the checkout and the
-// program under test. It starts no unit.
+// Install installs islet in a machine that has its own /etc and /usr/local. It runs install.sh with the program under test and the files
+// of the folder packaging. It starts no unit.
 func Install(t testing.TB, m *machine.Machine, args ...string) {
 	t.Helper()
 	from, to := filepath.Join(machine.Root(t), "packaging"), filepath.Join(m.Disk, "archive")
@@ -25,7 +25,7 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 		t.Fatal(err)
 	}
 	kept := ""
-	for line := range strings.Lines(string(table)) { // all files except those that have to be built
+	for line := range strings.Lines(string(table)) { // every file except the files that have to be built
 		if f := strings.Fields(line); len(f) < 4 || f[1] != "doc" && f[1] != "man" && !strings.HasPrefix(f[3], "completion/") &&
 			!strings.HasPrefix(f[3], "lib/") {
 			kept += line

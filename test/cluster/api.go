@@ -86,7 +86,7 @@ func (c *Cluster) Namespace(t testing.TB) string {
 }
 
 // removeNamespace deletes a namespace and its pods. It does not wait until the pods have ended,
-// because their nodes are already off.
+// because the pods' nodes are already off.
 func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.WaitTimeout)
 	defer cancel()
@@ -100,8 +100,8 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for the object. It returns the object. It
-// continues after a restart of the API server. The parameter kind is an empty object of the type.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for the object. It returns the object. If
+// the API server restarts, AwaitAny continues to watch. The parameter kind is an empty object of the same type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Certificate returns a client certificate for a node with its key, signed by the cluster's CA. The
-// certificate is valid in the given period.
+// Certificate returns a client certificate for a node, and the key of the certificate. The
+// cluster's CA has signed the certificate. The certificate is valid in the given period.
 func (c *Cluster) Certificate(t testing.TB, node string, begin, end time.Time) string {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(c.path("pki/ca.crt"), c.path("pki/ca.key"))

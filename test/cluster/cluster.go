@@ -19,11 +19,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// This constant is the directory of the control plane's files, on its host's tmpfs.
+// This constant is the directory of the control plane's files. It is on a tmpfs of the control
+// plane's host.
 const dir = "/run/control"
 
-// A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods
-// that stop or start parts of it.
+// A Cluster is a running control plane. The methods are safe for concurrent use, except the methods
+// that stop or start parts of the control plane.
 type Cluster struct {
 	host  *machine.Host
 	bin   string // folder of the binaries
@@ -39,8 +40,8 @@ type Cluster struct {
 	ports int        // number of ports of proxies so far
 }
 
-// This variable is the control plane for all tests of this program. The tests share it, because a start takes seconds. Each test has its
-// own nodes and namespaces.
+// This variable is the control plane for all tests of this program. The tests share this control plane, because a start takes seconds.
+// Each test has its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster

@@ -10,8 +10,8 @@ import (
 // A Backup is a snapshot of etcd's data.
 type Backup struct{ dir string }
 
-// Backup stops etcd, copies its data and starts it again. This takes little time, so most nodes are not affected. The
-// copy is removed when the test ends.
+// Backup stops etcd, copies its data and starts it again. The interruption is so short that most nodes are not
+// affected. The copy is removed when the test ends.
 func (c *Cluster) Backup(t testing.TB) Backup {
 	t.Helper()
 	b := Backup{dir: dir + "/backup-" + Name(t)}
@@ -38,8 +38,9 @@ func (c *Cluster) copyData(from, to string) error {
 	return c.run("", "cp", "-a", "--sparse=always", from, to)
 }
 
-// Restore replaces etcd's data by a backup. It restarts all parts of the control plane. A running
-// part would get no watch events, because its resource version is later than the backup's.
+// Restore replaces etcd's data by a backup. It restarts all parts of the control plane. Without a
+// restart, a part would get no watch events, because its resource version is later than every
+// resource version in the backup.
 func (c *Cluster) Restore(t testing.TB, b Backup) {
 	t.Helper()
 	err := c.restartWith(func() error { return c.copyData(b.dir, dir+"/etcd") })
@@ -60,8 +61,9 @@ func (c *Cluster) Wipe(t testing.TB) {
 	}
 }
 
-// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former
-// CA has signed. The cluster's data stays. The credentials of the nodes become invalid.
+// ReplaceAuthority replaces the cluster's CA. It also replaces all certificates and credentials of
+// the control plane that the former CA has signed. The cluster's data stays. The credentials of the
+// nodes become invalid.
 func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	t.Helper()
 	err := c.restartWith(func() error {
@@ -81,7 +83,8 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// This ConfigMap contains the former CA. It is created only if it does not exist.
+	// The ConfigMap cluster-info contains the former CA. An existing ConfigMap would not be
+	// updated.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

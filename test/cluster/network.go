@@ -13,15 +13,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the control plane's address in the network of the machines, and their default gateway.
+// This constant is the control plane's address in the network of the machines. It is also the default
+// gateway of the machines.
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not
-// flood packets to all ports, so each machine receives only its own packets (see Bytes).
+// flood packets to all ports. So each machine receives only packets for this machine (see Bytes).
 func (c *Cluster) createNetwork() error {
-	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable. When
-	// that cable is removed, all connections to the control plane would be interrupted for half a
-	// minute.
+	// The bridge gets a fixed hardware address. Otherwise the bridge would take the address of one
+	// of the cables. The removal of this cable would then interrupt all connections to the control
+	// plane for half a minute.
 	err := c.runIP(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
 		"addr add "+gateway+"/24 dev lan0", "link set lan0 up")
 	if err != nil {
@@ -50,8 +51,8 @@ func (c *Cluster) runIP(pid int, lines ...string) error {
 	return nil
 }
 
-// A Link is the cable between a machine and the control plane. Its state survives a reboot of the
-// machine. It is not safe for concurrent use.
+// A Link is the cable between a machine and the control plane. The state of the cable survives a
+// reboot of the machine. A Link is not safe for concurrent use.
 type Link struct {
 	Addr string // of the machine
 
@@ -73,8 +74,8 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire connects two running machines by a cable and returns the addresses of its ends. The control plane's network
-// does not forward packets between machines. The first machine gets a new cable when it boots again.
+// Wire connects two running machines by a cable and returns the addresses of the two ends. The control plane's
+// network does not forward packets between machines. The first machine gets a new cable when it boots again.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"
@@ -94,7 +95,8 @@ func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	}
 	plug := a.OnBoot
 	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
-	// The second machine's end is a port of a bridge. The bridge keeps its address and routes while there is no cable.
+	// On the second machine, the cable is a port of a bridge. The bridge keeps the address and the routes while there
+	// is no cable.
 	err := errors.Join(c.runIP(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func (c *Cluster) RunAsAdmin(variable string, args ...string) (string, error) {
 
 // AdminCommand returns a command that runs a program on the control plane's host. The given
 // environment variable contains the path of an administrator's kubeconfig. Arguments of the form
-// NAME=VALUE before the program are environment variables too.
+// NAME=VALUE before the program are additional environment variables.
 func (c *Cluster) AdminCommand(variable string, args ...string) *exec.Cmd {
 	return c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...)
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends
-// their names to the API server as an authenticating proxy. So for a node, the proxy behaves like the API server
-// until a test simulates a fault.
+// A Proxy forwards requests of nodes to the API server. Like any authenticating proxy, it authenticates nodes by
+// their client certificates and sends their names to the API server. So nodes cannot distinguish the proxy from the
+// API server until a test simulates a fault.
 type Proxy struct {
 	Addr string // the address that nodes use instead of the API server's
 
@@ -146,8 +146,8 @@ func kindOf(r *http.Request) string {
 	return method + " " + r.URL.Path
 }
 
-// Fail makes the proxy respond to every new request with a status, and with a Retry-After unless it
-// is zero.
+// Fail makes the proxy respond to every new request with the given status. If retry is not zero,
+// the response contains a Retry-After.
 func (p *Proxy) Fail(status int, retry time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,8 +185,8 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the numbers of requests since the last call, and their sum. The keys contain the method, the path and the selected
-// object.
+// Requests returns the numbers of requests since the last call, and their sum. Each key consists of the method, the path and the
+// selected object of a request.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func images() map[string]image {
 	}
 }
 
-// pgrep is a script that replaces an applet that Debian's busybox does not have.
+// pgrep is a script that replaces the applet pgrep, which Debian's busybox does not have.
 const pgrep = `#!/bin/sh
 for d in /proc/[0-9]*; do
 	read -r c <$d/comm 2>/dev/null && [ "$c" = "$1" ] && echo ${d#/proc/} && found=1
@@ -57,8 +57,8 @@ done
 [ -n "$found" ]
 `
 
-// baseLayer returns the common layer of all images: busybox and the tool with their links, and
-// accounts.
+// baseLayer returns the common layer of all images. It contains busybox, the tool, links to both
+// programs, and accounts.
 func baseLayer(t testing.TB, busybox, tool string) []byte {
 	t.Helper()
 	box, err := os.ReadFile(busybox)
@@ -116,8 +116,8 @@ func baseLayer(t testing.TB, busybox, tool string) []byte {
 	return b.Bytes()
 }
 
-// plainShell returns a changed copy of busybox whose sh executes /bin/ls. The suite masks /bin/ls, but the shell of Debian's busybox would
-// run its built-in ls instead.
+// plainShell returns a changed copy of busybox. The suite masks /bin/ls and then runs ls in a shell. The shell of Debian's busybox
+// would run the built-in ls instead. The shell of the changed copy executes /bin/ls.
 func plainShell(t testing.TB, box []byte) []byte {
 	t.Helper()
 	before, after := []byte("\x00lpr\x00ls\x00"), []byte("\x00lpr\x00lz\x00")

@@ -4,7 +4,7 @@
 //
 //	csidriver NAME ROOT-DIR DATA
 //
-// For a driver outside of these tests, use csi-driver-host-path.
+// If you need a CSI driver for other tests, use csi-driver-host-path.
 package main
 
 import (

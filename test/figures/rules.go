@@ -15,7 +15,7 @@ import (
 // Rules contains the output of test/prometheus: the results of the rules for a kubelet after
 // scrapes of a node.
 type Rules struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
 	Rules   map[string]Rule
 }
@@ -26,12 +26,12 @@ type Rule struct {
 	Error, Example  string
 }
 
-// Control is the name of an alert that must be active. It proves that the tool detects active
-// alerts.
+// Control is the name of an alert that must be active. The active alert proves that the tool
+// detects active alerts.
 const Control = "alert control"
 
-// optionalRules contains the rules that have results only on some hosts or for some pods, with the
-// reasons.
+// optionalRules contains the rules that have results only on some hosts or only for some pods. The
+// values are the reasons.
 var optionalRules = map[string]string{
 	"pressure":                  "cgroup v1 has none",
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
@@ -54,8 +54,9 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check verifies that every rule has data and that no alert except Control is active. The parameter without lists the rules that must have
-// no data, with the reasons. Check returns the errors, and notes about the other results.
+// Check verifies that every rule has data, and that no alert except Control is active. The keys of the parameter without are the rules
+// that must have no data, the values are the reasons. The result wrong contains a text for each violation. The result notes contains
+// remarks about results that are allowed.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {

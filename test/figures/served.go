@@ -23,7 +23,7 @@ func (f Family) String() string {
 
 var row = regexp.MustCompile("(?m)^\\| (/metrics[a-z/]*) \\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
 
-// Documented returns the families that a node serves according to the text of docs/metrics.md.
+// Documented returns the metric families that are listed in the given text of docs/metrics.md.
 func Documented(text string) (out []Family) {
 	for _, m := range row.FindAllStringSubmatch(text, -1) {
 		out = append(out, Family{m[1], m[2], m[3], strings.ReplaceAll(strings.TrimSpace(m[4]), ", ", ",")})
@@ -31,8 +31,9 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare compares the names, types and labels of the metrics on pages with the documentation. The keys of pages are the paths. Compare
-// returns the differences, and the documented metrics that are not on the pages, each as "page name".
+// Compare compares the names, types and labels of the metrics on pages with the documentation. The parameter pages maps the path of
+// each page, such as /metrics, to its text. Compare returns the differences. It also returns the documented metrics that are not on the
+// pages, each as "page name".
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
@@ -64,8 +65,9 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check compares the pages of a node with docs/metrics.md below root. The document is generated from upstream's own list. The function get
-// returns a page. Check returns the documented metrics that are not on the pages, each as "page name".
+// Check compares the pages of a node with docs/metrics.md below root. The document is generated from the list of metrics in the Kubernetes
+// sources. The function get must return the page with the given path. Check returns the documented metrics that are not on the pages, each
+// as "page name".
 func Check(t testing.TB, root string, get func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))

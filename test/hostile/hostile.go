@@ -4,8 +4,8 @@
 //
 //	pods.json -> Mutator -> Manifests -> Write -> a manifest directory
 //
-// The manifests depend only on the seed. Many of them are valid pods. Their image does not exist
-// and must not be pulled, so these pods never run. They count against the node's limits.
+// The manifests depend only on the seed. Many of them are valid pods. The image of these pods does
+// not exist and must not be pulled, so the pods never run. They count against the node's limits.
 package hostile
 
 import (
@@ -27,8 +27,8 @@ type Manifest struct {
 type Options struct {
 	Seed  uint64
 	Count int
-	// Victim is the name of a pod in its own manifest. Some manifests claim the name or the directory of this pod. If Victim is empty,
-	// there are no such manifests.
+	// Victim is the name of a pod from another manifest, which the test writes. Some generated manifests claim the name or the
+	// directory of this pod. If Victim is empty, there are no such manifests.
 	Victim string
 }
 
@@ -76,7 +76,7 @@ type writer struct {
 	pods    int
 }
 
-// fileName returns a file name, sometimes an unusual one. A number makes it unique.
+// fileName returns a file name. Some of the names are unusual. A number makes each name unique.
 func (w *writer) fileName(i int) string {
 	forms := []string{"%03d.yaml", "%03d.yaml", "%03d.yaml", "%03d.json", "%03d", ".%03d.yaml", "%03d.yaml~", "ä %03d.yaml",
 		"-%03d.yml", "\x1b[2J%03d.yaml", "a\nb%03d.yaml",

@@ -15,7 +15,7 @@ var podsJSON []byte
 // many are invalid only in a detail.
 type Mutator struct {
 	pods   []any
-	donors map[string][]any // the values of each field in the pods, by the field's path without indexes
+	donors map[string][]any // the values that a field has in the built-in pods; the key is the field's path without indexes
 	keys   map[string][]string
 }
 
@@ -61,8 +61,8 @@ func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	return pod.(map[string]any)
 }
 
-// A location is a member of an object or an item of a list, with its path and functions that set or
-// remove it.
+// A location is a member of an object, or an item of a list. It contains the path of the value, and
+// functions that set or remove the value.
 type location struct {
 	path  string
 	value any

@@ -50,7 +50,8 @@ func writeYAML(b *bytes.Buffer, v any, depth int) {
 	}
 }
 
-// writeValue writes a value after its key or dash. A scalar is written on the same line, other values below.
+// writeValue writes a value after the value's key or dash. A scalar is written on the same line, other
+// values on the lines below.
 func writeValue(b *bytes.Buffer, v any, depth int) {
 	switch v.(type) {
 	case map[string]any, []any:

@@ -1,13 +1,13 @@
 // Package hungfs provides a FUSE file system whose server a test can stop, as a substitute for a
-// network file system. The server is a process. While it is stopped (SIGSTOP), every access blocks,
-// like an access to an unreachable server. It blocks until the server is killed or the file system
-// is unmounted by force.
+// network file system. The server is a process. While the server is stopped (SIGSTOP), every access
+// to the file system blocks, as if a network server were unreachable. The access blocks until the
+// server is killed, or until the file system is unmounted by force.
 //
 //	test --Process (in a machine)--> server --> /dev/fuse <-- processes that use the file system
 //
 // After the signal Broken, the server responds to every request with EIO, like a disk that cannot
-// read a directory. After the signal Deaf, it reads every request and responds to none. A process
-// that waits for such a response cannot even be killed.
+// read a directory. After the signal Deaf, the server reads every request, but responds to no
+// request. A process that waits for such a response cannot even be killed.
 //
 // The file system contains only the empty directory Dir.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html

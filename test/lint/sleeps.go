@@ -12,8 +12,8 @@ import (
 
 // checkSleeps returns a violation for each call of time.Sleep in the tests of a folder, unless the
 // call runs in a bubble of package synctest or has a comment on its line. A function runs in a
-// bubble if it is passed to synctest.Test, or to a function of the folder that passes it on to
-// synctest.Test. It also runs in a bubble if only such functions call it.
+// bubble if it is passed to synctest.Test, or to a function of the folder that passes its argument
+// to synctest.Test. A function also runs in a bubble if all of its callers run in a bubble.
 func checkSleeps(dir string) (violations []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -58,8 +58,8 @@ type testPackage struct {
 	real    map[string]bool // functions that may run outside of bubbles
 }
 
-// classify finds the functions that create bubbles, and the functions that tests call outside of
-// bubbles.
+// classify finds two kinds of functions: functions that create bubbles, and functions that tests
+// call outside of bubbles.
 func (p *testPackage) classify() {
 	decls := map[string][]*ast.FuncDecl{}
 	for _, f := range p.files {
@@ -114,7 +114,8 @@ func (p *testPackage) makesBubble(g *ast.FuncDecl) (makes bool) {
 	return makes
 }
 
-// visitOutside calls f for each node of a function's body that is not in a bubble.
+// visitOutside calls f for the syntax nodes of a function's body. It skips the parts of the body
+// that run in a bubble.
 func (p *testPackage) visitOutside(g *ast.FuncDecl, f func(ast.Node)) {
 	ast.Inspect(g.Body, func(n ast.Node) bool {
 		if n == nil {

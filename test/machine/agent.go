@@ -33,8 +33,8 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 	return a
 }
 
-// Roomy contains lines of a KubeletConfiguration that disable image collection and eviction,
-// because the test host's disk or memory may be nearly full.
+// Roomy contains lines of a KubeletConfiguration. They disable image garbage collection and
+// evictions, because the test host's disk or memory may be nearly full.
 const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
 
 // Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories.
@@ -250,8 +250,9 @@ func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string
 	return pods
 }
 
-// WaitReady waits until exactly these pods exist and all are ready. A pod whose containers ran
-// before a power cut is not ready, because a new agent first reports the stored statuses.
+// WaitReady waits until exactly these pods exist and all are ready. A pod does not count as ready
+// while its status contains a container that ran before a power cut. A new agent first reports such
+// statuses, which the earlier agent has stored.
 func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	m.t.Helper()
 	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
@@ -273,7 +274,7 @@ func (m *Machine) ranBeforeCut(p Pod) bool {
 }
 
 // IsWell reports whether the output and the exit code of islet status show no problem. It ignores a
-// full disk, because the disk is the test host's.
+// full disk, because the machine uses the disk of the test host.
 func IsWell(out string, code int) bool {
 	_, needs, _ := strings.Cut(out, "Needs attention:")
 	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines contain no problems
@@ -291,9 +292,9 @@ func (m *Machine) Await(what string, ok func() bool) {
 	m.await(what, m.agent, ok)
 }
 
-// await polls ok, because a process outside the agent gets no event for the condition. The pause
-// between two calls is four times as long as the last call, so that parallel tests do not spend
-// their CPU time on polling.
+// await polls ok, because a process outside the agent gets no event when the condition becomes
+// true. The pause between two calls is four times as long as the last call, so that parallel tests
+// do not spend their CPU time on polling.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
 	var ended <-chan struct{} // blocks forever if there is no agent

@@ -18,8 +18,8 @@ const Pause = "localhost/pause:test"
 const Endpoint = "unix:///run/containerd/containerd.sock"
 
 // A Containerd is a distribution's containerd that runs inside a machine, with the machine's own
-// images, cgroups and sockets. Its CNI plugins are links to islet, which contains these plugins, so
-// that no package of plugins is needed.
+// images, cgroups and sockets. The CNI plugins of this containerd are links to islet, which
+// contains the plugins. So the tests need no package of CNI plugins.
 type Containerd struct {
 	m       *Machine
 	dir     string // the directory of the programs
@@ -113,8 +113,8 @@ func (c *Containerd) Import() {
 	}
 }
 
-// pauseArchive returns an archive of the pause image. The image contains podtool under the name pause. Under this name, podtool waits for
-// a signal.
+// pauseArchive returns an archive of the pause image. The image contains podtool as the program pause. If podtool is called by this name,
+// it waits for a signal.
 func (c *Containerd) pauseArchive() string {
 	c.m.t.Helper()
 	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// ExposedFiles lists the files of the running agent that local users other than root can access. Each entry contains a file and its fault.
-// Directories of pods may be writable, but then a parent directory must not be accessible to other users.
+// ExposedFiles lists the files of the running agent that local users other than root can access. Each entry names a file and the access
+// that other users have. Directories of pods may be writable for other users if these users cannot access a parent directory.
 func (m *Machine) ExposedFiles() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
-	// Every path to a directory of pods contains one of these directories, which other users must
-	// not be able to enter.
+	// Other users must not be able to enter these directories. Every path to a directory of pods
+	// leads through one of them.
 	closed := []string{"/state/containerd", "/state/runtime/containers", "/state/runtime/sandboxes", "/kubelet", "/kubelet/pods"}
 	for i := range closed {
 		closed[i] = root + m.Disk + closed[i]
@@ -76,8 +76,8 @@ func belongsToPod(file string) bool {
 	return name == "rootfs" || name == "shm"
 }
 
-// isSecret reports whether other users must not access a file, because it is a socket or may
-// contain secrets.
+// isSecret reports whether a file is a socket or may contain secrets. Other users must not access
+// such a file.
 func isSecret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}

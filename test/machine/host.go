@@ -36,8 +36,8 @@ func BootHost(name string) (*Host, error) {
 	}
 	h, started := &Host{init: init, halt: make(chan struct{})}, make(chan error)
 	go func() {
-		// The kernel sends Pdeathsig when this thread ends. Another goroutine could end the thread
-		// if it were not locked.
+		// The kernel sends Pdeathsig when this thread ends. Without the lock, another goroutine
+		// could run on this thread and end it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := init.Start()
@@ -62,7 +62,7 @@ func (h *Host) Pid() int { return h.init.Process.Pid }
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
 	defer close(h.halt)
-	h.init.Wait() // the error reports only that it was killed; all processes of its namespace end before it
+	h.init.Wait() // the error only reports that init was killed; the other processes of its namespace have ended before
 	return err
 }
 

@@ -79,7 +79,7 @@ func Archive(t testing.TB) string {
 func RefOf(name string) string { return "localhost/" + name + ":test" }
 
 // ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image
-// also contains a file of the given number of MiB that is not shared with other images.
+// also contains a file of the given number of MiB. No other image contains this file.
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()

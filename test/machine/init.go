@@ -81,8 +81,8 @@ func setLoopbackUp() error {
 }
 
 // reap waits for ended child processes. It subscribes to SIGCHLD before it calls Wait4, so that it
-// does not miss a signal. It uses a channel, because pause(2) returns only in the thread that
-// receives the signal.
+// does not miss a signal. It receives the signals from a channel instead of calling pause(2),
+// because pause(2) returns only in the thread that receives the signal.
 func reap() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Processes returns the command lines of all processes in the machine's own PID namespace except
-// its init: the agent and its shims. The keys are PIDs in this process's namespace. Containers are
-// not included, because they have their own PID namespaces.
+// Processes returns the command lines of the agent and its shims. These are the processes in the
+// machine's own PID namespace except init. The keys are PIDs in this process's namespace.
+// Containers are not included, because they have their own PID namespaces.
 func (m *Machine) Processes() map[int]string {
 	m.t.Helper()
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.host.Pid()))
@@ -114,7 +114,8 @@ func (m *Machine) Cgroups() []string {
 	return list
 }
 
-// Files lists the entries of a folder inside the machine, or nil if it does not exist.
+// Files returns the entries of a folder inside the machine. It returns nil if the folder does not
+// exist.
 func (m *Machine) Files(dir string) []string {
 	if strings.HasPrefix(dir, "/run/") {
 		dir = fmt.Sprintf("/proc/%d/root%s", m.host.Pid(), dir)

@@ -1,5 +1,5 @@
 // Package machine provides a simulated machine for a test: PID, mount, network, UTS and IPC
-// namespaces with an init, a tmpfs as /run, and a disk, which is a folder that stays when the
+// namespaces with an init, a tmpfs as /run, and a disk. The disk is a folder that stays when the
 // machine is off. A power cut kills all processes at once, and removes the mounts and network
 // namespaces, as on hardware.
 //
@@ -27,7 +27,7 @@ type Machine struct {
 	Cgroup string // the root of its pods' cgroups in every hierarchy
 
 	MeasureCPU bool // whether the method CPU includes the agent's CPU time
-	OddUmask   int  // if it is not zero, the agent inherits this umask and other unusual process state
+	OddUmask   int  // if OddUmask is not zero, the agent inherits this umask and other unusual process state
 
 	Env []string // additional environment variables of the agent and of commands
 
@@ -42,11 +42,11 @@ type Machine struct {
 	agent *Agent
 
 	mu  sync.Mutex
-	ran map[string]bool // by container ID: whether the power was cut since Pods returned the container
+	ran map[string]bool // the containers that Pods has returned, by ID; true if the power was cut since then
 }
 
-// New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this
-// checkout. The machine is turned off when the test ends.
+// New returns a machine that is off. The binary under test is $ISLET_BIN. If this variable is not
+// set, it is bin/islet of this checkout. The machine is turned off when the test ends.
 func New(t testing.TB, name string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {

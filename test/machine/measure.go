@@ -98,7 +98,7 @@ type Part struct {
 }
 
 // PSS returns the proportional set size of each part of the node stack. The node stack consists of
-// all processes in the machine except those of containers.
+// all processes in the machine except the processes of containers.
 func (m *Machine) PSS() []Part {
 	m.t.Helper()
 	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oddArgument is the first argument of a test binary that starts a program with unusual process
-// state. The other arguments are MASK PROGRAM ARGUMENT...
+// oddArgument is an argument for the test binary. If it is the first argument, the test binary
+// starts another program with unusual process state. The other arguments are MASK PROGRAM
+// ARGUMENT...
 const oddArgument = "start-oddly"
 
 // OddFile is the file that an agent with unusual process state inherits as descriptors 40 to 43.

@@ -43,7 +43,8 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// BuildVersion builds this checkout as the given version. The program works.
+// BuildVersion builds this checkout as the given version. Unlike the program of BuildFailing, it
+// works.
 func (r *Releaser) BuildVersion(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
@@ -55,7 +56,8 @@ func (r *Releaser) BuildFailing() []byte {
 	return Build(r.t, "test", "./badislet")
 }
 
-// Release writes an archive with a program as a version of islet, and signs it.
+// Release writes an archive that contains the given program as the given version of islet, and
+// signs the archive.
 func (r *Releaser) Release(file, version string, program []byte) {
 	r.t.Helper()
 	r.ReleaseFor(file, version, runtime.GOARCH, program)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Repository runs packaging/repo.sh, which creates a repository from a directory of packages. It returns the output of the script. A test
-// key signs the repository, unless env selects another one. The test fails if a tool is missing, because make installs the tools together
-// with the packages.
+// Repository runs packaging/repo.sh, which creates a repository from a directory of packages. It returns the output of the script. The
+// repository is signed with a test key, unless env selects another key. If a tool is missing, the test fails. The tools are expected to
+// exist, because make installs them together with the packages.
 func Repository(t *testing.T, packages, repo string, env ...string) string {
 	t.Helper()
 	RequireTools(t, "gpg", "createrepo_c", "dpkg-scanpackages")

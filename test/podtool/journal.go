@@ -14,8 +14,8 @@ import (
 
 // writeJournal appends numbered records to a file at an interval, and prints each number after the
 // record is synced. First it prints the number of its first record. It returns an error if the
-// records in the file are not consecutive. It removes an incomplete last record, because the number
-// of such a record was never printed.
+// records in the file are not consecutive. It removes the last record if it is incomplete, because
+// the number of an incomplete record was never printed.
 func writeJournal(ctx context.Context, name, every string) error {
 	pause, err := time.ParseDuration(every)
 	if err != nil {

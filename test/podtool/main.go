@@ -263,7 +263,7 @@ func serve(ctx context.Context, addr, log string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	})
-	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // succeeds if the file exists; for probes
+	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // for probes that test whether a file exists
 		handler.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if _, err := os.Stat(strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(path, "/"))); (err == nil) != wanted {
 				w.WriteHeader(http.StatusServiceUnavailable)

@@ -25,8 +25,9 @@ func createFiles(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// forkMany starts many processes. They are forks of this process with a single thread, and do not
-// return to Go code. Executing so many programs would take too long.
+// forkMany starts many processes. Each of them is a fork of this process. It has a single thread
+// and does not return to Go code. It would take too long to execute a program for each of these
+// processes.
 func forkMany(ctx context.Context, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {
@@ -37,7 +38,7 @@ func forkMany(ctx context.Context, many string) error {
 		if errno != 0 {
 			return os.NewSyscallError("clone", errno)
 		}
-		for pid == 0 { // they end when process 1, which is this process, ends
+		for pid == 0 { // the children end when this process, which is process 1, ends
 			syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}
 	}

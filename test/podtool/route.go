@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY, like the command ip route replace, which
-// the image does not contain.
+// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY, like the command ip route replace. The
+// image does not contain the program ip.
 func addRoute(route string) error {
 	subnet, via, _ := strings.Cut(route, "=")
 	to, err := netip.ParsePrefix(subnet)

@@ -9,7 +9,7 @@ import (
 )
 
 // runSole records its start in a file and holds the file's lock until the context ends. The kernel
-// releases the lock when the last process that has the file open ends in any way.
+// releases the lock when the last process that has the file open ends, no matter how it ends.
 func runSole(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -5,7 +5,7 @@
 //	             kube_pod_info, as in kube-state-metrics, from -pods
 //
 // It is a separate module, because no other program needs its dependencies. The tests of nodes run
-// it in the network of a node (test/node, test/cluster/node, make test-prometheus).
+// it in the network namespace of a node (test/node, test/cluster/node, make test-prometheus).
 package main
 
 import (
@@ -55,7 +55,7 @@ func main() {
 
 // A Result contains the errors of the pages and the results of the rules.
 type Result struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
 	Rules   map[string]Rule // by name; the name of an alert follows "alert "
 }
@@ -172,7 +172,8 @@ func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string,
 	return a.Commit()
 }
 
-// evaluate evaluates each group of a file twice, because rules use the results of other groups.
+// evaluate evaluates each group of a file twice, because the rules of a group may use the results
+// of other groups.
 func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, file string,
 	out *Result) error {
 	m := rules.NewManager(&rules.ManagerOptions{Context: ctx, QueryFunc: query, AppendableV2: db, Queryable: db, Logger: log,

@@ -1,6 +1,7 @@
 // Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this
-// machine. Tests install packages and run services in the system. It uses this machine's kernel and
-// is as fast as this machine. Tests that need another kernel, a disk or a power cut use package vm.
+// machine. Tests install packages and run services in the system. The system uses this machine's
+// kernel and is as fast as this machine. Tests that need another kernel, a disk or a power cut use
+// package vm.
 //
 //	root.sh --> file system --overlay--> boot.sh --> init <--nsenter-- Run(command)
 //	New --> Boot --> Run ... --> PowerOff --> Boot ...
@@ -33,7 +34,7 @@ var (
 
 // A System is a Debian system in namespaces. It is not safe for concurrent use.
 type System struct {
-	Dir     string // the directory with the files that the system has written (layer, var) and its /payload
+	Dir     string // the directory that contains the files written by the system (layer, var) and its /payload
 	Console string // the file with the output of its init
 
 	t    testing.TB

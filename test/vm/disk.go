@@ -16,8 +16,8 @@ import (
 
 // A disk serves an image file to the emulator as a network block device. It simulates the volatile
 // write cache of real disks and cards: a power cut loses some of the sectors that were written
-// since the last flush. Without the simulation, no write of the guest would be lost when the
-// emulator is killed.
+// since the last flush. Without this simulation, the end of the emulator would lose no write of the
+// guest.
 //
 //	guest --write--> file; the sector's old content is stored in lost
 //	guest --flush--> lost is cleared

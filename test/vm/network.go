@@ -16,17 +16,16 @@ func (v *VM) Write(path, content string) {
 		path))
 }
 
-// A Cable connects a machine to a network. The zero value means that there is no cable.
+// A Cable connects a machine to a network. The zero value of Cable means that there is no cable.
 type Cable struct {
-	Address, Router string // the machine's address, and its default gateway
+	Address, Router string // the machine's address, and the machine's default gateway
 
 	pid int    // the PID of a process in the network namespace of the cable's other end
 	nic string // the argument for the emulator
 }
 
-// NATCable returns a cable through which a machine can open connections in the network namespace
-// of a process, by address translation in the emulator. Connections to the machine are not
-// possible.
+// NATCable returns a cable through which a machine can open connections in the network namespace of
+// a process. The emulator translates the addresses. Connections to the machine are not possible.
 func NATCable(pid int) Cable {
 	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
 }
@@ -41,7 +40,7 @@ type LAN struct {
 const lan = "192.168.77."
 
 // NewLAN creates a LAN in the network namespace of a process. The namespace is the LAN's router.
-// The LAN ends with the namespace.
+// When the namespace ends, the LAN is removed too.
 func NewLAN(t testing.TB, pid int) *LAN {
 	t.Helper()
 	l := &LAN{pid: pid}

@@ -1,6 +1,6 @@
 // Package vm boots whole virtual machines for tests: systemd or OpenRC as init, only cgroup v2, a real kernel, and a
-// file system on a block device, all in software emulation. Killing the emulator is a power cut: the disk loses some
-// of the data that was not flushed.
+// file system on a block device, all in software emulation. To simulate a power cut, PowerCut kills the emulator.
+// The disk then loses some of the data that was not flushed.
 //
 //	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
 //	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...
@@ -35,10 +35,11 @@ const (
 	// defaultMemory is the default memory of a machine in MiB, which is enough for every test.
 	defaultMemory = 1536
 	// quirks contains kernel arguments. They disable the zeroing of allocated pages in Debian's
-	// kernel. In the emulator each write to a page with a program's code takes a microsecond. A
+	// kernel. In the emulator, each write to a page with a program's code takes a microsecond. A
 	// machine with little memory reads code again and again, so both processors spent minutes on
-	// zeroing. The arguments also disable a check of the PC kernel, which panics at its start if
-	// the clock does not tick. On a busy host, the emulator may not be scheduled in time.
+	// zeroing pages. The arguments also disable the check of the timer in the PC kernel. The kernel
+	// panics at its start if the timer does not tick, for example because a busy host does not
+	// schedule the emulator in time.
 	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
 
@@ -56,7 +57,7 @@ type VM struct {
 
 	t    testing.TB
 	arch Arch
-	base string // the folder of base.sh
+	base string // the folder of the base image, from base.sh
 	dir  string // this machine's disks, console, sockets
 	disk *disk
 	qemu *exec.Cmd // nil: off
@@ -225,7 +226,7 @@ func (v *VM) PowerCut() {
 	if v.qemu == nil {
 		return
 	}
-	v.qemu.Process.Kill() // an error means that it has already ended
+	v.qemu.Process.Kill() // an error means that the emulator has already ended
 	v.powerOff()
 }
 
@@ -341,7 +342,7 @@ func (v *VM) Await(command string) string {
 
 // restartHung turns off a machine that hangs, and boots it again. The guest program limits the time
 // of every command, so the kernel or the emulator hangs. This happened once in fifty boots, with
-// both processors spinning. For islet it is a power cut.
+// both processors spinning. For islet, turning off the machine is a power cut.
 func (v *VM) restartHung() {
 	v.t.Helper()
 	registers, err := v.queryAndQuit("info registers -a")

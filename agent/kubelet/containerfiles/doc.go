@@ -4,6 +4,6 @@
 //	Root.Prepare, Packer.Pack: files of the container --> archive
 //	Root.Unpack:               archive --> files of the container, which belong to the container's user
 //
-// Names are resolved as in a chroot to the container's root, also while the container changes its files: symlinks lead to
-// files of the container, read-only mounts stay read-only, and devices and FIFOs are never opened.
+// Names are resolved as in a chroot to the container's root, even while the container changes its files. So a symlink
+// always leads to a file of the container. Read-only mounts stay read-only. Devices and FIFOs are never opened.
 package containerfiles

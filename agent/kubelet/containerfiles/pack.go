@@ -21,7 +21,7 @@ const maxDepth = 100
 
 // A Packer is a file or directory of a container that exists and can be packed.
 type Packer struct {
-	dir  *os.File // its parent
+	dir  *os.File // the parent directory
 	base string
 	out  *tar.Writer
 }
@@ -44,7 +44,7 @@ func (r *Root) Prepare(name string) (*Packer, error) {
 	return &Packer{dir: dir, base: base}, nil
 }
 
-// withoutRoot replaces the path of a Root in an error by the name in the container.
+// withoutRoot replaces the path of a Root in an error by the file's name in the container.
 func withoutRoot(err error, name string) error {
 	var number unix.Errno
 	if errors.As(err, &number) {
@@ -56,7 +56,7 @@ func withoutRoot(err error, name string) error {
 // Close releases the Packer.
 func (p *Packer) Close() error { return p.dir.Close() }
 
-// Pack writes an archive with the file or directory. Like that of tar -C DIR BASE, the archive contains paths relative to
+// Pack writes an archive with the file or directory. As with tar -C DIR BASE, the paths in the archive are relative to
 // the parent directory. Symlinks are packed as symlinks, and sockets are omitted.
 func (p *Packer) Pack(w io.Writer) error {
 	p.out = tar.NewWriter(w)
@@ -64,7 +64,8 @@ func (p *Packer) Pack(w io.Writer) error {
 	return errors.Join(err, p.out.Close())
 }
 
-// pack writes the entry base of an open directory, and everything below it. The parameter name is its name in the archive.
+// pack writes the entry base of an open directory, and everything below it. The parameter name is the entry's name in the
+// archive.
 func (p *Packer) pack(dir int, base, name string, depth int) error {
 	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT && depth > 0 {

@@ -15,7 +15,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Runtime returns the verbose status of a container, which has the PID of its first process.
+// A Runtime returns the verbose status of a container. The status contains the PID of the
+// container's first process.
 type Runtime interface {
 	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
 }
@@ -23,8 +24,8 @@ type Runtime interface {
 // A Root is the root directory of a container.
 type Root struct {
 	dir      *os.File
-	path     string // of dir for this process
-	uid, gid int    // of new files
+	path     string // a path of dir that this process can open
+	uid, gid int    // the owner of new files
 }
 
 // ErrNoRoot means that the files of a container cannot be reached from the host.
@@ -47,8 +48,9 @@ func Open(ctx context.Context, r Runtime, id string) (*Root, error) {
 	return nil, fmt.Errorf("%w: the runtime does not report its process", ErrNoRoot)
 }
 
-// openProcess opens the root directory of a process of the container id. The descriptor of /proc/PID refers to one
-// process, also if the PID is used again, so every check is about the process whose root is opened.
+// openProcess opens the root directory of a process. The process must belong to the container with the given ID.
+// The descriptor of /proc/PID always refers to the same process, even if the PID is used again for another one. So
+// every check applies to the process whose root directory is opened.
 func openProcess(pid int, id string) (*Root, error) {
 	proc, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

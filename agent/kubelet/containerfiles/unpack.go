@@ -16,8 +16,8 @@ import (
 )
 
 // Unpack extracts an archive to a path of the container. All entries of the archive must have the same first component. If
-// to is a directory or ends with a slash, this component is replaced by to/base, otherwise by to. Existing files are
-// overwritten and keep their owner. New files belong to the user of the container.
+// to is a directory or ends with a slash, this component is replaced by to/base. Otherwise it is replaced by to. Existing
+// files are overwritten, but keep their owner. New files belong to the user of the container.
 func (r *Root) Unpack(in io.Reader, to, base string) error {
 	target, err := r.target(to, base)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *Root) Unpack(in io.Reader, to, base string) error {
 	return err
 }
 
-// target returns the path that replaces the first component of an archive.
+// target returns the path that replaces the first component of the names in an archive.
 func (r *Root) target(to, base string) (string, error) {
 	if base == "" || base == "." || base == ".." || strings.Contains(base, "/") {
 		return "", fmt.Errorf("%q is not the name of a file", base)
@@ -103,7 +103,8 @@ func (r *Root) unpackOne(in io.Reader, head *tar.Header, name string) error {
 	return nil
 }
 
-// isSparse reports whether a file has holes. Its size could be any multiple of the archive's.
+// isSparse reports whether a file in the archive has holes. Such a file could be far larger than
+// the archive.
 func isSparse(head *tar.Header) bool {
 	for key := range head.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -118,7 +119,7 @@ func (r *Root) makeDir(dir int, name string, mode uint32) error {
 	err := unix.Mkdirat(dir, name, mode)
 	switch {
 	case err == unix.EEXIST:
-		return nil // if it is no directory, the entries below it fail
+		return nil // if the existing file is no directory, the entries below it fail
 	case err != nil:
 		return err
 	}
@@ -148,7 +149,8 @@ func (r *Root) writeFile(dir int, name string, mode uint32, in io.Reader) error 
 	return errors.Join(err, f.Close())
 }
 
-// openRegular opens an existing regular file. It never opens a device or a FIFO, because that could have an effect.
+// openRegular opens an existing regular file. It never opens a device or a FIFO, because opening one may already
+// have an effect.
 func openRegular(dir int, name string, flags int) (fd int, err error) {
 	path, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

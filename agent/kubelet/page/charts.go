@@ -15,16 +15,16 @@ const (
 type chart struct {
 	title, whole string   // whole describes the top of the chart
 	big          string   // the present value
-	small        []string // more about it
+	small        []string // details of the present value
 	bad          bool     // the value is near its limit
 	most         float64  // the value at the top
 	series       []func(*Reading) float64
 }
 
-// full is the share of memory or of a disk from which on it is marked.
+// full is the fraction of used memory or disk space from which the chart is marked.
 const full = 0.9
 
-// charts writes the machine's use: as a percentage, then with units.
+// charts writes the charts of the machine's resource use in the last hour.
 func (v *view) charts() {
 	d := v.d
 	if len(d.History) == 0 {
@@ -64,7 +64,8 @@ func share(title string, n, of float64, amount, whole string, value func(*Readin
 	return c
 }
 
-// spaceChart returns the chart of memory or a disk. It is marked if little is left.
+// spaceChart returns the chart of memory or a disk. The chart is marked if little memory or disk
+// space is left.
 func spaceChart(title string, used, of uint64, value func(*Reading) float64) chart {
 	c := share(title, float64(used), float64(of), bytesText(float64(used)), bytesText(float64(of)), value)
 	c.bad = of > 0 && float64(used) >= full*c.most

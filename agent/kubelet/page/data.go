@@ -57,8 +57,8 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 
 // A choice selects the contents of a document.
 type choice struct {
-	warnings       bool   // events that are warnings only
-	namespace, pod string // only this pod; empty for all
+	warnings       bool   // only events of the type Warning
+	namespace, pod string // only this pod; empty for all pods
 }
 
 func (c choice) pods(all []v1.Pod) []v1.Pod {
@@ -73,8 +73,8 @@ func (c choice) pods(all []v1.Pod) []v1.Pod {
 	return nil
 }
 
-// collectDocument collects the data of the page. Values that cannot be measured are left out. If the node's status or its pods are not
-// available, the result is an error.
+// collectDocument collects the data of the page. It omits values that cannot be measured. It returns an error if the node's status or
+// the list of pods is not available.
 func (p *Page) collectDocument(ctx context.Context, c choice) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// A device contains facts about the machine around the node: its sensors, links, addresses and clock. They are read only for a
-// request.
+// A device contains facts about the machine: its sensors, links, addresses and clock. The facts are read only when a request
+// needs them.
 type device struct {
 	Board     api.Board          `json:"board"`
 	Addresses []string           `json:"addresses"`
@@ -21,7 +21,8 @@ type device struct {
 	ClockBad  bool               `json:"clockBad"` // the clock is certainly wrong
 }
 
-// hot is the temperature from which on a sensor is marked. Boards reduce their frequency at about this temperature.
+// hot is the temperature in degrees Celsius from which a sensor is marked. Boards reduce their CPU frequency at
+// about this temperature.
 const hot = 80
 
 func (p *Page) device(ctx context.Context, st *api.Status) device {
@@ -30,7 +31,7 @@ func (p *Page) device(ctx context.Context, st *api.Status) device {
 		d.Links = p.c.Machine.Links(d.Board.Links[:min(len(d.Board.Links), maxParts)])
 	}
 	var c api.Clock
-	known := p.get(ctx, api.PathClock, &c) == nil // false for an agent without a clock of the cluster
+	known := p.get(ctx, api.PathClock, &c) == nil // false if the agent does not use the cluster's time
 	switch {
 	case !clock.IsSet(st.Now):
 		d.Clock, d.ClockBad = "was never set", true
@@ -42,7 +43,8 @@ func (p *Page) device(ctx context.Context, st *api.Status) device {
 	return d
 }
 
-// details returns the facts about a pod that its object does not contain. They are empty if they cannot be read.
+// details returns the facts about a pod that its object does not contain. If the facts cannot be read, the
+// result is empty.
 func (p *Page) details(ctx context.Context, uid string) (d api.Details) {
 	if err := p.get(ctx, api.PathDetails+"/"+url.PathEscape(uid), &d); err != nil {
 		d = api.Details{Problems: []string{err.Error()}}

@@ -9,12 +9,13 @@
 //	             the agent's local API, called in this process: the page has no other
 //	             source but the sensors of the machine, and passes on only the fields that it shows
 //
-// The files view.go, overview.go, podview.go and netview.go write the pages, so that a browser without JavaScript shows them. The
-// script page.js asks for the same page again, and carries the differences over.
+// The files view.go, overview.go, podview.go and netview.go write the pages as complete HTML, so that a browser without
+// JavaScript can show them. The script page.js requests the same page again from time to time, and updates the parts that differ.
 //
-// If the page is disabled, nothing runs. If it is enabled, the machine (but not its pods) is measured every Interval, and
-// the readings of the last hour are kept in memory and in a file in the run directory. Everything else is read for a request.
+// If the page is disabled, the package runs nothing. If the page is enabled, the package measures the machine, but not its
+// pods, every Interval. It keeps the readings of the last hour in memory, and in a file in the run directory. All other data
+// is read when a request needs it.
 //
-// Text from pods, events and logs is not trusted. A markup escapes it, and replaces control characters. The page may
-// load and run only its own files.
+// Text from pods, events and logs is not trusted. The type markup escapes such text, and replaces control
+// characters. The page may load and run only its own files.
 package page

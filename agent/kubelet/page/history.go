@@ -62,7 +62,7 @@ func (h *history) run(ctx context.Context, m Machine) error {
 	}
 }
 
-// add adds a reading of which the rates are not known yet. It returns the reading with its rates.
+// add computes the rates of a reading, and adds the reading. It returns the reading with the rates.
 func (h *history) add(r Reading) Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()

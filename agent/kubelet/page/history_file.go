@@ -14,9 +14,9 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A historyFile keeps the readings of the last hour while the agent restarts. It is a ring of records of a fixed size, in the run
-// directory, which is in memory: a reboot removes it. Writing a reading replaces the oldest record, so the file has at most
-// points records, and a killed agent loses no reading.
+// A historyFile keeps the readings of the last hour while the agent restarts. The file is in the run directory, which is in
+// memory, so a reboot removes the file. It is a ring of records of a fixed size. A new reading replaces the oldest record, so the
+// number of records is at most points. Each reading is written at once, so a killed agent loses no reading.
 type historyFile struct {
 	path   string // empty: nothing is kept
 	next   int    // index of the record that the next reading replaces
@@ -27,8 +27,8 @@ type historyFile struct {
 // recordSize is the size of a record in bytes. A record has 8 fields of 8 bytes.
 const recordSize = 64
 
-// load returns the readings of the hour before now, oldest first. Records that are damaged, or newer than now, as after the clock
-// was set back, are left out.
+// load returns the readings of the hour before now, oldest first. It omits damaged records. It also omits records that are newer
+// than now. Such records exist after the clock was set back.
 func (f *historyFile) load(now time.Time) []Reading {
 	if f.path == "" {
 		return nil
@@ -37,7 +37,7 @@ func (f *historyFile) load(now time.Time) []Reading {
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			f.log.Warn("cannot read the status page's history of the last hour; it begins anew", "error", err)
-			_ = os.RemoveAll(f.path) // if this fails, store reports it
+			_ = os.RemoveAll(f.path) // if this fails, store reports the error
 		}
 		return nil
 	}
@@ -90,7 +90,7 @@ func encodeReading(r Reading) []byte {
 	return b
 }
 
-// decodeReading decodes a record. It reports whether its values are plausible.
+// decodeReading decodes a record. It returns false if the values of the record are not plausible.
 func decodeReading(b []byte) (r Reading, ok bool) {
 	var v [recordSize / 8]uint64
 	for i := range v {

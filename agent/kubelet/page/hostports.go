@@ -10,7 +10,8 @@ import (
 
 func count(n int) string { return strconv.Itoa(n) }
 
-// ports writes at most most host ports, those of TCP as links.
+// ports writes a list of host ports. The parameter most is the maximum number of listed ports. TCP
+// ports are links.
 func (v *view) ports(list []hostPort, most int) {
 	for _, p := range list[:min(len(list), most)] {
 		v.raw(" ")
@@ -31,8 +32,8 @@ func (v *view) port(p hostPort) {
 }
 
 // portAddress returns the address at which a browser reaches a host port. The parameter asked is the host name by which the browser
-// reached the page. If that is the loopback name, as on the device and through an SSH tunnel, the result has the node's first address,
-// which works in both cases.
+// reached the page. If asked is a name of the loopback address, the browser runs on the device, or uses an SSH tunnel. In this case
+// the result contains the node's first address, which the browser can reach in both situations.
 func portAddress(asked string, addresses []string, p hostPort) string {
 	name := asked
 	if h, _, err := net.SplitHostPort(asked); err == nil {
@@ -55,7 +56,8 @@ func portAddress(asked string, addresses []string, p hostPort) string {
 	return u.String()
 }
 
-// plainHost reports whether a name has only characters of host names and addresses.
+// plainHost reports whether a name contains only characters that are allowed in host names and
+// addresses.
 func plainHost(name string) bool {
 	return name != "" && strings.IndexFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_:", r)

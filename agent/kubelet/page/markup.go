@@ -6,10 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// A markup builds an HTML document. Text and the values of attributes are escaped. Only constants are written as they are.
+// A markup builds an HTML document. It escapes text and the values of attributes. It writes only constants without
+// escaping.
 type markup struct{ b []byte }
 
-// A literal is HTML, or the name of an element or attribute. Only constants have this type, because nothing is converted to it.
+// A literal is HTML, or the name of an element or attribute. The package converts no value to this type, so every literal is a
+// constant.
 type literal string
 
 // raw adds HTML.
@@ -28,7 +30,7 @@ type attribute struct {
 	value string
 }
 
-// open adds the start of an element. An attribute without a name is left out, and so is one without a value.
+// open adds the start of an element. It omits attributes without a name and attributes without a value.
 func (m *markup) open(element literal, attributes ...attribute) {
 	m.raw("<")
 	m.raw(element)
@@ -64,8 +66,8 @@ func class(name string) attribute { return attribute{"class", name} }
 // href returns the attribute of a link. The callers pass relative addresses and http addresses that they have built.
 func href(address string) attribute { return attribute{"href", address} }
 
-// appendEscaped appends text of which a browser shows each character: the characters of HTML are escaped, and control characters
-// and those that reorder the text around them are replaced.
+// appendEscaped appends a text in such a way that a browser shows each character of it. It escapes the special characters of
+// HTML. It replaces control characters, and characters that reorder the text around them.
 func appendEscaped(b []byte, s string) []byte {
 	for _, r := range s {
 		switch {
@@ -116,7 +118,7 @@ func plain(s string) string {
 	}
 }
 
-// cut returns at most most characters of a text.
+// cut shortens a long text. The parameter most is the maximum number of characters that remain.
 func cut(s string, most int) string {
 	n := 0
 	for i := range s {

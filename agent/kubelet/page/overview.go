@@ -34,7 +34,8 @@ func (v *view) attention() {
 	v.raw("</ul>\n</section>\n")
 }
 
-// withPodLink writes a message. If it begins with the name of a pod of the page, as in "Pod NAMESPACE/NAME: ", the name is a link.
+// withPodLink writes a message. If the message begins with the name of a pod of the page, as in "Pod NAMESPACE/NAME: ", the name
+// becomes a link.
 func (v *view) withPodLink(message string) {
 	name, rest, found := strings.Cut(message, ": ")
 	if len(name) > 4 && found && strings.EqualFold(name[:4], "pod ") {
@@ -50,7 +51,7 @@ func (v *view) withPodLink(message string) {
 	v.text(message)
 }
 
-// deviceFacts describes the machine around the node.
+// deviceFacts describes the machine.
 func (d *document) deviceFacts() []fact {
 	b := &d.Device.Board
 	out := []fact{{name: "Addresses", text: strings.Join(d.Device.Addresses, ", ")}, d.controlPlane()}
@@ -74,7 +75,8 @@ func (d *document) deviceFacts() []fact {
 	return append(out, powerFact(b))
 }
 
-// powerFact describes the warnings of the board's power supply. Its text is empty if there are none, or if the board reports none.
+// powerFact describes the warnings about the board's power supply. The text of the fact is empty if there are no warnings, or if
+// the board cannot report any.
 func powerFact(b *api.Board) fact {
 	var parts []string
 	if len(b.Power) > 0 {
@@ -162,7 +164,8 @@ func (v *view) podRow(p *pod) {
 	v.raw("</td></tr>\n")
 }
 
-// suspect returns the container whose log a person wants to see first: the one that ended last. It is empty if none has ended.
+// suspect returns the name of the container that ended last. A person usually wants to see the log of this container first.
+// The result is empty if no container has ended, or if the pod is healthy or finished.
 func (p *pod) suspect() string {
 	if p.LastExit == nil || p.Health > waiting {
 		return ""
@@ -187,7 +190,7 @@ func (v *view) state(p *pod) {
 	v.raw("</td>")
 }
 
-// used writes a cell with a percentage, and the amount below it.
+// used writes a table cell with a percentage, and with the amount below the percentage.
 func (v *view) used(label string, n *uint64, texts func(float64) (share, amount string)) {
 	v.open("td", class("n"), attribute{"data-label", label})
 	if n == nil {

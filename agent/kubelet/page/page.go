@@ -28,7 +28,7 @@ type Config struct {
 	Port    int                 // TCP port on 127.0.0.1; 0 disables the page
 	API     func() http.Handler // returns the handler of the agent's local socket
 	Machine Machine
-	History string // path of the file that keeps the readings while the agent restarts; empty for none
+	History string // path of the file that keeps the readings while the agent restarts; if empty, there is no such file
 	Log     *slog.Logger
 }
 
@@ -84,8 +84,8 @@ func (p *Page) Run(ctx context.Context) error {
 	return nil
 }
 
-// localOnly returns the handler for the port on localhost. It rejects requests for other host names, which may be caused by
-// DNS rebinding, and requests that pages of other sites cause.
+// localOnly returns the handler for the port on localhost. It rejects requests for other host names, because an attacker
+// may cause them by DNS rebinding. It also rejects requests that pages of other sites cause.
 func (p *Page) localOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localName(r.Host) {
@@ -202,8 +202,8 @@ func (p *Page) serveLog(w http.ResponseWriter, r *http.Request) {
 	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }
 
-// validNames reports whether the request has these parameters, and whether they can be elements of a path. Otherwise it responds with
-// an error.
+// validNames reports whether the request has all of these parameters, and whether each value can be an element of a path. If not,
+// validNames responds with an error.
 func validNames(w http.ResponseWriter, r *http.Request, names ...string) bool {
 	for _, name := range names {
 		if v := r.URL.Query().Get(name); v == "" || strings.ContainsAny(v, "/?#%\\") || v == "." || v == ".." {
@@ -214,7 +214,8 @@ func validNames(w http.ResponseWriter, r *http.Request, names ...string) bool {
 	return true
 }
 
-// readLog returns the end of a container's log. If previous is true, it is the log of the container before its last restart.
+// readLog returns the end of a container's log. If previous is true, it returns the end of the log from before the
+// container's last restart.
 func (p *Page) readLog(ctx context.Context, namespace, pod, container string, previous bool) ([]byte, error) {
 	path := fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", url.PathEscape(namespace), url.PathEscape(pod), url.PathEscape(container),
 		logLines)
@@ -227,7 +228,7 @@ func (p *Page) readLog(ctx context.Context, namespace, pod, container string, pr
 	}
 	if cut := len(text) - logBytes; cut > 0 {
 		text = text[cut:]
-		if i := bytes.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 { // a single long line is shown from its middle on
+		if i := bytes.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 { // a single long line is shown without its beginning
 			text = text[i+1:]
 		}
 	}

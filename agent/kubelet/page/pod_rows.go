@@ -13,19 +13,20 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A pod is what the page tells about a pod. It has no environment, arguments, volumes or Secrets.
+// A pod contains the facts about a pod that the page shows. The page does not show environment
+// variables, arguments, volumes and Secrets.
 type pod struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	UID        string      `json:"uid"`
 	State      string      `json:"state"`
-	Why        string      `json:"why,omitempty"` // message of its trouble
+	Why        string      `json:"why,omitempty"` // message of the pod's trouble
 	Health     health      `json:"health"`
 	Ready      bool        `json:"ready"`
 	Restarts   int32       `json:"restarts"`
 	NanoCores  *uint64     `json:"nanoCores"`
 	Memory     *uint64     `json:"memory"`
-	Containers []container `json:"containers"` // main containers first
+	Containers []container `json:"containers"` // the main containers come first
 	Addresses  []string    `json:"addresses"`
 	Ports      []hostPort  `json:"ports"`
 	Created    time.Time   `json:"created"`
@@ -33,7 +34,7 @@ type pod struct {
 	Source     string      `json:"source"` // file, http, local, api
 }
 
-// health orders pods: the ones that need a person come first.
+// A health is the order of a pod in the list. Pods that need a person's attention come first.
 type health int
 
 // These are the values of health.
@@ -47,9 +48,9 @@ const (
 type container struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
-	State string `json:"state"` // Running, a reason, or empty if it has not started
+	State string `json:"state"` // Running, a reason, or empty if the container has not started
 	Ready bool   `json:"ready"`
-	Exit  *exit  `json:"exit"` // its last end
+	Exit  *exit  `json:"exit"` // the last end of the container
 }
 
 // An exit is the end of a container.
@@ -140,7 +141,7 @@ func podOf(p *v1.Pod) pod {
 	return out
 }
 
-// addContainer adds a container and its host ports. The end of an init container with code 0 is not worth a word.
+// addContainer adds a container and its host ports. It omits the end of an init container whose exit code is 0.
 func (p *pod) addContainer(c *v1.Container, s *v1.ContainerStatus, kind podspec.Kind) {
 	one := container{Name: c.Name, Image: c.Image}
 	if s != nil {
@@ -171,8 +172,8 @@ func exitOf(name string, t *v1.ContainerStateTerminated) *exit {
 	return &exit{Container: name, Code: t.ExitCode, Reason: t.Reason, At: t.FinishedAt.Time}
 }
 
-// addAddresses adds the pod's addresses and its ports of the node. A pod in the host's network has the node's addresses, which are
-// not repeated, and all its ports are the node's.
+// addAddresses adds the pod's addresses and host ports. A pod in the host's network has the addresses of the node. addAddresses
+// omits these addresses, and treats every port of such a pod as a host port.
 func (p *pod) addAddresses(of *v1.Pod) {
 	for _, a := range of.Status.PodIPs {
 		if !of.Spec.HostNetwork && len(p.Addresses) < maxParts {
@@ -193,7 +194,8 @@ func (p *pod) addAddresses(of *v1.Pod) {
 	}
 }
 
-// judge returns the health by state alone. A trouble of the node's status overrides it.
+// judge returns the health according to the pod's state alone. If the node's status contains a
+// trouble of the pod, the trouble overrides this health.
 func (p *pod) judge() health {
 	switch {
 	case p.Ready:

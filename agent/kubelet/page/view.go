@@ -25,7 +25,8 @@ const (
 	paramPrevious = "previous"
 )
 
-// respond answers with an HTML document. An error is answered with an HTML document too, so that a person can read it.
+// respond answers a request with an HTML document. It reports an error as an HTML document too, so that a person can
+// read the error.
 func (p *Page) respond(w http.ResponseWriter, r *http.Request, write func(*view) error) {
 	v := &view{r: r, warnings: r.URL.Query().Get(paramEvents) == onlyWarnings}
 	code := http.StatusOK
@@ -148,7 +149,8 @@ func podAddress(namespace, name string, more ...string) string {
 	return "pod?" + q.Encode()
 }
 
-// events writes a list of events. The parameters all and warnings are the addresses of the page with all events and with warnings.
+// events writes a list of events. The parameter all is the address of the page with all events. The parameter warnings is the
+// address of the page with warnings only.
 func (v *view) events(list []api.Event, all, warnings string, ofPod bool) {
 	v.section("events", "Events")
 	v.raw(" <span class=\"filter\">")
@@ -193,7 +195,7 @@ func (v *view) events(list []api.Event, all, warnings string, ofPod bool) {
 	v.raw("</section>\n")
 }
 
-// logText returns the text of a log as it is shown.
+// logText converts the content of a log to the text that the page shows.
 func logText(b []byte) string {
 	return plain(string(bytes.ReplaceAll(bytes.ToValidUTF8(b, []byte("\uFFFD")), []byte("\r\n"), []byte("\n"))))
 }

@@ -22,7 +22,8 @@ func bytesText(n float64) string {
 	return fmt.Sprintf("%.1f %s", n, units[i])
 }
 
-// coresText returns a number of CPU cores, in Kubernetes' notation if it is less than one.
+// coresText formats a number of CPU cores. If the number is less than one, it uses Kubernetes'
+// notation.
 func coresText(n float64) string {
 	if n < 0.9995 {
 		return strconv.Itoa(int(math.Round(n*1000))) + "m"
@@ -30,7 +31,7 @@ func coresText(n float64) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
-// percent returns part as a percentage of whole. It is empty if whole is unknown.
+// percent returns part as a percentage of whole. If whole is unknown, it returns "".
 func percent(part, whole float64) string {
 	if whole <= 0 {
 		return ""
@@ -42,7 +43,7 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.0f %%", p)
 }
 
-// ageText returns the time from a time to now, as kubectl shows it. It is empty if the time is unknown.
+// ageText returns the time between from and now in kubectl's format. If from is unknown, it returns "".
 func ageText(from, now time.Time) string {
 	if from.IsZero() {
 		return ""
@@ -50,7 +51,8 @@ func ageText(from, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(from)))
 }
 
-// exitText describes the end of a container. The reason of a kubelet is left out if it says no more than the code.
+// exitText describes the end of a container. The text omits the kubelet's reason if the reason contains no more
+// information than the exit code.
 func exitText(e *exit, now time.Time) string {
 	text := "exit code " + strconv.Itoa(int(e.Code))
 	if e.Reason != "" && e.Reason != "Error" && e.Reason != "Completed" {

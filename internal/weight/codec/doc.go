@@ -4,8 +4,8 @@
 //	                            |
 //	                            '--> weight.ErrTooHeavy
 //
-// Two bytes of a message can become a device, a volume or a port of a hundred bytes, so a limit on
-// the length of messages does not limit their decoded size.
+// When a message is decoded, two of its bytes can become a device, a volume or a port that takes a
+// hundred bytes of memory. So a limit on the length of messages does not limit their decoded size.
 //
 //	connection --> Client: does a large message have a share of the memory for all peers? --> gRPC
 //	                 |

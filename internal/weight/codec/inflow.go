@@ -33,8 +33,8 @@ type ReceiveLimit struct {
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client. The first limit is the maximum size of a message, the second one that of a decoded message,
-// both in bytes. The caller's function opens the connections.
+// Client returns the options of a gRPC client. The parameter limit is the maximum size of a message in bytes. The parameter memory is the
+// maximum size of a decoded message in bytes. The function dial opens the connections.
 func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &ReceiveLimit{limit: limit}
 	return []grpc.DialOption{
@@ -104,7 +104,7 @@ type conn struct {
 
 	mu         sync.Mutex
 	incomplete map[uint32]*message // incomplete messages by stream
-	reset      []uint32            // the streams that the client reset most recently; gRPC discards their data
+	reset      []uint32            // the streams that the client reset most recently; gRPC discards data of these streams
 }
 
 // A frame describes the HTTP/2 frame whose payload is being read.

@@ -5,7 +5,8 @@ import "encoding/binary"
 // prefaceLength is the length of the HTTP/2 client preface, which precedes the frames of a client.
 const prefaceLength = 24
 
-// maxReset is the maximum number of reset streams that are remembered. For older ones no more data arrives.
+// maxReset is the maximum number of reset streams that are remembered. Data of a stream that was reset
+// earlier does not arrive any more.
 const maxReset = 256
 
 // frameScanner contains the state of the scan for HTTP/2 frames in the bytes that the client sends.

@@ -13,11 +13,11 @@ const (
 	poolSize     = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
 	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
 	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
-	shortestTime = time.Second      // used instead of both times while other messages wait; see minTime
-	leastRate    = 4 << 20          // bytes per second; the time for the message at this rate is added to shortestTime
+	shortestTime = time.Second      // replaces receiveTime and useTime while other messages wait; see minTime
+	leastRate    = 4 << 20          // bytes per second; a message gets the time that it needs at this rate in addition to shortestTime
 )
 
-// largeMessages is the pool for large messages. All clients share it, because they share the
+// largeMessages is the pool for large messages. All clients share this pool, because they share the
 // process's memory.
 var largeMessages = pool{free: poolSize}
 
@@ -30,9 +30,10 @@ type pool struct {
 	queue      []*waiter
 }
 
-// A waiter is a request that waits. Its channel ready is closed when its bytes are granted.
+// A waiter is a request that waits. The channel ready is closed when the requested bytes are
+// granted.
 type waiter struct {
-	slow  int // number of times that its peer was slow
+	slow  int // number of times that the peer was slow
 	size  int64
 	ready chan struct{}
 }
@@ -116,8 +117,8 @@ func (p *pool) addShare(c *conn, size int64, end func()) *share {
 	return s
 }
 
-// startTimer starts the timer of a share, which calls f after atMost. If requests wait, the time is shorter. The
-// caller holds mu.
+// startTimer starts the timer of a share. The timer calls f after atMost. If requests wait, the time is shorter.
+// The caller holds mu.
 func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
 		atMost = s.minTime()
@@ -156,7 +157,8 @@ func (p *pool) isHeld(s *share) bool {
 	return slices.Contains(p.heldShares, s)
 }
 
-// minTime returns the time for which a message keeps its share while other messages wait.
+// minTime returns the time for which a message may keep its share of the pool while other messages
+// wait for a share.
 func (s *share) minTime() time.Duration {
 	return shortestTime + time.Duration(s.size)*time.Second/leastRate
 }

@@ -68,11 +68,11 @@ func driverImages() map[string]image {
 	}
 }
 
-// htdocs is the folder of the web servers' files, which some specs rename.
+// htdocs is the folder of the web servers' files. Some specs rename this folder.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// nmeter is a script that replaces an applet that Debian's busybox does not have. It prints the time of day once,
-// with milliseconds, which is sufficient for the specs.
+// nmeter is a script that replaces the applet nmeter, which Debian's busybox does not have. The script prints the
+// time of day once, with milliseconds. The specs need no more.
 const nmeter = `#!/bin/bash
 t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
@@ -82,8 +82,8 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // contains in addition to busybox.
 var hostPrograms = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder
-// of the suites.
+// programsOf contains the additional layers by name. The keys of a layer are paths in the image. The values are
+// names of programs in the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
 	"devices": {"sampledeviceplugin": "sample-device-plugin"},

@@ -50,8 +50,8 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// This method returns the files that agnhost's registry server needs to serve an image. The keys are the paths below the server's folder.
-// The registry must contain only this image.
+// This method returns the files with which agnhost's registry server serves the image of this registry. The keys are paths below the
+// server's folder. This registry must contain exactly one image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, of := range r.tags {
@@ -111,8 +111,8 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 
 // prepareNode prepares a machine before its agent starts. It installs the suites' images,
 // configures the registry as the mirror of registry.k8s.io, and adds the handler for specs of
-// RuntimeClasses. There is no internet access, so it also configures a name server that refuses
-// every query at once. It appends the parameter edge to the EdgeConfiguration.
+// RuntimeClasses. The machine has no internet access, so prepareNode also configures a name server
+// that refuses every query at once. It appends the parameter edge to the EdgeConfiguration.
 func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))

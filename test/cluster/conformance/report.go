@@ -50,9 +50,9 @@ const suiteTimeout = "A suite timeout occurred"
 // results contains the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds the outcomes of a run. A spec that the time limit interrupted has no outcome. The result
-// wanted is the number of selected specs. The result left is the number of selected specs that were
-// interrupted or not started.
+// add adds the outcomes of a run. A spec that was interrupted by the time limit has no outcome. The
+// result wanted is the number of selected specs. The result left is the number of selected specs
+// that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun
@@ -116,7 +116,8 @@ func load(t testing.TB, file string) results {
 	return r
 }
 
-// save writes the list of results: the outcome, the name and, if a spec cannot pass, the reason.
+// save writes the list of results. Each line contains the outcome and the name of a spec. If the
+// spec cannot pass, the line also contains the reason.
 func (r results) save(t testing.TB, file string) {
 	t.Helper()
 	var b strings.Builder

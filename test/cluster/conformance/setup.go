@@ -20,9 +20,9 @@ type namedTest struct {
 
 func (n namedTest) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can connect to pods of the
-// other node and to the API server's host. The function join starts islet on a node with the node's flags, and waits until the node has
-// joined the cluster.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. The pods of each node can connect to the
+// pods of the other node, and to the API server's host. The function join must start islet on a node with the node's flags, and wait until
+// the node has joined the cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
@@ -30,7 +30,7 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	at := registry.serve(t, c)
 	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
 	must(t, err)
-	// The API server connects to Services, so its host needs kube-proxy and a route.
+	// The API server connects to Services, so the API server's host needs kube-proxy and a route.
 	if out, err := c.RunAsAdmin("CONF", "ip", "route", "add", "10.96.0.0/16", "dev", "lan0"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

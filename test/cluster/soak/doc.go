@@ -9,7 +9,7 @@
 //	  kill -9 and restart of the agent,        v
 //	  in the 2nd and 3rd sixth of the time  samples.csv, soak.svg     Growth
 //
-// In the second half, one agent runs all the time, so that leaks of each round add up. Leftovers of
-// ended agents on the node add up too. They are compared with the first sixth of the time, in which
-// no agent was ended.
+// In the second half of the time, one agent runs without a restart, so that the leaks of all rounds
+// add up. The leftovers of ended agents on the node add up too. They are compared with the first
+// sixth of the time, in which no agent was ended.
 package soak

@@ -14,11 +14,12 @@ type Sample struct {
 	Values  map[string]float64
 }
 
-// A Series is a measurement that is checked for growth. Growth by the ratio Part plus the amount
-// Slack is allowed. A series of the agent is checked during the life of one agent, because it
-// begins again with each agent. If Node is set, the series is checked from the first agent to the
-// last one, so that leftovers of ended agents add up. If Sum is set, the value always increases,
-// and its increase per minute is checked.
+// A Series is a measurement that is checked for growth. A Series may grow by the ratio Part and, in
+// addition, by the amount Slack. By default, a Series measures the agent, whose values begin again
+// with each start. Such a Series is checked during the life of one agent. If Node is set, the
+// Series measures the node. It is then checked from the first agent to the last one, so that
+// leftovers of ended agents add up. If Sum is set, the value is a sum that never decreases. Then
+// its increase per minute is checked.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64
@@ -42,17 +43,19 @@ var allSeries = []Series{
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// minSamples is the minimum number of samples of the last agent for a result. The first agent needs half as many samples.
+// minSamples is the minimum number of samples of the last agent. With fewer samples, Growth returns an error. The first
+// agent needs half as many samples.
 const minSamples = 8
 
-// minRestarts is the minimum number of ended agents for a result, so that their leftovers exceed
-// the variation of a series.
+// minRestarts is the minimum number of ended agents. With fewer ended agents, their leftovers might
+// be smaller than the normal variation of a series.
 const minRestarts = 4
 
-// Growth returns a message for each series that has grown too much. It compares the minimum of a series in the last samples with its
-// median in the first samples. The last samples are the last third of the last agent's samples. The first samples are the first third of
-// the last agent's samples. For a series of the Node, they are the samples of the first agent. The minimum does not include resources that
-// are used temporarily. Growth returns an error if there are too few samples or ended agents.
+// Growth returns a message for each series that has grown too much. It compares the minimum of a series in the last samples with the
+// median of the series in the first samples. The last samples are the last third of the last agent's samples. The first samples are the
+// first third of the last agent's samples. For a series of the node, the first samples are all samples of the first agent. The comparison
+// uses the minimum, because the minimum does not include resources that are used temporarily. Growth returns an error if there are too
+// few samples or ended agents.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")

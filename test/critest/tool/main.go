@@ -1,6 +1,6 @@
 // Command tool contains the programs that the images of the CRI validation suite need in addition
-// to busybox, and the registry that serves the images. Its name or first argument selects the
-// program:
+// to busybox. It also contains the registry that serves the images. The name by which it is called,
+// or the first argument, selects the program:
 //
 //	nginx, httpd "master process" PORT   a web server, with a pid file
 //	nnp                                  prints its effective user

@@ -28,8 +28,8 @@ type config struct {
 	attachLimit       int   // the maximum number of attached volumes, which the driver also reports; 0 means no limit
 }
 
-// A driver provides volumes that are directories below its state directory. The list of volumes is
-// only in memory, so it is lost when the driver ends.
+// A driver provides volumes that are directories below its state directory. The driver keeps the
+// list of volumes only in memory, so the list is lost when the driver ends.
 type driver struct {
 	spec.UnimplementedIdentityServer
 	spec.UnimplementedControllerServer

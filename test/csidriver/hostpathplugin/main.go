@@ -13,8 +13,8 @@
 //
 // Both sides connect to the proxy. A connection of one side waits for a connection of the other side.
 //
-// The flags are those with which the specs run csi-driver-host-path, which is not available as a Go
-// module.
+// The specs run csi-driver-host-path with these flags. This program replaces csi-driver-host-path,
+// which is not available as a Go module.
 package main
 
 import (

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runProxy joins each connection of in with a connection of out, until the context ends.
+// runProxy joins each connection that the listener in accepts with a connection that the listener
+// out accepts, until the context ends.
 func runProxy(ctx context.Context, in, out net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -54,8 +55,8 @@ func runProxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// nextPair returns a connection of each side, or nil if the context has ended. A caller may wait a long time for a driver that connects
-// late, and close its connection meanwhile. nextPair drops such a connection, so that no driver's connection is joined with it.
+// nextPair returns a connection of each side, or nil if the context has ended. The driver may connect long after the caller. The caller
+// may close the connection meanwhile. nextPair drops such a closed connection, so that no driver's connection is joined with it.
 func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
@@ -111,7 +112,7 @@ func isClosed(c net.Conn) bool {
 	return err != nil || hung
 }
 
-// This function copies data between two connections until one ends, and closes both.
+// This function copies data between two connections until one of them ends. Then it closes both.
 func join(ctx context.Context, a, b net.Conn) {
 	log.Printf("%v is joined with %v", a.LocalAddr(), b.RemoteAddr())
 	ended := context.AfterFunc(ctx, func() { a.Close(); b.Close() })
@@ -119,7 +120,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			io.Copy(p[0], p[1]) // returns an error when either side is closed, which is expected
+			io.Copy(p[0], p[1]) // returns an error when one side is closed; this is expected
 			a.Close()
 			b.Close()
 		})

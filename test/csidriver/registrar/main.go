@@ -88,7 +88,7 @@ func run(ctx context.Context, address, path, dir string, timeout time.Duration) 
 	}
 }
 
-// driverName calls the driver until the driver returns its name.
+// driverName calls the driver again and again until the driver returns its name.
 func driverName(ctx context.Context, address string, timeout time.Duration) (string, error) {
 	conn, err := grpc.NewClient("unix:"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command guest runs inside a virtual machine of the tests. It reads shell commands from the
-// machine's control port, each as a line in base64. It runs a command and writes the result as a
-// line of JSON. While a command runs, it writes empty lines, so that the test host can distinguish
-// a slow machine from a machine that hangs.
+// machine's control port. Each command is a line in base64. The guest runs the command and writes
+// the result as a line of JSON. While a command runs, the guest writes empty lines, so that the
+// test host can distinguish a slow machine from a machine that hangs.
 package main
 
 import (

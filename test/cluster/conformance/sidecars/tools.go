@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package sidecars imports the sidecar programs of the storage specs' drivers, so that go.mod
-// requires them.
+// Package sidecars imports programs that run as sidecars of the CSI drivers in the storage specs.
+// Because of the imports, go.mod requires the modules of these programs.
 package sidecars
 
 import (

@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package suite imports the programs that build.sh builds from Kubernetes' module, so that go.mod
-// requires their dependencies.
+// Package suite imports the programs that build.sh builds from Kubernetes' module. Because of the
+// imports, go.mod requires the dependencies of these programs.
 package suite
 
 import (
