@@ -3,6 +3,7 @@ package weight
 import (
 	"errors"
 	"reflect"
+	"time"
 )
 
 // ErrTooHeavy is the error for an input whose decoded form takes more memory than the limit.
@@ -38,6 +39,10 @@ func elementWeight(t reflect.Type) int { return maxGrowth * int(t.Size()) }
 // entryWeight returns the weight of an additional entry of a map.
 func entryWeight(t reflect.Type) int { return mapEntry + maxGrowth*int(t.Key().Size()+t.Elem().Size()) }
 
+// locationType is the type of a time's location. Package time owns the locations of decoded times. It initializes the local one at
+// its first use, also while other goroutines decode objects, so SizeOf must not read them.
+var locationType = reflect.TypeFor[*time.Location]()
+
 // SizeOf returns the memory in bytes of an object and of all values that it refers to. If two
 // pointers refer to the same value, SizeOf counts the value twice.
 func SizeOf(object any) int64 {
@@ -57,7 +62,7 @@ func referencedSize(v reflect.Value, depth int) (sum int64) {
 	case reflect.String:
 		return int64(v.Len())
 	case reflect.Pointer, reflect.Interface:
-		if v.IsNil() {
+		if v.IsNil() || v.Type() == locationType {
 			return 0
 		}
 		return int64(v.Elem().Type().Size()) + referencedSize(v.Elem(), depth+1)

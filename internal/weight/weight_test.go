@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
@@ -234,5 +235,16 @@ func TestPEMBombs(t *testing.T) {
 	chain := "subject: CN=a\n" + begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 30) + end
 	if err := weight.PEM(4*mib, strings.Repeat(chain, 200)); err != nil {
 		t.Errorf("200 certificates: %v", err)
+	}
+}
+
+// TestSizeOfTime checks that the location of a time has no weight. The local location is initialized by package time at its
+// first use, so reading it is a race.
+func TestSizeOfTime(t *testing.T) {
+	type object struct{ At time.Time }
+	utc, local := weight.SizeOf(&object{time.Now().UTC()}), weight.SizeOf(&object{time.Now()})
+	named := weight.SizeOf(&object{time.Now().In(time.FixedZone("a long name of a zone", 3600))})
+	if utc != local || utc != named {
+		t.Errorf("%d bytes in UTC, %d in local time, %d in a named zone", utc, local, named)
 	}
 }

@@ -37,7 +37,7 @@ func (f *historyFile) load(now time.Time) []Reading {
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			f.log.Warn("cannot read the status page's history of the last hour; it begins anew", "error", err)
-			_ = os.RemoveAll(f.path) // if this fails, store reports the error
+			_ = os.Remove(f.path) // if this fails, store reports the error
 		}
 		return nil
 	}
