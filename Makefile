@@ -155,7 +155,7 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
-	@code=0; test/stage.sh lanes lane-computing lane-waiting || code=$$?; test/stage.sh end; exit $$code
+	@code=0; test/stage.sh lanes lane-computing lane-waiting || code=$$?; test/stage.sh end || code=$$?; exit $$code
 
 # The lanes of make test run at the same time. The tests of nodes mostly wait. They come before compilers and
 # unit tests, which take the time that the nodes leave.

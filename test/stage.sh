@@ -4,7 +4,7 @@
 #   stage.sh lanes TARGET...   make the targets at the same time. Each is a lane: a list of stages,
 #                              one after another. A stage's output is shown whole, when it has ended
 #   stage.sh begin             forget the stages of the last run
-#   stage.sh end               list the stages since begin
+#   stage.sh end               list the stages since begin; fails if there are new files in the checkout
 # The list is kept in .cache/stages of the checkout, and the output of the lanes in .cache/stages.d.
 set -euo pipefail
 list=$(cd "$(dirname "$0")/.." && pwd)/.cache/stages
@@ -47,14 +47,22 @@ stage() {
 	return "$code"
 }
 
+# untracked prints the files of the checkout that git neither tracks nor ignores. Without git it prints nothing.
+untracked() {
+	git -C "$(dirname "$list")/.." ls-files --others --exclude-standard 2>/dev/null | LC_ALL=C sort || true
+}
+
 case $1 in
 begin)
 	date +%s >"$list.d/began"
 	: >"$list"
+	untracked >"$list.d/untracked"
 	;;
 end)
 	echo "seconds of each stage, on the clock and of CPU:"
 	awk -v all=$(($(date +%s) - $(cat "$list.d/began"))) '{ print; cpu += $2 } END { printf "%6d %6d  in all\n", all, cpu }' "$list"
+	left=$(untracked | LC_ALL=C comm -13 "$list.d/untracked" -)
+	[ -z "$left" ] || { printf 'tests left these files in the checkout:\n%s\n' "$left" >&2; exit 1; }
 	;;
 lanes)
 	shift

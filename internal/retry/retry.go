@@ -45,9 +45,9 @@ func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	return retryAfter + RandomWait(min(window, b.MaxWindow))
 }
 
-// Wait counts a failure and waits for the time that Next returns. The caller sends a value on the channel wake when an attempt may succeed.
-// This signal ends the outage. Wait then returns as soon as the server's Retry-After has passed. Wait reports whether there was a signal.
-// If ctx ends, it returns the error of ctx.
+// Wait counts a failure and waits for the time that Next returns. A value on the channel wake means that the server may respond again.
+// Wait then returns earlier, as soon as the server's Retry-After has passed, and woken is true. If ctx ends, Wait returns the error of
+// ctx.
 func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(retryAfter))

@@ -19,7 +19,7 @@ const (
 	mostHostPIDs  = 16384
 )
 
-// A pidLimits contains maximum numbers of processes and threads. Zero means no limit.
+// pidLimits contains maximum numbers of processes and threads. Zero means no limit.
 type pidLimits struct {
 	kubepods int64 // for kubepods, so that a fork bomb does not affect the host
 	pod      int64 // for each pod, so that a fork bomb does not affect other pods

@@ -11,8 +11,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// selectOCI returns the OCI runtime for new containers. With RemoveOnly it is the first that is installed, without a test.
-// If none is installed, its path does not exist: containers are then removed without the program.
+// selectOCI returns the OCI runtime for new containers. If RemoveOnly is set, no
+// container starts, so selectOCI returns the first installed OCI runtime without a test. If none is installed, the returned
+// path does not exist, and the containers are removed without an OCI runtime.
 func (r *Runtime) selectOCI(ctx context.Context) (wire.OCI, error) {
 	if !r.c.RemoveOnly {
 		return r.chooseOCI(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is a pod that uses many fields of a pod spec.
+// This manifest contains a pod that uses many fields of a pod spec.
 const rich = `apiVersion: v1
 kind: Pod
 metadata: {name: rich, labels: {app: demo}}

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// An updates is a node whose program may be replaced.
+// The type updates is a node whose program may be replaced.
 type updates struct {
 	*testing.T
 	*machine.Releaser

@@ -20,7 +20,7 @@ func runHistory(t *testing.T, file string, m Machine, d time.Duration) []Reading
 	h := history{file: historyFile{path: file, log: slog.New(slog.DiscardHandler)}}
 	done := make(chan struct{})
 	go func() { defer close(done); h.run(ctx, m) }()
-	time.Sleep(d)
+	time.Sleep(d) // in the bubble's time
 	cancel()
 	<-done
 	return h.list()
@@ -36,7 +36,7 @@ func TestHistorySurvives(t *testing.T) {
 		if len(first) != points {
 			t.Fatalf("%d readings", len(first))
 		}
-		time.Sleep(5 * time.Minute)
+		time.Sleep(5 * time.Minute) // in the bubble's time, like all later sleeps
 		second := runHistory(t, file, m, time.Second)
 		n := len(second)
 		if n < points-12 || n > points || second[0].At.Before(time.Now().Add(-time.Hour-time.Minute)) {

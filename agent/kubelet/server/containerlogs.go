@@ -111,12 +111,15 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	if err != nil {
 		return "", 0, err
 	}
-	last := st.LastTerminationState.Terminated
+	last, lastAttempt := st.LastTerminationState.Terminated, st.RestartCount
+	if st.State.Waiting == nil { // otherwise the next attempt is not counted yet
+		lastAttempt = max(0, lastAttempt-1)
+	}
 	if previous {
 		if last == nil || last.ContainerID == "" {
 			return "", 0, refusalError(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
 		}
-		return bareID(last.ContainerID), st.RestartCount - 1, nil
+		return bareID(last.ContainerID), lastAttempt, nil
 	}
 	switch {
 	case st.State.Running != nil:
@@ -127,7 +130,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 		}
 		return "", 0, refusalError(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
 	case last != nil && last.ContainerID != "": // the container is waiting for its restart
-		return bareID(last.ContainerID), max(0, st.RestartCount-1), nil
+		return bareID(last.ContainerID), lastAttempt, nil
 	}
 	reason := ""
 	if w := st.State.Waiting; w != nil {

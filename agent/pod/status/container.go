@@ -24,7 +24,7 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 	if old := m.stoppedForShutdown(ctr.Name); old != nil && !ok && m.endsForShutdown() {
 		return *old
 	}
-	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mountStatuses(ctr)}
+	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: m.restartCount(ctr.Name), VolumeMounts: m.mountStatuses(ctr)}
 	started := plan.IsStarted(m.in, c)
 	if kind != podspec.Ephemeral { // ephemeral containers have no probes
 		st.Started = &started
@@ -45,6 +45,17 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 		st.Ready = started && (!probed || h.Ready)
 	}
 	return st
+}
+
+// restartCount returns the number of restarts of a container, which is the number of its newest attempt. An attempt that is in
+// progress counts only when the container runs or its start has failed, as in a kubelet, which sends no status in between. Programs
+// measure the pause before a restart by the change of this number.
+func (m *maker) restartCount(name string) int32 {
+	c, _ := m.in.Observed.Newest(name)
+	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
+		c, _ = m.in.Observed.LastExited(name)
+	}
+	return int32(c.Attempt)
 }
 
 // setReported sets the fields whose values the runtime reports.

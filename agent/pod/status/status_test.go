@@ -130,6 +130,33 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// TestRestartCount checks that a new attempt counts when its container runs or its start has failed, and not while it starts.
+func TestRestartCount(t *testing.T) {
+	past, next := ended("c", 1, 1), running("c", 4)
+	past.Attempt, past.ID = 3, "past"
+	starting := next
+	starting.State = plan.Created
+	first := starting
+	first.Attempt = 0
+	for name, c := range map[string]struct {
+		containers []plan.Container
+		failed     map[plan.Key]plan.Failure
+		want       int32
+	}{
+		"no container":         {nil, nil, 0},
+		"the first one starts": {[]plan.Container{first}, nil, 0},
+		"ended":                {[]plan.Container{past}, nil, 3},
+		"the next one starts":  {[]plan.Container{past, starting}, nil, 3},
+		"its start failed":     {[]plan.Container{past, starting}, failed("RunContainerError", time.Second), 4},
+		"it runs":              {[]plan.Container{past, next}, nil, 4},
+	} {
+		in := plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith(c.containers...), Failed: c.failed}
+		if got := Compute(in, v1.PodStatus{}, Host{}).ContainerStatuses[0].RestartCount; got != c.want {
+			t.Errorf("%s: restart count %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 func TestAddressesAndTimes(t *testing.T) {
 	host := Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd"}
 	in := plan.Input{Want: newPod("Always"), Now: t0, Started: t0, Observed: observedWith(running("c", 2))}

@@ -12,7 +12,7 @@ import (
 // create cgroups. A deeper cgroup is read together with its ancestor.
 const maxDepth = 8
 
-// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants have written, and
+// cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants have written, and
 // the CPU time that the cgroup had used by then. A process that uses no CPU time writes nothing. So the files in
 // /proc are read again only if the CPU time has changed, and most pods are idle most of the time.
 type cgroupWrites struct {

@@ -21,7 +21,7 @@ const mountpoint = "/sys/fs/cgroup"
 // they are killed.
 const killRounds = 100
 
-// A cgroupFiles contains the paths of the kernel's files for a container's cgroup.
+// cgroupFiles contains the paths of the kernel's files for a container's cgroup.
 type cgroupFiles struct {
 	procs  string // path of cgroup.procs; empty if the cgroup is unknown
 	events string // path of the file that counts OOM kills

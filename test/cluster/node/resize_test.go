@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A bounds contains the limits of a cgroup.
+// bounds contains the limits of a cgroup.
 type bounds struct{ memory, quota, shares string }
 
 // heldTo returns the limits of two cgroups: the cgroup of a pod's first container, and the cgroup of the pod.

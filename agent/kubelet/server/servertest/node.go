@@ -220,7 +220,8 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// AddEphemeral implements server.Local. The added container runs. With the command "exit", it has ended with the exit code 7.
+// AddEphemeral implements server.Local. The added container runs at once. If its command is
+// "exit", it has already ended, with the exit code 7.
 func (n *Node) AddEphemeral(_ context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) (err error) {
 	n.changePods(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid })
