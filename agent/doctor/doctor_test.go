@@ -320,6 +320,15 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestWriteHostileText checks that text of other programs and of servers in a finding cannot change the terminal or add lines.
+func TestWriteHostileText(t *testing.T) {
+	var b strings.Builder
+	err := Write(&b, []Finding{{ID: "link", Severity: Warning, What: "no link: \x1b[2J\u009b\u202e\nerror fake", Advice: "see \x1b]0;x\x07"}}, false)
+	if err != nil || strings.ContainsAny(b.String(), "\x1b\u009b\u202e\x07") || strings.Count(b.String(), "\n") != 3 {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	findings := []Finding{{ID: "a", Severity: OK, What: "fine"}, {ID: "b", Severity: Error, What: "broken", Advice: "mend it"}}
 	var short, long strings.Builder

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 const (
@@ -107,17 +106,7 @@ func (c *checkup) add(f finding.Finding) {
 }
 
 // sanitize makes a text from a file safe for terminals, and limits the length of the text.
-func sanitize(text string) string {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
+func sanitize(text string) string { return printable.Cut(text, maxText) }
 
 // errorf and warnf add a finding about a field of the pod.
 func (p *pod) errorf(field, format string, args ...any) {
