@@ -177,7 +177,7 @@ func (p *checkup) unitState(ctx context.Context) {
 	case unit["LoadState"] == "masked":
 		p.add("service", Warning, "systemctl unmask "+s.short(), "%s is masked, so it cannot start", s.name)
 	case state == "failed", state == "activating" && strings.HasPrefix(sub, "auto-restart"):
-		if _, _, err := config.Load(s.args); err != nil && s.waitsForKubeadm(err) {
+		if cfg, err := s.checkConfiguration(); cfg == nil && err == nil {
 			p.add("service", Info, "kubeadm join, or kubeadm init", "%s waits for the configuration that kubeadm writes", s.name)
 			return
 		}
