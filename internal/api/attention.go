@@ -56,7 +56,8 @@ func nodeAttention(st *Status) (out []Attention) {
 	}
 	if c := st.Cluster; c != nil {
 		if c.Link == "Down" {
-			add("there has been no link to the API server for %s (%s): %s; pods keep running", FormatAge(c.Since, st.Now), c.Reason, c.Message)
+			add("there has been no link to the API server for %s (%s): %s; pods keep running", FormatAge(c.Since, st.Now), c.Reason,
+				c.Message)
 		}
 		if until := c.ClientCertificate; !until.IsZero() && st.Now.After(until) {
 			add("the client certificate expired %s ago", FormatAge(until, st.Now))
