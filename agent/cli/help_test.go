@@ -190,6 +190,21 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
+// TestReadmeNamesCommands checks that the table of commands in the README has every command.
+func TestReadmeNamesCommands(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, c := range commands() {
+		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.name) + "[ `]"); !c.hidden && !named.MatchString(table) {
+			t.Errorf("the README does not name islet %s", c.name)
+		}
+	}
+}
+
 func TestSuggestions(t *testing.T) {
 	for word, want := range map[string]string{
 		"stauts": "status", "lgos": "logs", "discribe": "describe", "evnets": "events", "imgaes": "images", "desc": "describe", "rstart": "restart",
