@@ -176,7 +176,7 @@ func TestWiringIsNoPlaceToLive(t *testing.T) {
 	}
 }
 
-// TestDocumentedLimits checks that the documents state the limits of the binary and of package agent that make and TestWiringIsNoPlaceToLive enforce.
+// TestDocumentedLimits checks that the documents state the limits that make and TestWiringIsNoPlaceToLive enforce.
 func TestDocumentedLimits(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -188,7 +188,8 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 	mb := string(budget[1]) + " MB"
 	for _, doc := range []struct{ file, want string }{
-		{"CONTRIBUTING.md", "fails beyond " + mb}, {"docs/performance.md", "`bin/islet` has at most " + mb}, {"docs/design.md", "in the binary (" + mb + ")"},
+		{"CONTRIBUTING.md", "fails beyond " + mb}, {"docs/performance.md", "`bin/islet` has at most " + mb},
+		{"docs/design.md", "in the binary (" + mb + ")"},
 		{"docs/design.md", fmt.Sprintf("It has less than %d,%03d lines", wiringLines/1000, wiringLines%1000)},
 	} {
 		text, err := os.ReadFile(doc.file)

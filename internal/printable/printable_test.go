@@ -32,10 +32,11 @@ func FuzzPrintable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, most int) {
 		most &= 0xff
 		line, cut := Line(text), Cut(text, most)
-		if strings.ContainsFunc(line, unicode.IsControl) || strings.ContainsFunc(line, func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }) {
+		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }) {
 			t.Errorf("%q: %q", text, line)
 		}
-		if strings.ContainsFunc(cut, func(r rune) bool { return !unicode.IsPrint(r) && r != unicode.ReplacementChar }) || utf8.RuneCountInString(cut) > most+3 {
+		if strings.ContainsFunc(cut, func(r rune) bool { return !unicode.IsPrint(r) && r != unicode.ReplacementChar }) ||
+			utf8.RuneCountInString(cut) > most+3 {
 			t.Errorf("%q, at most %d bytes: %q", text, most, cut)
 		}
 	})
