@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +173,32 @@ func TestWiringIsNoPlaceToLive(t *testing.T) {
 	}
 	if lines == 0 || lines >= wiringLines {
 		t.Errorf("package agent has %d lines, and the limit is %d: move code other than wiring to another package", lines, wiringLines)
+	}
+}
+
+// TestDocumentedLimits checks that the documents state the limits that make and TestWiringIsNoPlaceToLive enforce.
+func TestDocumentedLimits(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := regexp.MustCompile(`(?m)^BUDGET_MB := (\d+)$`).FindSubmatch(makefile)
+	if budget == nil {
+		t.Fatal("the Makefile has no BUDGET_MB")
+	}
+	mb := string(budget[1]) + " MB"
+	for _, doc := range []struct{ file, want string }{
+		{"CONTRIBUTING.md", "fails beyond " + mb}, {"docs/performance.md", "`bin/islet` has at most " + mb},
+		{"docs/design.md", "in the binary (" + mb + ")"},
+		{"docs/design.md", fmt.Sprintf("It has less than %d,%03d lines", wiringLines/1000, wiringLines%1000)},
+	} {
+		text, err := os.ReadFile(doc.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), doc.want) {
+			t.Errorf("%s does not contain %q", doc.file, doc.want)
+		}
 	}
 }
 

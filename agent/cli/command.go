@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // A command is one row of the table of commands.
@@ -264,6 +262,3 @@ func setupHelp(t *tool, _ *pflag.FlagSet) runner {
 		return dispatch(ctx, commands(), nil, append(args, "--help"), t)
 	}
 }
-
-// editDistance returns the minimum number of letters that must be added, removed, changed or swapped to turn a into b.
-func editDistance(a, b string) int { return spelling.Distance(a, b) }

@@ -58,10 +58,6 @@ func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) er
 		return err
 	}
 	term := c.inputTerminal()
-	if c.tty && term == nil {
-		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
-		c.tty = false
-	}
 	var done api.Debugged
 	path := fmt.Sprintf("%s/%s/%s/debug", api.PathPods, pod.Namespace, pod.Name)
 	if err := c.call(ctx, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {

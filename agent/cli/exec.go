@@ -67,10 +67,6 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 		return err
 	}
 	term := c.inputTerminal()
-	if c.tty && term == nil {
-		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
-		c.tty = false
-	}
 	verb := "exec"
 	if c.attach {
 		verb = "attach"
@@ -100,13 +96,20 @@ func (c *execCommand) buildQuery(command []string) url.Values {
 	return q
 }
 
-// inputTerminal returns standard input if it is a terminal and -t is set. Otherwise it returns nil.
-func (c *execCommand) inputTerminal() *terminal {
-	f, ok := c.Stdin.(*os.File)
-	if !c.tty || !ok {
+// inputTerminal returns standard input if it is a terminal and -t is set. Otherwise it returns nil. If -t has no effect, inputTerminal
+// says so and clears -t.
+func (c *execCommand) inputTerminal() (term *terminal) {
+	if !c.tty {
 		return nil
 	}
-	return openTerminal(f)
+	if f, ok := c.Stdin.(*os.File); ok {
+		term = openTerminal(f)
+	}
+	if term == nil {
+		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
+		c.tty = false
+	}
+	return term
 }
 
 // connect opens the WebSocket.

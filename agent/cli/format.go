@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // printObject writes an object as JSON or YAML, for scripts.
@@ -29,26 +30,10 @@ func (t *tool) printObject(format string, object any) error {
 }
 
 // age returns the time since t in kubectl's format (5m3s).
-func age(t time.Time, now time.Time) string {
-	if t.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(max(0, now.Sub(t)))
-}
+func age(t, now time.Time) string { return api.FormatAge(t, now) }
 
 // size formats bytes as 12.3MiB.
-func size[T int64 | uint64](n T) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	if i == 0 || f >= 100 {
-		return fmt.Sprintf("%.0f%s", f, units[i])
-	}
-	return fmt.Sprintf("%.1f%s", f, units[i])
-}
+func size[T int64 | uint64](n T) string { return api.FormatSize(n) }
 
 func pluralize(n int, what string) string {
 	if n == 1 {

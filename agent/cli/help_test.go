@@ -93,9 +93,15 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 }
 
 // TestExamples checks that each command has examples, which its flags accept, in its help and its manual page. An example
-// fails only because there is no agent, and never because of wrong usage.
+// fails only because there is no agent, and never because of wrong usage. The files that examples write, such as the bundle of islet
+// support, are in a temporary directory.
 func TestExamples(t *testing.T) {
-	t.Chdir(t.TempDir()) // some examples write a file
+	source, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := fileNames(t, source)
+	t.Chdir(t.TempDir())
 	left := examples()
 	pages := manPages()
 	visit(commands(), nil, func(c *command, path []string) {
@@ -126,6 +132,21 @@ func TestExamples(t *testing.T) {
 	for path := range left {
 		t.Errorf("%q has examples but is no command", path)
 	}
+	if after := fileNames(t, source); !slices.Equal(after, before) {
+		t.Errorf("the examples have changed the directory of the sources: %q, before %q", after, before)
+	}
+}
+
+func fileNames(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 // TestHelpText checks that every flag that a command's help mentions exists, and that every flag is explained.
@@ -165,6 +186,21 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 		for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 			parseLine(t, strings.TrimSpace(m[1]))
+		}
+	}
+}
+
+// TestReadmeNamesCommands checks that the table of commands in the README has every command.
+func TestReadmeNamesCommands(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Commands\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, c := range commands() {
+		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.name) + "[ `]"); !c.hidden && !named.MatchString(table) {
+			t.Errorf("the README does not name islet %s", c.name)
 		}
 	}
 }

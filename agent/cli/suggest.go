@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // minPrefix is the minimum length of a beginning for which a command is suggested.
@@ -36,7 +38,7 @@ func nearest(name string, words []string) string {
 	}
 	best, least, begin := "", most+1, []string(nil)
 	for _, w := range words {
-		if d := editDistance(name, w); d < least && len(w) > 2 {
+		if d := spelling.Distance(name, w); d < least && len(w) > 2 {
 			best, least = w, d
 		}
 		if len(name) >= minPrefix && strings.HasPrefix(w, name) {

@@ -66,8 +66,12 @@ type bundleFile struct {
 // collect reads all parts. It notes each part that cannot be read, and continues with the others, because the bundle is also
 // needed if the agent does not run.
 func (b *bundle) collect(ctx context.Context) {
-	b.addVersions(ctx)
-	b.addStatus(ctx)
+	var st api.Status
+	hasStatus := b.note("status", b.get(ctx, api.PathStatus, &st))
+	b.addVersions(&st)
+	if hasStatus {
+		b.addStatus(&st)
+	}
 	b.addEvents(ctx)
 	for _, part := range []struct{ name, path string }{{"configuration.json", api.PathConfiguration}, {"settings.json", api.PathSettings}} {
 		var v any
@@ -101,10 +105,10 @@ func (b *bundle) note(name string, err error) bool {
 	return err == nil
 }
 
-func (b *bundle) addVersions(ctx context.Context) {
+// addVersions adds the versions of islet, of the kernel, and of an agent whose status is known.
+func (b *bundle) addVersions(st *api.Status) {
 	text := "islet " + b.Version + "\n"
-	var st api.Status
-	if b.note("the version of the agent", b.get(ctx, api.PathStatus, &st)) {
+	if st.Version != "" {
 		text += fmt.Sprintf("agent %s\nruntime %s\n", st.Version, runtimeText(st.Runtime))
 	}
 	var host unix.Utsname
@@ -119,11 +123,7 @@ func (b *bundle) addVersions(ctx context.Context) {
 // omits it.
 const outputOf = "output of a container"
 
-func (b *bundle) addStatus(ctx context.Context) {
-	var st api.Status
-	if !b.note("status", b.get(ctx, api.PathStatus, &st)) {
-		return
-	}
+func (b *bundle) addStatus(st *api.Status) {
 	for i := range st.Troubles {
 		t := &st.Troubles[i]
 		t.Message = b.redactor.Before(t.Message, "; ", outputOf)
@@ -135,7 +135,7 @@ func (b *bundle) addStatus(ctx context.Context) {
 	for i := range st.Events {
 		b.redactEvent(&st.Events[i])
 	}
-	st.Attention = api.FindAttention(&st)
+	st.Attention = api.FindAttention(st)
 	b.addValue("status.json", decoded(st))
 	var text bytes.Buffer
 	for _, a := range st.Attention {

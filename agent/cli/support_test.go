@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,8 +67,10 @@ func TestSupport(t *testing.T) {
 	crash.Spec.Containers[0].Env = []v1.EnvVar{{Name: "PLAIN", Value: planted}}
 	n.Put(crash)
 	n.Log(t, "crash-pi-app", "any word "+planted)
+	var statuses atomic.Int32
 	n.Describe = func(s *api.Status) {
 		s.Now = now
+		s.Runtime.Version = fmt.Sprintf("9.%d", statuses.Add(1))
 		for i := range s.Troubles {
 			s.Troubles[i].Message += "; hook said " + planted
 		}
@@ -117,6 +120,9 @@ func TestSupport(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	files := unpackBundle(t, f)
+	if !strings.Contains(files["versions.txt"], " 9.1") || !strings.Contains(files["status.json"], `"9.1"`) {
+		t.Errorf("the versions and the status are not those of one answer: %s%s", files["versions.txt"], files["status.json"])
+	}
 	for name, wants := range map[string][]string{
 		"versions.txt":       {"islet 1.2.3", "agent 1.2.3", "kernel "},
 		"status.json":        {`"CrashLoopBackOff"`, `"lastLine": "REDACTED"`, "registry/: 401", `"attention"`},

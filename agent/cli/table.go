@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/width"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // columnGap is the number of spaces between columns, as in kubectl.
@@ -83,14 +85,4 @@ func isWide(r rune) bool {
 
 // makePrintable replaces control characters. They could change the state of the terminal, or the layout or direction of the text.
 // Names and messages may come from untrusted manifests and containers.
-func makePrintable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.Is(unicode.Bidi_Control, r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+func makePrintable(s string) string { return printable.Line(s) }

@@ -13,6 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -195,7 +196,8 @@ func ExitCode(findings []Finding) int {
 	return 0
 }
 
-// Write prints findings as text. It prints OK findings only if all is set.
+// Write prints findings as text. It prints OK findings only if all is set. Findings may quote other programs, the host and servers, so
+// Write replaces their control characters.
 func Write(w io.Writer, findings []Finding, all bool) error {
 	var b strings.Builder
 	count := map[Severity]int{}
@@ -204,9 +206,9 @@ func Write(w io.Writer, findings []Finding, all bool) error {
 		if f.Severity == OK && !all {
 			continue
 		}
-		fmt.Fprintf(&b, "%-8s %-18s %s\n", f.Severity, f.ID, f.What)
+		fmt.Fprintf(&b, "%-8s %-18s %s\n", f.Severity, f.ID, printable.Line(f.What))
 		if f.Advice != "" {
-			fmt.Fprintf(&b, "%27s -> %s\n", "", f.Advice)
+			fmt.Fprintf(&b, "%27s -> %s\n", "", printable.Line(f.Advice))
 		}
 	}
 	fmt.Fprintf(&b, "%d in order, %d to know, %d warnings, %d errors\n", count[OK], count[Info], count[Warning], count[Error])

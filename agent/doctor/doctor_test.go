@@ -320,6 +320,21 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestWriteHostileText checks that text of other programs and of servers in a finding or a remedy cannot change the terminal or add lines.
+func TestWriteHostileText(t *testing.T) {
+	const bad = "\x1b[2J\u009b\u202e\x07\nerror fake"
+	findings := []Finding{{ID: "link", Severity: Warning, What: bad, Advice: bad, remedy: &remedy{bad, func() error { return errors.New(bad) }}}}
+	var b strings.Builder
+	err := Write(&b, findings, false)
+	Fix(&b, findings, true)
+	Fix(&b, findings, false)
+	findings[0].remedy.remove = func() error { return nil }
+	Fix(&b, findings, false)
+	if err != nil || strings.ContainsAny(b.String(), "\x1b\u009b\u202e\x07") || strings.Count(b.String(), "\n") != 6 {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	findings := []Finding{{ID: "a", Severity: OK, What: "fine"}, {ID: "b", Severity: Error, What: "broken", Advice: "mend it"}}
 	var short, long strings.Builder

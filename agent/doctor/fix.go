@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"io"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // A remedy removes an object that is the cause of a finding. A finding has a remedy only if this object is
@@ -20,18 +22,19 @@ func Fix(w io.Writer, findings []Finding, dryRun bool) (n int, err error) {
 			continue
 		}
 		n++
+		target, what := printable.Line(f.remedy.target), printable.Line(f.What)
 		if dryRun {
-			fmt.Fprintf(w, "would remove %s: %s\n", f.remedy.target, f.What)
+			fmt.Fprintf(w, "would remove %s: %s\n", target, what)
 			continue
 		}
 		if e := f.remedy.remove(); e != nil {
-			fmt.Fprintf(w, "could not remove %s: %v\n", f.remedy.target, e)
+			fmt.Fprintf(w, "could not remove %s: %s\n", target, printable.Line(e.Error()))
 			if err == nil {
 				err = e
 			}
 			continue
 		}
-		fmt.Fprintf(w, "removed %s: %s\n", f.remedy.target, f.What)
+		fmt.Fprintf(w, "removed %s: %s\n", target, what)
 	}
 	return n, err
 }

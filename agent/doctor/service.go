@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"unicode"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // A service is the service of this machine that starts an agent.
@@ -177,7 +177,7 @@ func (p *checkup) unitState(ctx context.Context) {
 	case unit["LoadState"] == "masked":
 		p.add("service", Warning, "systemctl unmask "+s.short(), "%s is masked, so it cannot start", s.name)
 	case state == "failed", state == "activating" && strings.HasPrefix(sub, "auto-restart"):
-		if _, _, err := config.Load(s.args); err != nil && s.waitsForKubeadm(err) {
+		if cfg, err := s.checkConfiguration(); cfg == nil && err == nil {
 			p.add("service", Info, "kubeadm join, or kubeadm init", "%s waits for the configuration that kubeadm writes", s.name)
 			return
 		}
@@ -269,13 +269,7 @@ const maxOneLine = 600
 
 // oneLine makes a text of another program safe for a terminal, and limits it.
 func oneLine(text string) string {
-	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
-			return '?'
-		}
-		return r
-	}, text)
+	text = printable.Line(strings.ReplaceAll(strings.TrimSpace(text), "\n", "; "))
 	if len(text) > maxOneLine {
 		text = strings.ToValidUTF8(text[:maxOneLine], "") + " ..."
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 const (
@@ -23,17 +22,11 @@ const (
 	maxText = 1000
 )
 
-// An Unsupported is a field of a pod that this version of islet does not support.
-type Unsupported struct {
-	Field   string // as in spec.volumes[0].emptyDir.mode; empty if the whole pod is not supported
-	Message string
-	Rejects bool // the pod is rejected; otherwise the field has no effect
-}
-
 // Rules are the rules that other packages provide.
 type Rules struct {
-	// Unsupported returns the fields that this version of islet does not support on any node. It may be nil.
-	Unsupported func(*v1.Pod) []Unsupported
+	// Unsupported returns the fields of a pod that this version of islet does not support on any node, and the reason why no node runs the
+	// pod. The findings have no file, line and object. Unsupported may be nil.
+	Unsupported func(*v1.Pod) []finding.Finding
 }
 
 // Check checks files that are meant for one node. The parameter node is nil if nothing is known about that node.
@@ -51,7 +44,9 @@ func (r Rules) Check(files []finding.File, node *finding.Node) finding.Report {
 		p.missingObjects()
 		p.volumeTypes()
 		if r.Unsupported != nil {
-			p.unsupported(r.Unsupported(p.Pod))
+			for _, f := range r.Unsupported(p.Pod) {
+				p.addAt(f.Severity, f.Field, f.Message)
+			}
 		}
 	}
 	c.collidingPorts(pods)
@@ -111,17 +106,7 @@ func (c *checkup) add(f finding.Finding) {
 }
 
 // sanitize makes a text from a file safe for terminals, and limits the length of the text.
-func sanitize(text string) string {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
+func sanitize(text string) string { return printable.Cut(text, maxText) }
 
 // errorf and warnf add a finding about a field of the pod.
 func (p *pod) errorf(field, format string, args ...any) {
@@ -241,15 +226,5 @@ func (c *checkup) configuration(f finding.File) {
 	}
 	for _, n := range notices {
 		c.add(finding.Finding{File: f.Name, Line: n.Line, Severity: finding.Warning, Field: n.Field, Message: n.Detail})
-	}
-}
-
-func (p *pod) unsupported(list []Unsupported) {
-	for _, u := range list {
-		if u.Rejects {
-			p.errorf(u.Field, "%s", u.Message)
-		} else {
-			p.warnf(u.Field, "%s", u.Message)
-		}
 	}
 }

@@ -183,8 +183,9 @@ func TestNode(t *testing.T) {
 
 // TestUnsupported checks that the rules of the caller have lines.
 func TestUnsupported(t *testing.T) {
-	rules := Rules{Unsupported: func(p *v1.Pod) []Unsupported {
-		return []Unsupported{{Field: "spec.os", Message: "is another system", Rejects: true}, {Field: "spec.containers[0].image", Message: "acts not"}}
+	rules := Rules{Unsupported: func(*v1.Pod) []finding.Finding {
+		return []finding.Finding{{Severity: finding.Error, Field: "spec.os", Message: "is another system"},
+			{Severity: finding.Warning, Field: "spec.containers[0].image", Message: "acts not"}}
 	}}
 	r := rules.Check([]finding.File{{Name: "a.yaml", Data: []byte(web("web", "", "os: {name: windows}"))}}, nil)
 	compare(t, r, `a.yaml:8: warning: pod "web": spec.containers[0].image: acts not`, `a.yaml:9: error: pod "web": spec.os: is another system`)

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // Error is one problem of a manifest.
@@ -121,14 +122,4 @@ func bounded(err error) error {
 }
 
 // sanitize makes text from a manifest safe for logs and terminals.
-func sanitize(text string) string {
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "..."
-	}
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
+func sanitize(text string) string { return printable.Cut(text, maxText) }

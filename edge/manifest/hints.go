@@ -16,10 +16,8 @@ const notFilledIn = ": this looks like a template that was not filled in"
 // arguments, $(X), belong to Kubernetes.
 var templates = regexp.MustCompile(`\{\{.*\}\}|\{%.*%\}|\$\{[A-Za-z_][^}]*\}|<[A-Za-z][A-Za-z0-9 _-]*>|@@[A-Za-z_]+@@`)
 
-func isTemplate(text string) bool { return templates.MatchString(text) }
-
 // IsTemplate reports whether a text contains a variable of a template language, such as {{ x }} or ${X}.
-func IsTemplate(text string) bool { return isTemplate(text) }
+func IsTemplate(text string) bool { return templates.MatchString(text) }
 
 // explain returns the line and the message of an error of the YAML parser. The parser may report the line before or after the error. If
 // one of these lines is indented with a tab, or has a template, explain reports that line.
@@ -32,7 +30,7 @@ func (d document) explain(n int, text string) (line int, message string) {
 		}
 	}
 	for _, i := range []int{n, n + 1, n - 1} {
-		if isTemplate(d.lineText(i)) {
+		if IsTemplate(d.lineText(i)) {
 			return i, text + notFilledIn
 		}
 	}

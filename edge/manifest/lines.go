@@ -162,7 +162,7 @@ func (d document) addLines(err error) {
 		}
 		if line := tree.find(strings.Trim(e.base+"."+e.Field, ".")); line > 0 {
 			e.Line = line + d.line
-			if d.yaml && isTemplate(d.lineText(line)) && !strings.HasSuffix(e.Detail, notFilledIn) {
+			if d.yaml && IsTemplate(d.lineText(line)) && !strings.HasSuffix(e.Detail, notFilledIn) {
 				e.Detail += notFilledIn
 			}
 		}

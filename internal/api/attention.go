@@ -3,9 +3,6 @@ package api
 import (
 	"fmt"
 	"strings"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Attention is a condition of the node that a person should look at.
@@ -59,10 +56,11 @@ func nodeAttention(st *Status) (out []Attention) {
 	}
 	if c := st.Cluster; c != nil {
 		if c.Link == "Down" {
-			add("there has been no link to the API server for %s (%s): %s; pods keep running", ageAt(c.Since, st.Now), c.Reason, c.Message)
+			add("there has been no link to the API server for %s (%s): %s; pods keep running", FormatAge(c.Since, st.Now), c.Reason,
+				c.Message)
 		}
 		if until := c.ClientCertificate; !until.IsZero() && st.Now.After(until) {
-			add("the client certificate expired %s ago", ageAt(until, st.Now))
+			add("the client certificate expired %s ago", FormatAge(until, st.Now))
 		}
 	}
 	if st.Store.Rebuilt {
@@ -95,7 +93,7 @@ func podAttention(st *Status) (out []Attention) {
 	}
 	for _, d := range st.Disks {
 		if d.Total > 0 && float64(d.Free) < lowDisk*float64(d.Total) {
-			add("", "the disk of %s is nearly full: %s of %s free", d.Path, sizeText(d.Free), sizeText(d.Total))
+			add("", "the disk of %s is nearly full: %s of %s free", d.Path, FormatSize(d.Free), FormatSize(d.Total))
 		}
 	}
 	return out
@@ -134,26 +132,4 @@ func textOr(text, fallback string) string {
 		return fallback
 	}
 	return text
-}
-
-// ageAt returns the time since t in kubectl's format (5m3s).
-func ageAt(t, now time.Time) string {
-	if t.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(max(0, now.Sub(t)))
-}
-
-// sizeText formats bytes as 12.3MiB.
-func sizeText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	if i == 0 || f >= 100 {
-		return fmt.Sprintf("%.0f%s", f, units[i])
-	}
-	return fmt.Sprintf("%.1f%s", f, units[i])
 }

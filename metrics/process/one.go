@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
@@ -70,9 +69,8 @@ func (p *Process) parseStat(text []byte) bool {
 	p.CPU = time.Duration(number(14)+number(15)) * tick
 	p.Threads = int(number(20))
 	p.Memory = number(24) * uint64(os.Getpagesize())
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) == nil {
-		p.Age = max(0, time.Duration(now.Nano())-time.Duration(number(22))*tick)
+	if up, ok := clock.Uptime(); ok {
+		p.Age = max(0, up-time.Duration(number(22))*tick)
 	}
 	return true
 }

@@ -72,7 +72,7 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 			d.Problems = append(d.Problems, text)
 		}
 	}
-	d.Origin = a.originOf(uid)
+	d.Origin = a.Origin(uid)
 	d.Problems = append(d.Problems, a.c.SlowVolumes(uid)...)
 	d.Hooks = failedHooks(a.c.Input(uid).Failed)
 	d.Events = eventsOf(a.c.Events.Recent(uid))

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// originOf returns the file or URL of a pod's manifest, the command that applied it, or the API server that the pod comes
+// Origin returns the file or URL of a pod's manifest, the command that applied it, or the API server that the pod comes
 // from. It returns "" for a pod that is not desired any more.
-func (a *Describer) originOf(uid types.UID) string {
+func (a *Describer) Origin(uid types.UID) string {
 	p, ok := a.c.Desired.Get(uid)
 	switch {
 	case !ok:

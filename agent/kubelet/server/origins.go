@@ -9,11 +9,11 @@ import (
 // origins returns the origin of each pod whose origin is known: its file, URL, command or API server.
 func (s *Server) origins(*http.Request) (map[types.UID]string, error) {
 	out := map[types.UID]string{}
-	if s.Details == nil {
+	if s.Origin == nil {
 		return out, nil
 	}
 	for _, p := range s.Pods.List() {
-		if origin := s.Details(p.UID).Origin; origin != "" {
+		if origin := s.Origin(p.UID); origin != "" {
 			out[p.UID] = origin
 		}
 	}

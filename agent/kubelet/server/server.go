@@ -118,6 +118,8 @@ type Config struct {
 	Describe func(ctx context.Context, s *api.Status)
 	// Details returns information about a pod that the Pod object does not contain.
 	Details func(types.UID) api.Details
+	// Origin returns the file, URL, command or API server that a pod comes from, or "" if it is unknown.
+	Origin func(types.UID) string
 	// Events returns the stored events of the node and all pods.
 	Events func() []api.Event
 	// ContainerRoot opens the root directory of a running container. If it is nil, containerfiles.Open is used.

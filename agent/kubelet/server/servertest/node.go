@@ -37,7 +37,8 @@ type Node struct {
 	Socket  string
 	Runtime *Runtime
 	Server  *server.Server
-	// The fields of server.Config with the same names use Describe, Details, Settings, Restart and Events. They may be nil.
+	// The fields of server.Config with the same names use Describe, Details, Settings, Restart and Events. They may be
+	// nil. An Origin is the one of Details.
 	Describe func(*api.Status)
 	Details  func(types.UID) api.Details
 	Settings func() any
@@ -106,6 +107,12 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 				d = n.Details(uid)
 			}
 			return d
+		},
+		Origin: func(uid types.UID) string {
+			if n.Details == nil {
+				return ""
+			}
+			return n.Details(uid).Origin
 		}}
 	cfg.Garbage = garbage.New(garbage.Config{
 		Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false },

@@ -1,0 +1,29 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// TestOrigins checks that the origins of all pods are listed without the pods' details, which take time in proportion to all problems and
+// events of the node. A pod with an unknown origin is not in the list.
+func TestOrigins(t *testing.T) {
+	n, _ := servertest.Start(t, func(c *server.Config) {
+		c.Details = func(uid types.UID) api.Details {
+			t.Errorf("the details of pod %s are not needed", uid)
+			return api.Details{}
+		}
+		c.Origin = func(uid types.UID) string { return map[types.UID]string{"uid-web": "islet apply"}[uid] }
+	})
+	n.Pod("web", time.Now(), "nginx")
+	n.Pod("new", time.Now(), "nginx")
+	if code, body := do(t, n, "GET", api.PathOrigins, ""); code != 200 || body != "{\"uid-web\":\"islet apply\"}\n" {
+		t.Errorf("%d %q", code, body)
+	}
+}

@@ -1,0 +1,34 @@
+package admit
+
+import (
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/finding"
+)
+
+// Unsupported returns the fields of a pod that have no effect on a node with default settings, and the reason why such a node would reject
+// the pod. Other settings may permit the pod, except for a pod of another operating system. Labels, taints, resources and security modules
+// differ per node, so Unsupported does not consider them. The findings have no file, line and object.
+func Unsupported(pod *v1.Pod) (out []finding.Finding) {
+	n := Node{OS: "linux", Arch: pod.Spec.NodeSelector[v1.LabelArchStable], Limits: true, Labels: maps.Clone(pod.Spec.NodeSelector)}
+	for _, f := range IgnoredFields(pod, n) {
+		out = append(out, finding.Finding{Severity: finding.Warning, Field: f.Field, Message: f.Effect})
+	}
+	plain := pod.DeepCopy()
+	plain.Spec.Affinity, plain.Spec.NodeName = nil, ""
+	if r := Admit(NewHolder(plain), nil, n); r != nil {
+		f := finding.Finding{Severity: finding.Warning,
+			Message: "is rejected with the default settings of a node: " + r.Reason + ": " + r.Message}
+		if strings.HasPrefix(r.Reason, "PodOS") {
+			f.Severity = finding.Error
+		}
+		if r.Reason == "SysctlForbidden" {
+			f.Field = "spec.securityContext.sysctls"
+		}
+		out = append(out, f)
+	}
+	return out
+}
