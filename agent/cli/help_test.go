@@ -95,6 +95,7 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 // TestExamples checks that each command has examples, which its flags accept, in its help and its manual page. An example
 // fails only because there is no agent, and never because of wrong usage.
 func TestExamples(t *testing.T) {
+	t.Chdir(t.TempDir()) // islet support writes a file
 	left := examples()
 	pages := manPages()
 	visit(commands(), nil, func(c *command, path []string) {
