@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/regular"
 )
 
 // manifestFlag is the flag -f.
@@ -45,21 +46,27 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 		if err != nil {
 			return err
 		}
+		open := os.Open
+		if !slices.Contains(files, name) { // name is a directory; a FIFO in it would block
+			open = regular.Open
+		}
 		for _, f := range files {
-			data, err := readManifest(f)
+			data, err := readManifest(open, f)
 			if err == nil {
 				err = do(f, data)
 			}
-			errs = append(errs, err)
+			if errs = append(errs, err); isLost(err) { // the other files would have the same error
+				return errors.Join(errs...)
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // readManifest reads a file. It reads at most maxManifest bytes, because the file may be a device whose
-// data never ends.
-func readManifest(name string) ([]byte, error) {
-	f, err := os.Open(name)
+// data never ends. A FIFO is read too, because a shell passes one for <(...).
+func readManifest(open func(string) (*os.File, error), name string) ([]byte, error) {
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // applyWait contains the flags --wait and --timeout of islet apply, and the pods that it has applied.
@@ -44,6 +45,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 		timeout = maxWait
 	}
 	last := map[types.UID]string{}
+	said := map[string]bool{}
 	left, failed := a.applied, []error(nil)
 	err := t.checkPods(ctx, timeout, func(pods []*v1.Pod) (bool, error) {
 		byUID := map[types.UID]*v1.Pod{}
@@ -60,6 +62,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 				fmt.Fprintf(t.out, "pod/%s %s\n", makePrintable(d.Name), state)
 			default:
 				next = append(next, d)
+				t.explainWaiting(pod, said)
 			}
 			if pod != nil {
 				last[d.UID] = explainStatus(pod, t.Now())
@@ -76,6 +79,21 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 			d.Namespace, d.Name, timeout, firstNonEmpty(last[d.UID], "not known to the agent yet")))
 	}
 	return errors.Join(failed...)
+}
+
+// explainWaiting prints why the containers of a pod wait, for example for an image that cannot be pulled. It prints each reason once.
+func (t *tool) explainWaiting(pod *v1.Pod, said map[string]bool) {
+	if pod == nil {
+		return
+	}
+	for st := range podspec.Statuses(&pod.Status) {
+		w := st.State.Waiting
+		if key := string(pod.UID) + "/" + st.Name; w != nil && w.Message != "" && !said[key+w.Reason] {
+			said[key+w.Reason] = true
+			text := fmt.Sprintf("pod/%s: container %s: %s: %s", pod.Name, st.Name, w.Reason, w.Message)
+			fmt.Fprintln(t.Stderr, makePrintable(shortenEnd(text, maxReason)))
+		}
+	}
 }
 
 // appliedState returns "ready", "completed", or "" while the pod is in neither state. The parameter seen is true if an

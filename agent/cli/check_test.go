@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	rules "github.com/islet-edge/islet/edge/check"
 	"github.com/islet-edge/islet/internal/finding"
 )
@@ -128,5 +131,38 @@ func TestDryRunChecks(t *testing.T) {
 	}
 	if len(n.List()) != before {
 		t.Error("a dry run must not apply")
+	}
+}
+
+// TestNoRegularFile checks that a FIFO in a directory of manifests is an error, and that commands do not wait for its writer.
+func TestNoRegularFile(t *testing.T) {
+	n, _ := node(t)
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"apply", "-f", dir}, {"apply", "--dry-run", "-f", dir}, {"delete", "-f", dir}, {"check", dir}} {
+		var errw bytes.Buffer
+		e := env(n, strings.NewReader(""), io.Discard, &errw)
+		e.Check = rules.Rules{}.Check
+		if code := Main(t.Context(), args, e); code != 1 || !strings.Contains(errw.String(), "pipe.yaml is no regular file") {
+			t.Errorf("%q: code %d, %s", args, code, errw.String())
+		}
+	}
+}
+
+// TestApplyWithoutAgent checks that a missing agent is reported once, and not for each manifest.
+func TestApplyWithoutAgent(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(goodPod), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing := &servertest.Node{Socket: filepath.Join(dir, "none")}
+	for _, args := range [][]string{{"apply", "-f", dir}, {"delete", "-f", dir}} {
+		if got := run(t, missing, "", args...); got.code != ExitUnreachable || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%q: %+v", args, got)
+		}
 	}
 }

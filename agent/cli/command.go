@@ -60,7 +60,7 @@ func commands() []command {
 			argsKind: takesPods, setup: setupDebug,
 			detail: "For a pod whose image has no shell. The container shares the pod's network, and with --target the processes of a " +
 				"container.\nIt is an ephemeral container: it stays in the pod until the pod ends, and is not restarted. On a node of a " +
-				"cluster, use kubectl debug.\nExample: islet debug web -it --image=busybox:1.36 --target=app -- sh"},
+				"cluster, use kubectl debug.\nWith -i and without -t, the end of standard input is also the end of the container's input."},
 		{
 			name: "port-forward", aliases: []string{"forward"}, args: "POD [LOCAL:]REMOTE...",
 			summary: "forward local ports to ports of a pod", argsKind: takesPods, setup: setupPortForward,
@@ -170,7 +170,7 @@ func commands() []command {
 			setup: setupSupport,
 			detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +
 				"configuration.\nIt has no logs of pods. Secrets are replaced by REDACTED; redacted.txt lists how many of which kind.\n" +
-				"Works without an agent too. Example: sudo islet support islet-support.tar.gz"},
+				"Works without an agent too."},
 		{name: "agent", args: "[FLAG...]", summary: "run the agent, as the service does", setup: setupAgent, isAgent: true,
 			detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is " +
 				"'islet agent --pod-manifest-path=DIR'.\n" +

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -195,7 +196,7 @@ func (c *configApply) readDocuments(file string) (data []byte, name string, err 
 		data, err = io.ReadAll(io.LimitReader(c.Stdin, maxManifest))
 		file = "standard input"
 	} else {
-		data, err = readManifest(file)
+		data, err = readManifest(os.Open, file)
 		if abs, aerr := filepath.Abs(file); aerr == nil {
 			file = abs
 		}

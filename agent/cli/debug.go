@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -73,56 +74,89 @@ func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) er
 }
 
 // connectTo waits for the container, and connects its streams until it ends. Without standard input, connectTo follows the
-// container's log instead. The log has the complete output, even of a command that ends at once. connectTo returns the exit code of
-// the container as an error.
+// container's log instead. The log has the complete output, even of a command that ends at once. connectTo also prints the log if the
+// container has ended before its streams were connected. connectTo returns the exit code of the container as an error.
 func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) error {
 	ended, err := c.waitFor(ctx, pod, name, false)
 	if err != nil {
 		return err
 	}
 	if ended == nil && (c.stdin || c.tty) {
-		conn, err := c.connect(ctx, fmt.Sprintf("/attach/%s/%s/%s", pod.Namespace, pod.Name, name), c.buildQuery(nil))
-		if err == nil {
-			defer conn.Close()
-			if c.tty && !c.quiet {
-				fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
-			}
-			if err := c.copyStreams(ctx, &socket{conn: conn}, term); err != nil {
-				return err
-			}
-			return c.exitCode(ctx, pod, name)
+		shown, err := c.attachTo(ctx, pod, name, term)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if !c.hasEnded(ctx, pod, name) { // otherwise the container ended before the connection, and the log has its output
+		if ended = c.awaitEnd(ctx, pod, name); ended == nil {
 			return err
+		}
+		if shown {
+			return endError(ended)
 		}
 	}
 	logs := logsCommand{tool: c.tool}
 	if err := logs.copyLog(ctx, c.out, pod, name, url.Values{"follow": {"true"}}); err != nil {
 		return err
 	}
-	return c.exitCode(ctx, pod, name)
+	if ended == nil {
+		ended = c.awaitEnd(ctx, pod, name)
+	}
+	return endError(ended)
+}
+
+// attachTo connects the streams of the container until it ends or the connection is lost. It reports whether the container has sent
+// any output.
+func (c *debugCommand) attachTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) (shown bool, err error) {
+	conn, err := c.connect(ctx, fmt.Sprintf("/attach/%s/%s/%s", pod.Namespace, pod.Name, name), c.buildQuery(nil))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	if c.tty && !c.quiet {
+		fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
+	}
+	t, x := *c.tool, c.execCommand
+	out, complaints := &noticingWriter{Writer: t.out}, &noticingWriter{Writer: t.Stderr}
+	t.out, t.Stderr = out, complaints
+	x.tool = &t
+	err = x.copyStreams(ctx, &socket{conn: conn}, term)
+	return out.written || complaints.written, err
+}
+
+// A noticingWriter records whether anything was written.
+type noticingWriter struct {
+	io.Writer
+	written bool
+}
+
+func (w *noticingWriter) Write(b []byte) (int, error) {
+	w.written = w.written || len(b) > 0
+	return w.Writer.Write(b)
 }
 
 // endReported is the maximum time until the status of the pod shows the end of a container.
 const endReported = 10 * time.Second
 
-// exitCode waits for the exit code of an ended container and returns the code as an error. It returns nil if the code is 0, or if the
-// code is not known within endReported.
-func (c *debugCommand) exitCode(ctx context.Context, pod *v1.Pod, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
-	defer cancel()
-	if ended, _ := c.waitFor(ctx, pod, name, true); ended != nil && ended.ExitCode != 0 {
-		return exitError{int(ended.ExitCode), nil}
-	}
-	return nil
-}
-
-// hasEnded reports whether the status of the pod shows the end of the container within endReported.
-func (c *debugCommand) hasEnded(ctx context.Context, pod *v1.Pod, name string) bool {
+// awaitEnd returns the state of an ended container. It returns nil if the pod does not show the end within endReported.
+func (c *debugCommand) awaitEnd(ctx context.Context, pod *v1.Pod, name string) *v1.ContainerStateTerminated {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ResponseTimeout, endReported))
 	defer cancel()
 	ended, _ := c.waitFor(ctx, pod, name, true)
-	return ended != nil
+	return ended
+}
+
+// startError is the reason of a container that could not start, for example because its program does not exist. Then the container
+// has written nothing, and the message of its state has the cause.
+const startError = "StartError"
+
+// endError returns the exit code of an ended container as an error. It returns nil if the code is 0 or not known.
+func endError(ended *v1.ContainerStateTerminated) error {
+	switch {
+	case ended == nil || ended.ExitCode == 0:
+		return nil
+	case ended.Reason == startError:
+		return exitError{int(ended.ExitCode), errors.New(makePrintable(ended.Message))}
+	}
+	return exitError{int(ended.ExitCode), nil}
 }
 
 // settings returns the query of the request.

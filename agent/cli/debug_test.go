@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -19,7 +22,7 @@ func TestDebug(t *testing.T) {
 	args := strings.Fields("debug web --image=busybox:1 -i -c dbg --target=nginx --image-pull-policy=Never -- cat -u")
 	check(t, n, result{code: Main(t.Context(), args, e), out: out.String(), err: errw.String()}, 0, "typed\n", "")
 	c := n.List()[len(n.List())-1].Spec.EphemeralContainers
-	if len(c) != 1 || c[0].Name != "dbg" || c[0].Image != "busybox:1" || c[0].TargetContainerName != "nginx" || !c[0].Stdin || c[0].TTY ||
+	if len(c) != 1 || c[0].Name != "dbg" || c[0].Image != "busybox:1" || c[0].TargetContainerName != "nginx" || !c[0].Stdin || !c[0].StdinOnce || c[0].TTY ||
 		c[0].ImagePullPolicy != "Never" || strings.Join(c[0].Command, " ") != "cat -u" {
 		t.Errorf("%+v", c)
 	}
@@ -38,6 +41,7 @@ func TestDebug(t *testing.T) {
 		{"debug", ExitUsage, "debug needs a pod"}, {"debug web", ExitUsage, "debug needs --image"}, {"debug none --image=x", ExitNotFound, `pod "none" not found`},
 		{"debug web sh --image=x", ExitUsage, "a command comes after --"}, {"debug web --image=x -i --attach=false", ExitUsage, "--stdin needs --attach"},
 		{"debug web --image=x -c nginx", 1, "Duplicate"}, {"debug web --image=x -c A_B", 1, "name: Invalid"},
+		{"debug web --image=X", 1, `image "X" has upper case letters`},
 		{"debug web --image=x --target=none", 1, "must be a container of the pod"}, {"debug web --image=x --image-pull-policy=Often", 1, "Unsupported value"},
 	} {
 		if got := run(t, n, "", strings.Fields(bad.args)...); got.code != bad.code || !strings.Contains(got.err, bad.want) {
@@ -47,5 +51,38 @@ func TestDebug(t *testing.T) {
 	n.Describe = func(s *api.Status) { s.Cluster = &api.Cluster{} }
 	if got := run(t, n, "", "debug", "web", "--image=x"); got.code != 1 || !strings.Contains(got.err, "use kubectl debug") {
 		t.Errorf("in a cluster: %+v", got)
+	}
+}
+
+// endingInput is a standard input without data. Its reader calls end first.
+type endingInput struct{ end func() }
+
+func (i endingInput) Read([]byte) (int, error) {
+	i.end()
+	return 0, io.EOF
+}
+
+// TestDebugEnded checks that islet debug shows the output of a container that ends before its streams are connected, and why a container
+// could not start.
+func TestDebugEnded(t *testing.T) {
+	for _, c := range []struct {
+		state    v1.ContainerStateTerminated
+		out, err string
+	}{
+		{v1.ContainerStateTerminated{ExitCode: 7, Reason: "Error"}, "said early\n", ""},
+		{v1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "no program none"}, "said early\n", "islet: no program none\n"},
+	} {
+		n, _ := node(t)
+		n.Log(t, "web-pi-late", "said early")
+		var out, errw bytes.Buffer
+		e := env(n, endingInput{func() {
+			p := n.List()[len(n.List())-1].DeepCopy()
+			c.state.ContainerID = "islet://web-pi-late"
+			p.Status.EphemeralContainerStatuses[0].State = v1.ContainerState{Terminated: &c.state}
+			n.Runtime.Exit("web-pi-late")
+			n.Put(p)
+		}}, &out, &errw)
+		code := Main(t.Context(), []string{"debug", "web", "--image=busybox:1", "-i", "-c", "late"}, e)
+		check(t, n, result{code: code, out: out.String(), err: errw.String()}, int(c.state.ExitCode), c.out, c.err)
 	}
 }

@@ -199,7 +199,8 @@ func TestApplyWait(t *testing.T) {
 	if got := apply(func(p *v1.Pod) {
 		p.Status = v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c",
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such\x1b image"}}}}}
-	}, "--timeout=300ms"); got.code != 1 || !strings.Contains(got.err, "is not ready after 300ms: it is ErrImagePull (no such? image); see islet describe default/hello") {
+	}, "--timeout=300ms"); got.code != 1 || !strings.Contains(got.err, "is not ready after 300ms: it is ErrImagePull (no such? image); see islet describe default/hello") ||
+		!strings.HasPrefix(got.err, "pod/hello: container c: ErrImagePull: no such? image\n") {
 		t.Errorf("not ready: %+v", got)
 	}
 	n.Remove("uid-hello-d")

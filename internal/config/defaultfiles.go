@@ -34,8 +34,10 @@ func (fs flagSet) useDefaultFiles(dir string, o *options) {
 	}
 }
 
+// exists reports whether path exists. A symbolic link exists even if its target does not, for example because the target's disk is not
+// mounted. Reading it then fails, so the node does not run with the defaults instead of its configuration.
 func exists(path string) bool {
-	_, err := os.Stat(path)
+	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -46,5 +47,12 @@ func TestDefaultFiles(t *testing.T) {
 	broken := writeFiles(t, map[string]string{"edge.yaml": edge + "bridgName: x\n"})
 	if _, _, err := load([]string{"--hostname-override=n"}, nil, broken, nil); err == nil || !strings.Contains(err.Error(), broken+"/edge.yaml:4: bridgName") {
 		t.Errorf("a mistake in a default file: %v", err)
+	}
+	dangling := t.TempDir()
+	if err := os.Symlink("missing", dangling+"/kubelet.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := load([]string{"--hostname-override=n"}, nil, dangling, nil); err == nil || !strings.Contains(err.Error(), dangling+"/kubelet.yaml") {
+		t.Errorf("a link to a missing file: %v", err)
 	}
 }

@@ -8,10 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Images returns the image references of all containers and all image volumes (KEP-4639) of a pod.
+// Images returns the image references of all containers and all image volumes (KEP-4639) of a pod. It omits invalid
+// references, because they name no image, and a runtime answers a request for such an image with an error.
 func Images(spec *v1.PodSpec) (refs []string) {
 	add := func(ref string) {
-		if ref != "" {
+		if CheckImage(ref) == nil {
 			refs = append(refs, ref)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 func TestImages(t *testing.T) {
 	spec := &v1.PodSpec{
 		InitContainers:      []v1.Container{{Image: "init"}},
-		Containers:          []v1.Container{{Image: "main"}, {}},
+		Containers:          []v1.Container{{Image: "main"}, {}, {Image: "Not an image"}},
 		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Image: "debug"}}},
 		Volumes: []v1.Volume{{}, {VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data"}}},
-			{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}}},
+			{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}},
+			{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "https://not.a/reference"}}}},
 	}
 	got := Images(spec)
 	slices.Sort(got)

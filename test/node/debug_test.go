@@ -30,6 +30,19 @@ func TestDebug(t *testing.T) {
 	if out, code := debug("fails", "--", "/podtool", "exit", "3"); code != 3 {
 		t.Errorf("code %d: %s", code, out)
 	}
+	// Standard input has no data here, and the container may end before its streams are connected.
+	if out, code := debug("input", "-i", "--", "/podtool", "cat"); code != 0 {
+		t.Errorf("code %d: %s", code, out)
+	}
+	m.Islet("wait", `--for=jsonpath={.status.ephemeralContainerStatuses[?(@.name=="input")].state.terminated.exitCode}=0`, "one-edge")
+	if out, code := debug("early", "-i", "--", "/podtool", "cat", "/etc/hostname"); code != 0 || !strings.HasSuffix(out, "one-edge\n") {
+		t.Errorf("code %d: %q", code, out)
+	}
+	for _, flag := range []string{"--quiet", "-i"} {
+		if out, code := debug("none"+strings.Trim(flag, "-"), flag, "--", "/none"); code != 128 || !strings.Contains(out, "/none") {
+			t.Errorf("%s with a missing program: code %d, %q", flag, code, out)
+		}
+	}
 	if out, code := m.Try("debug", "one-edge", "--image=localhost/none:1", "--image-pull-policy=Never", "--attach"); code != 1 ||
 		!strings.Contains(out, "ErrImageNeverPull") {
 		t.Errorf("code %d: %s", code, out)

@@ -12,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // debugPod adds an ephemeral container to a pod, for islet debug. The query has its settings. In a cluster the API server adds ephemeral
@@ -32,7 +33,12 @@ func (s *Server) debugPod(r *http.Request) (*api.Debugged, error) {
 	c := v1.EphemeralContainer{TargetContainerName: q.Get("target"), EphemeralContainerCommon: v1.EphemeralContainerCommon{
 		Name: cmp.Or(q.Get("container"), "debugger-"+rand.String(5)), Image: q.Get("image"), Command: q["command"],
 		ImagePullPolicy: v1.PullPolicy(q.Get("pullPolicy")), Stdin: q.Has("stdin"), TTY: q.Has("tty"),
+		// The end of piped input must reach the program. Without StdinOnce it ends only the connection. A terminal may be attached again.
+		StdinOnce: q.Has("stdin") && !q.Has("tty"),
 	}}
+	if err := podspec.CheckImage(c.Image); err != nil { // an ephemeral container cannot be removed
+		return nil, refusalError(http.StatusUnprocessableEntity, "debug pod %s: image %q %v", name, c.Image, err)
+	}
 	err = s.Local.AddEphemeral(r.Context(), pod.UID, func(p *v1.Pod) (*v1.Pod, error) { return manifest.AddEphemeral(p, c) })
 	switch {
 	case errors.Is(err, desired.ErrNotFound), errors.Is(err, desired.ErrEnding), errors.Is(err, desired.ErrForeign):

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -24,6 +25,9 @@ type tagged struct {
 }
 
 func (s *tagged) ImageStatus(_ context.Context, q *crapi.ImageStatusRequest) (*crapi.ImageStatusResponse, error) {
+	if err := podspec.CheckImage(q.Image.Image); err != nil {
+		return nil, err
+	}
 	for _, name := range append([]string{"sha256:1"}, s.names...) {
 		if !s.gone && (q.Image.Image == name || "docker.io/library/"+q.Image.Image == name) {
 			return &crapi.ImageStatusResponse{Image: &crapi.Image{Id: "sha256:1", RepoTags: slices.Clone(s.names), Size: 7}}, nil
@@ -62,6 +66,7 @@ func TestRemoveImage(t *testing.T) {
 		"a needed name, full": {[]string{a, b}, a, "ref=a:1", http.StatusConflict, []string{a, b}, "needed by pod default/web"},
 		"another name of it":  {[]string{a, b}, "b:1", "ref=a:1", http.StatusOK, []string{b}, ""},
 		"a needed image":      {[]string{a, b}, "b:1", "ref=sha256:1", http.StatusConflict, []string{a, b}, "--force"},
+		"an invalid one":      {[]string{a}, "Not an image", "ref=a:1", http.StatusOK, nil, ""},
 		"forced":              {[]string{a}, "a:1", "ref=a:1&force", http.StatusOK, nil, ""},
 	} {
 		images := &tagged{names: c.names}

@@ -65,6 +65,9 @@ func (w *world) ListImages(context.Context, *api.ListImagesRequest) (*api.ListIm
 }
 
 func (w *world) ImageStatus(_ context.Context, q *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	if err := podspec.CheckImage(q.Image.Image); err != nil {
+		return nil, err
+	}
 	full := podspec.FullImage(q.Image.Image)
 	for _, i := range w.images {
 		if i.Id == full || slices.Contains(i.RepoTags, full) {
@@ -309,7 +312,10 @@ func TestNeeds(t *testing.T) {
 	static.Annotations[keys.ConfigSource] = keys.SourceFile
 	ran := pod("ran", v1.PodRunning, "moved:1")
 	ran.Status.ContainerStatuses = []v1.ContainerStatus{{ImageID: id(6)}}
-	w.pods = []*v1.Pod{later, pod("over", v1.PodSucceeded, "over:1"), static, ran}
+	// No image is kept for an invalid reference, and such a reference does not prevent the removal of other images.
+	wrong := pod("wrong", v1.PodPending, "Not an image")
+	wrong.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "https://nor:this"}}}}
+	w.pods = []*v1.Pod{later, pod("over", v1.PodSucceeded, "over:1"), static, ran, wrong}
 	w.containers = []*api.Container{{Id: "foreign", Metadata: &api.ContainerMetadata{Name: "foreign"}, ImageId: id(7), Image: &api.ImageSpec{Image: "gone"}}}
 	g := w.garbage(func(c *Config) { c.Remote = true })
 
