@@ -3,8 +3,10 @@ package containerfiles
 import (
 	"archive/tar"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,6 +168,50 @@ func TestParseUser(t *testing.T) {
 	} {
 		if u, err := parseUser([]byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, u)
+		}
+	}
+}
+
+// TestIDMappedMount writes to a mount whose owners are mapped, as the volumes of a pod with hostUsers: false are. The user 100000 of the
+// host is the user 0 of the pod, and of the files on the disk.
+func TestIDMappedMount(t *testing.T) {
+	needRoot(t)
+	const first = 100000
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 65536}}
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip("no user namespaces here:", err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	users, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer users.Close()
+	dir := t.TempDir()
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		t.Skip("no detached mounts here:", err)
+	}
+	r := newRoot(fd)
+	defer r.Close()
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users.Fd())}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		t.Skip("this file system has no ID-mapped mounts:", err)
+	}
+	r.user = &user{uid: first, gid: first}
+	if err := r.Unpack(archive(t, tree()...), "/x", "x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/x", "/x/f", "/x/l"} {
+		if got := ownerOf(t, dir+name); got != [2]int{0, 0} {
+			t.Errorf("%s belongs to %v on the disk", name, got)
 		}
 	}
 }
