@@ -37,10 +37,10 @@ func readAgentLog(ctx context.Context) ([]byte, error) {
 	if out.Len() == 0 {
 		return nil, errors.New("the journal has no lines of the units islet and kubelet")
 	}
-	return out.Bytes(), nil
+	return out.wholeLines(), nil
 }
 
-// readLogFile returns the last maxLogTail bytes of a file.
+// readLogFile returns the whole lines in the last maxLogTail bytes of a file.
 func readLogFile(path string) ([]byte, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -57,17 +57,39 @@ func readLogFile(path string) ([]byte, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	if at > 0 {
+		return withoutPart(buf[:n]), nil
+	}
 	return buf[:n], nil
 }
 
+// withoutPart returns a text without its first line, whose beginning is missing. The rest of that line can be a secret whose name is
+// missing.
+func withoutPart(text []byte) []byte {
+	_, rest, _ := bytes.Cut(text, []byte{'\n'})
+	return rest
+}
+
 // A tailBuffer keeps at least the last maxLogTail bytes that are written to it.
-type tailBuffer struct{ bytes.Buffer }
+type tailBuffer struct {
+	bytes.Buffer
+	cut bool // the beginning is missing
+}
 
 // Write implements io.Writer.
 func (b *tailBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p)
 	if cut := b.Len() - 2*maxLogTail; cut > 0 {
 		b.Next(b.Len() - maxLogTail)
+		b.cut = true
 	}
 	return len(p), nil
+}
+
+// wholeLines returns the kept lines.
+func (b *tailBuffer) wholeLines() []byte {
+	if b.cut {
+		return withoutPart(b.Bytes())
+	}
+	return b.Bytes()
 }

@@ -169,16 +169,38 @@ func TestSupportWithoutAgent(t *testing.T) {
 	check(t, n, run(t, n, "", "support"), ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
 }
 
-// TestAgentLogTail checks that only the end of a large log is read.
+// TestAgentLogTail checks that only the whole lines at the end of a large log are read. The name of a secret in a part of a line may be
+// missing.
 func TestAgentLogTail(t *testing.T) {
+	line := []byte("password=" + strings.Repeat("x", 100) + "\n")
+	large := append(bytes.Repeat(line, 2*maxLogTail/len(line)+1), "end"...)
+	checkTail := func(text []byte) {
+		t.Helper()
+		whole := bytes.TrimSuffix(text, []byte("end"))
+		if len(whole) == len(text) || len(text) > maxLogTail || len(text) < maxLogTail-2*len(line) || len(whole)%len(line) != 0 {
+			t.Errorf("%d bytes, from %.20q", len(text), text)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(file, append(bytes.Repeat([]byte("x"), 2*maxLogTail), "end"...), 0o600); err != nil {
+	if err := os.WriteFile(file, large, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := readLogFile(file); err != nil || len(text) != maxLogTail || !bytes.HasSuffix(text, []byte("xend")) {
-		t.Errorf("%d bytes, %v", len(text), err)
+	text, err := readLogFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
+	checkTail(text)
 	var b tailBuffer
+	b.Write(large)
+	checkTail(b.wholeLines())
+	var small tailBuffer
+	small.Write([]byte("one\ntwo"))
+	if err := os.WriteFile(file, []byte("one\ntwo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readLogFile(file); err != nil || string(text) != "one\ntwo" || string(small.wholeLines()) != "one\ntwo" {
+		t.Errorf("%q, %v, %q", text, err, small.wholeLines())
+	}
 	for range 5 {
 		b.Write(bytes.Repeat([]byte("y"), maxLogTail))
 	}

@@ -14,7 +14,7 @@ func TestText(t *testing.T) {
 		"pull https://u:" + hidden + "@registry.example/v2: 401":                             "pull https://REDACTED@registry.example/v2: 401",
 		"https://" + hidden + "@registry.example/v2":                                         "https://REDACTED@registry.example/v2",
 		"https://x.example/m.yaml?sig=" + hidden + "&a=b: 403":                               "https://x.example/m.yaml?REDACTED 403",
-		"Authorization: Bearer " + hidden:                                                    "Authorization: REDACTED REDACTED",
+		"Authorization: Bearer " + hidden:                                                    "Authorization: REDACTED",
 		"header Basic " + hidden + "=":                                                       "header Basic REDACTED",
 		`msg="login" password=` + hidden + ` user=x`:                                         `msg="login" password=REDACTED user=x`,
 		`password="` + hidden + ` and more" user=x`:                                          `password=REDACTED user=x`,

@@ -8,7 +8,7 @@ import (
 )
 
 // TestOpenIsBounded checks the limits of one call of Open. The call counts all descriptors of a process. It looks for sockets only among
-// the first maxDescriptors descriptors of all processes, and reads at most maxProcesses processes.
+// the first maxDescriptors descriptors of all processes, and reads at most maxProcesses processes and about maxNames names.
 func TestOpenIsBounded(t *testing.T) {
 	root := t.TempDir()
 	files := func(pid, n int) {
@@ -33,7 +33,17 @@ func TestOpenIsBounded(t *testing.T) {
 		files(pid, 1)
 		many = append(many, pid)
 	}
+	var shared []int // processes with one table of files
+	for pid := 1000; pid < 1000+maxNames/each+10; pid++ {
+		if err := os.Symlink("1", filepath.Join(root, strconv.Itoa(pid))); err != nil {
+			t.Fatal(err)
+		}
+		shared = append(shared, pid)
+	}
 	r := Reader{Root: root}
+	if got := r.Open(shared); got.Descriptors < maxNames || got.Descriptors > maxNames+2*namesAtOnce {
+		t.Errorf("%d names were read", got.Descriptors)
+	}
 	for _, x := range []struct {
 		pids []int
 		want Files
@@ -46,5 +56,29 @@ func TestOpenIsBounded(t *testing.T) {
 		if got := r.Open(x.pids); got != x.want {
 			t.Errorf("%d processes: %+v, want %+v", len(x.pids), got, x.want)
 		}
+	}
+}
+
+// TestOpenReported checks the number of files that the kernel reports for a real process.
+func TestOpenReported(t *testing.T) {
+	list := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	list() // opens the poller's descriptors
+	before := list()
+	for range 100 {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+	}
+	got := Reader{}.Open([]int{os.Getpid()})
+	if n := int(got.Descriptors); n < before+99 || n > before+101 { // the directory itself is open, too
+		t.Errorf("%d open files, %d before 100 were opened", n, before)
 	}
 }

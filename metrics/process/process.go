@@ -126,26 +126,37 @@ type Files struct {
 	Known                bool // false if no process could be read
 }
 
-// These are the maximum numbers of processes and descriptors that one call of Open inspects. A pod may have very many
-// processes that open very many files.
+// These are the maximum numbers of processes, names and descriptors that one call of Open inspects. A pod may have very many
+// processes that open very many files. With a shared table of files, a million of them in each process cost the pod nothing.
 const (
 	maxProcesses   = 256
+	maxNames       = 128 << 10
 	maxDescriptors = 16384
 	namesAtOnce    = 4096
 )
 
 // Open counts the open files of the first maxProcesses processes. It recognizes sockets only among the first
-// maxDescriptors descriptors.
+// maxDescriptors descriptors. A kernel before 6.2 reports no number, so Open counts names. There the result is at least the number of
+// files if they are more than maxNames.
 func (r Reader) Open(pids []int) (f Files) {
-	target, left := make([]byte, 16), maxDescriptors
+	target, left, unread := make([]byte, 16), maxDescriptors, maxNames
 	for _, pid := range pids[:min(len(pids), maxProcesses)] {
 		d, err := os.Open(r.path(pid, "fd"))
 		if err != nil {
 			continue // the process has just ended
 		}
 		f.Known = true
-		for names, err := d.Readdirnames(namesAtOnce); err == nil; names, err = d.Readdirnames(namesAtOnce) {
-			f.Descriptors += uint64(len(names))
+		reported := r.reportedFiles(d)
+		f.Descriptors += reported
+		for unread > 0 && (reported == 0 || left > 0) {
+			names, err := d.Readdirnames(namesAtOnce)
+			if err != nil {
+				break
+			}
+			unread -= len(names)
+			if reported == 0 {
+				f.Descriptors += uint64(len(names))
+			}
 			for _, name := range names[:min(len(names), left)] {
 				if n, err := unix.Readlinkat(int(d.Fd()), name, target); err == nil && bytes.HasPrefix(target[:n], []byte("socket:")) {
 					f.Sockets++
@@ -156,6 +167,15 @@ func (r Reader) Open(pids []int) (f Files) {
 		d.Close()
 	}
 	return f
+}
+
+// reportedFiles returns the number of open files that the kernel reports as the size of a directory /proc/PID/fd, or 0.
+func (r Reader) reportedFiles(d *os.File) uint64 {
+	var st unix.Stat_t
+	if r.Root != "" || unix.Fstat(int(d.Fd()), &st) != nil {
+		return 0
+	}
+	return uint64(st.Size)
 }
 
 // SelfCPUTime returns the CPU time of this process.

@@ -6,4 +6,5 @@
 //
 // Names are resolved as in a chroot to the container's root, even while the container changes its files. So a symlink
 // always leads to a file of the container. Read-only mounts stay read-only. Devices and FIFOs are never opened.
+// Unpack writes as the container's user, so the container cannot lead a copy to a file that its user may not write.
 package containerfiles

@@ -291,8 +291,8 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if r.uid != 4321 || r.gid != 1234 {
-		t.Errorf("new files would belong to %d:%d", r.uid, r.gid)
+	if r.user.uid != 4321 || r.user.gid != 1234 || r.user.capabilities != 0 {
+		t.Errorf("new files would belong to %+v", r.user)
 	}
 	if got, err := pack(t, r, "/proc/self/cgroup-none"); err == nil {
 		t.Errorf("%q", got)

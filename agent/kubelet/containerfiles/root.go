@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,9 +22,9 @@ type Runtime interface {
 
 // A Root is the root directory of a container.
 type Root struct {
-	dir      *os.File
-	path     string // a path of dir that this process can open
-	uid, gid int    // the owner of new files
+	dir  *os.File
+	path string // a path of dir that this process can open
+	user *user  // writes files, and owns new ones; nil: this process
 }
 
 // ErrNoRoot means that the files of a container cannot be reached from the host.
@@ -68,12 +67,16 @@ func openProcess(pid int, id string) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoRoot, err)
 	}
+	u, err := parseUser(status)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoRoot, err)
+	}
 	fd, err := unix.Openat(proc, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoRoot, err)
 	}
 	root := newRoot(fd)
-	root.uid, root.gid = idOf(status, "Uid:"), idOf(status, "Gid:")
+	root.user = u
 	return root, nil
 }
 
@@ -83,9 +86,7 @@ func At(dir string) (*Root, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	root := newRoot(fd)
-	root.uid, root.gid = os.Geteuid(), os.Getegid()
-	return root, nil
+	return newRoot(fd), nil
 }
 
 func newRoot(fd int) *Root {
@@ -126,16 +127,4 @@ func sharesMounts(proc int) (bool, error) {
 		return false, err
 	}
 	return its.Ino == own.Ino && its.Dev == own.Dev, nil
-}
-
-// idOf returns the effective user or group ID of /proc/PID/status, as on the host.
-func idOf(status []byte, name string) int {
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == name {
-			if id, err := strconv.Atoi(fields[2]); err == nil {
-				return id
-			}
-		}
-	}
-	return 0
 }

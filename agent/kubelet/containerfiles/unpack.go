@@ -17,8 +17,13 @@ import (
 
 // Unpack extracts an archive to a path of the container. All entries of the archive must have the same first component. If
 // to is a directory or ends with a slash, this component is replaced by to/base. Otherwise it is replaced by to. Existing
-// files are overwritten, but keep their owner. New files belong to the user of the container.
+// files are overwritten, but keep their owner. New files belong to the user of the container. This user must have access to
+// all of them.
 func (r *Root) Unpack(in io.Reader, to, base string) error {
+	return r.user.do(func() error { return r.unpack(in, to, base) })
+}
+
+func (r *Root) unpack(in io.Reader, to, base string) error {
 	target, err := r.target(to, base)
 	if err != nil {
 		return err
@@ -84,15 +89,12 @@ func (r *Root) unpackOne(in io.Reader, head *tar.Header, name string) error {
 	fd, mode := int(dir.Fd()), uint32(head.Mode&0o777)
 	switch head.Typeflag {
 	case tar.TypeDir:
-		err = r.makeDir(fd, base, mode|0o700)
+		err = makeDir(fd, base, mode|0o700)
 	case tar.TypeReg:
-		err = r.writeFile(fd, base, mode, in)
+		err = writeFile(fd, base, mode, in)
 	case tar.TypeSymlink:
 		if err = unix.Unlinkat(fd, base, 0); err == nil || err == unix.ENOENT {
 			err = unix.Symlinkat(head.Linkname, fd, base)
-		}
-		if err == nil {
-			err = unix.Fchownat(fd, base, r.uid, r.gid, unix.AT_SYMLINK_NOFOLLOW)
 		}
 	default:
 		return fmt.Errorf("%s is neither a file, a directory nor a symbolic link", head.Name)
@@ -115,32 +117,26 @@ func isSparse(head *tar.Header) bool {
 }
 
 // makeDir creates a directory. An existing directory, or a symlink to one, is not changed.
-func (r *Root) makeDir(dir int, name string, mode uint32) error {
-	err := unix.Mkdirat(dir, name, mode)
-	switch {
-	case err == unix.EEXIST:
-		return nil // if the existing file is no directory, the entries below it fail
-	case err != nil:
+func makeDir(dir int, name string, mode uint32) error {
+	if err := unix.Mkdirat(dir, name, mode); err != unix.EEXIST {
 		return err
 	}
-	return unix.Fchownat(dir, name, r.uid, r.gid, unix.AT_SYMLINK_NOFOLLOW)
+	return nil // if the existing file is no directory, the entries below it fail
 }
 
 // writeFile creates or overwrites a regular file.
-func (r *Root) writeFile(dir int, name string, mode uint32, in io.Reader) error {
+func writeFile(dir int, name string, mode uint32, in io.Reader) error {
 	const flags = unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(dir, name, flags|unix.O_CREAT|unix.O_EXCL, mode)
-	created := err == nil
-	if err == unix.EEXIST {
+	exists := err == unix.EEXIST
+	if exists {
 		fd, err = openRegular(dir, name, flags)
 	}
 	if err != nil {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if created {
-		err = unix.Fchown(fd, r.uid, r.gid)
-	} else {
+	if exists {
 		err = unix.Ftruncate(fd, 0)
 	}
 	if err == nil {

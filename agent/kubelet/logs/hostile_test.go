@@ -86,6 +86,35 @@ func TestHugeFile(t *testing.T) {
 	}
 }
 
+// TestWithin checks that Within bounds the search for the last line, also if a container never ends its line: neither the beginning of the
+// line nor an older file is read.
+func TestWithin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	put(t, path+".20260101-000000", line(1, "stdout F old"))
+	pieces := []string{line(2, "stdout P begin")}
+	for range 100 {
+		pieces = append(pieces, line(2, "stdout P "+strings.Repeat("x", 16<<10)))
+	}
+	put(t, path, pieces...)
+	const within = 64 << 10
+	if got := read(t, path, Options{Tail: 1, Within: within}); len(got) > within || !strings.HasPrefix(got, "xxx") {
+		t.Errorf("%d bytes, %.20q", len(got), got)
+	}
+	if got := read(t, path, Options{Tail: 1}); !strings.HasPrefix(got, "begin") {
+		t.Errorf("without the bound: %.20q", got)
+	}
+	put(t, path, line(3, "stdout F one"), line(3, "stdout F two"))
+	if got := read(t, path, Options{Tail: 1, Within: within}); got != "two\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := read(t, path, Options{Tail: 9}); got != "old\none\ntwo\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := read(t, path, Options{Tail: 9, Within: within}); got != "one\ntwo\n" {
+		t.Errorf("an older file is read: %q", got)
+	}
+}
+
 // TestNoNewlineThatIsNotThere checks that the last line is returned without a newline if the container did not write one.
 func TestNoNewlineThatIsNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -13,6 +13,7 @@ import (
 type Options struct {
 	Follow     bool      // wait for more lines until the container has ended
 	Tail       int64     // number of last lines to read; negative means all
+	Within     int64     // search the last lines only in this number of bytes at the end of the newest file; 0 means all files
 	LimitBytes int64     // stop after this number of bytes; 0 means no limit
 	Since      time.Time // read only lines that were written at this time or later
 	Timestamps bool      // begin each line with its time

@@ -10,7 +10,7 @@ import (
 
 // openTail finds the last n lines of the log. It opens the file that contains the first of these lines, and moves
 // to this line. It returns nil if there is no file. It reads uncompressed files backwards, and only as far as
-// necessary.
+// necessary. With o.Within, it may move to the middle of a line.
 func (s logFiles) openTail(n int64, o Options) (*file, error) {
 	first, older, err := s.openNewest()
 	if err != nil {
@@ -23,7 +23,7 @@ func (s logFiles) openTail(n int64, o Options) (*file, error) {
 				return f, err
 			}
 		}
-		if len(older) == 0 {
+		if len(older) == 0 || o.Within > 0 {
 			return first, nil
 		}
 		f, err = s.open(older[len(older)-1])
@@ -96,7 +96,11 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 	if n == 0 {
 		return size, 0, nil
 	}
-	back := backwardReader{f: f, buf: make([]byte, maxLine), floor: max(0, size-maxSearch)}
+	search := int64(maxSearch)
+	if o.Within > 0 {
+		search = min(search, o.Within)
+	}
+	back := backwardReader{f: f, buf: make([]byte, maxLine), floor: max(0, size-search)}
 	met := map[bool]bool{} // whether a later piece of the stream was seen, by entry.stderr
 	for end := size; end > back.floor; {
 		newline, err := back.newlineBefore(end - 1) // the newline at end-1 belongs to this line

@@ -17,6 +17,7 @@ import (
 const (
 	maxLogsRead = 20              // number of logs that a status reads
 	maxLastLine = 200             // bytes of a line that are shown
+	maxLineRead = 64 << 10        // bytes at the end of a log in which its last line is searched
 	evidenceFor = 2 * time.Second // duration for all logs
 )
 
@@ -51,7 +52,8 @@ func (s *Server) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status
 }
 
 // lastLine returns the last line of the log of a pod's container, shortened to maxLastLine bytes. If container is empty, it is the first
-// one that has ended with the given exit code. The line is empty if there is no log.
+// one that has ended with the given exit code. The line is empty if there is no log. Of a line that is longer than maxLineRead, a later
+// part is returned.
 func (s *Server) lastLine(ctx context.Context, pod *v1.Pod, container string, code int32) string {
 	if container == "" {
 		container = endedWith(pod, code)
@@ -66,7 +68,7 @@ func (s *Server) lastLine(ctx context.Context, pod *v1.Pod, container string, co
 	}
 	out := beginning{left: maxLastLine}
 	ended := func(context.Context) bool { return true }
-	if logs.Read(ctx, path, logs.Options{Tail: 1}, ended, &out) != nil {
+	if logs.Read(ctx, path, logs.Options{Tail: 1, Within: maxLineRead}, ended, &out) != nil {
 		return ""
 	}
 	line := strings.ToValidUTF8(strings.TrimRight(out.String(), "\r\n"), "")

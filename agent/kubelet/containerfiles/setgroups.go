@@ -1,0 +1,8 @@
+//go:build !arm
+
+package containerfiles
+
+import "golang.org/x/sys/unix"
+
+// setgroups is the number of the system call whose IDs have 32 bits.
+const setgroups = unix.SYS_SETGROUPS
