@@ -1,13 +1,44 @@
 package server
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 )
+
+// maxCopies is the maximum number of copies of containers' files at a time. A copy from or to a file system that does not answer keeps a
+// thread of the agent, also after its client has gone.
+const maxCopies = 8
+
+// copyFiles runs copyAll, which reads or writes files of a container, in a goroutine, and calls end with its error. The request does not
+// wait for a file system that does not answer when its client has gone or the agent stops.
+func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
+	select {
+	case s.copies <- struct{}{}:
+	default:
+		return refusalError(http.StatusTooManyRequests, "%d copies of files are running already", maxCopies)
+	}
+	go func() {
+		var err error
+		defer func() {
+			<-s.copies
+			if v := recover(); v != nil {
+				err = fmt.Errorf("internal error: %v", v)
+				s.Log.Error("a copy of files has panicked", "error", err, "stack", string(debug.Stack()))
+			}
+			end(err)
+		}()
+		err = copyAll()
+	}()
+	return nil
+}
 
 // containerRoot opens the root directory of the container in the path of a request.
 func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
@@ -33,48 +64,81 @@ func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
 
 // readFiles sends an archive of the file or directory ?path= of a container.
 func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
-	root, err := s.containerRoot(r)
+	packed, pack := io.Pipe()
+	defer packed.Close()
+	err := s.copyFiles(func() error { return s.packFiles(r, pack) }, func(err error) { pack.CloseWithError(err) })
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	defer root.Close()
-	files, err := root.Prepare(r.URL.Query().Get("path"))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = refusal{http.StatusNotFound, err.Error()}
-	}
-	if err != nil {
-		writeError(w, err)
+	defer context.AfterFunc(r.Context(), func() { packed.CloseWithError(context.Cause(r.Context())) })()
+	archive := bufio.NewReader(packed)
+	if _, err := archive.Peek(1); err != nil {
+		writeFileError(w, err)
 		return
 	}
-	defer files.Close()
 	out := s.stream(w, "application/x-tar")
-	if err := files.Pack(out); err != nil {
+	if _, err := io.Copy(out, archive); err != nil {
 		out.breakOff(r, false, err)
 	}
 }
 
-// writeFiles extracts the archive in the body to ?path= of a container, or to its entry ?name= if it is a directory.
-func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
-	out := s.newStream(w)
-	body := stallReader{r.Body, out.c}
-	err := s.unpackFiles(r, body)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = refusal{http.StatusNotFound, err.Error()}
-	}
-	if err != nil {
-		io.Copy(io.Discard, io.LimitReader(body, maxIgnored)) // a client that is still sending does not read the response
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (s *Server) unpackFiles(r *http.Request, body io.Reader) error {
+func (s *Server) packFiles(r *http.Request, out io.Writer) error {
 	root, err := s.containerRoot(r)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return root.Unpack(body, r.URL.Query().Get("path"), r.URL.Query().Get("name"))
+	files, err := root.Prepare(r.URL.Query().Get("path"))
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	return files.Pack(out)
+}
+
+// writeFiles extracts the archive in the body to ?path= of a container, or to its entry ?name= if it is a directory.
+func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
+	archive, feed := io.Pipe()
+	ended := make(chan error, 1)
+	err := s.copyFiles(func() error { return s.unpackFiles(r, archive) }, func(err error) {
+		archive.CloseWithError(err)
+		ended <- err
+	})
+	out := s.newStream(w)
+	body := stallReader{r.Body, out.c}
+	if err == nil {
+		defer context.AfterFunc(r.Context(), func() { feed.CloseWithError(context.Cause(r.Context())) })()
+		_, err := io.Copy(feed, body)
+		feed.CloseWithError(err)
+	}
+	if err == nil {
+		select {
+		case err = <-ended:
+		case <-r.Context().Done():
+			err = context.Cause(r.Context())
+		}
+	}
+	if err != nil {
+		io.Copy(io.Discard, io.LimitReader(body, maxIgnored)) // a client that is still sending does not read the response
+		writeFileError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) unpackFiles(r *http.Request, archive io.Reader) error {
+	root, err := s.containerRoot(r)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.Unpack(archive, r.URL.Query().Get("path"), r.URL.Query().Get("name"))
+}
+
+func writeFileError(w http.ResponseWriter, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = refusal{http.StatusNotFound, err.Error()}
+	}
+	writeError(w, err)
 }

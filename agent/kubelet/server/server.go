@@ -182,6 +182,7 @@ type Server struct {
 	local         mux // a kubelet's paths and islet's own
 	requestCounts *requests
 	slis          slis
+	copies        chan struct{}                       // an element for each copy of a container's files
 	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
 
@@ -209,7 +210,8 @@ func New(c Config) (*Server, error) {
 	if c.StreamIdleTimeout == 0 {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
-	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests()}
+	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests(),
+		copies: make(chan struct{}, maxCopies)}
 	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
 		return exposition.NewProcess(s.started, append(s.requestCounts.collectors(), c.Collectors...)...)
 	})
