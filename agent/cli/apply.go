@@ -55,7 +55,8 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 			if err == nil {
 				err = do(f, data)
 			}
-			if errs = append(errs, err); isLost(err) { // the other files would have the same error
+			errs = append(errs, err)
+			if isLost(err) { // the other files would have the same error
 				return errors.Join(errs...)
 			}
 		}

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,13 +72,13 @@ func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer context.AfterFunc(r.Context(), func() { packed.CloseWithError(context.Cause(r.Context())) })()
-	archive := bufio.NewReader(packed)
-	if _, err := archive.Peek(1); err != nil {
+	var header [512]byte // of the first entry, or of the end of an empty archive
+	if _, err := io.ReadFull(packed, header[:]); err != nil {
 		writeFileError(w, err)
 		return
 	}
 	out := s.stream(w, "application/x-tar")
-	if _, err := io.Copy(out, archive); err != nil {
+	if _, err := io.Copy(out, io.MultiReader(bytes.NewReader(header[:]), packed)); err != nil {
 		out.breakOff(r, false, err)
 	}
 }
