@@ -22,8 +22,8 @@ func TestDebug(t *testing.T) {
 	args := strings.Fields("debug web --image=busybox:1 -i -c dbg --target=nginx --image-pull-policy=Never -- cat -u")
 	check(t, n, result{code: Main(t.Context(), args, e), out: out.String(), err: errw.String()}, 0, "typed\n", "")
 	c := n.List()[len(n.List())-1].Spec.EphemeralContainers
-	if len(c) != 1 || c[0].Name != "dbg" || c[0].Image != "busybox:1" || c[0].TargetContainerName != "nginx" || !c[0].Stdin || !c[0].StdinOnce ||
-		c[0].TTY || c[0].ImagePullPolicy != "Never" || strings.Join(c[0].Command, " ") != "cat -u" {
+	if len(c) != 1 || c[0].Name != "dbg" || c[0].Image != "busybox:1" || c[0].TargetContainerName != "nginx" || !c[0].Stdin ||
+		!c[0].StdinOnce || c[0].TTY || c[0].ImagePullPolicy != "Never" || strings.Join(c[0].Command, " ") != "cat -u" {
 		t.Errorf("%+v", c)
 	}
 	n.Log(t, "web-pi-brief", "said and gone")
