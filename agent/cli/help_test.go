@@ -250,8 +250,8 @@ func TestHostileNames(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"}, {"pods"}, {"pods", "-o", "wide", "-A"}, {"pods", "-o", "name"}, {"pods", bad}, {"describe", "web" + bad}, {"describe", "web2"}, {"logs", "web" + bad},
 		{"logs", "web2"}, {"logs", "--all-pods"}, {"logs", "web2", bad}, {"exec", "web2", "--", "x" + bad}, {"exec", "web" + bad, "--", "x"}, {"top"},
-		{"top", "--containers"}, {"top", bad}, {"wait", "--timeout=0", "--for=Initialized", "--all"}, {"wait", "--for=Ready", "web2"}, {"wait", "--for=" + bad, "web2"},
-		{"wait", "--for=jsonpath={" + bad + "}", "web2"}, {"apply", file}, {"apply", file + bad}, {"delete", bad}, {"delete", "--wait=false", "web2"}, {"restart", bad},
+		{"top", "--containers"}, {"top", bad}, {"wait", "--timeout=0", "--for=Initialized", "--all"}, {"wait", "--timeout=1ms", "--for=Ready", "web2"}, {"wait", "--for=" + bad, "web2"},
+		{"wait", "--timeout=1ms", "--for=jsonpath={" + bad + "}", "web2"}, {"apply", file}, {"apply", file + bad}, {"delete", bad}, {"delete", "--wait=false", "web2"}, {"restart", bad},
 		{"images", "ls", "-o", "wide"}, {"images", "rm", bad}, {"images", "pull", bad}, {"images", "import", file + bad}, {"cp", "web2:/" + bad, file}, {"cp", file + bad, "web2:/x"},
 		{"system", "df"}, {"events"}, {bad}, {"logs", "--" + bad, "x"}, {"port-forward", bad, "80"}, {"config", bad}, {"update", bad}, {"objects"}, {"__complete", "logs", ""},
 	} {
