@@ -86,7 +86,7 @@ func (s *serverParts) serverConfig() server.Config {
 		Version: s.version, KubeVersion: config.KubernetesVersion, NodeName: s.cfg.Node.Name, LogsDir: s.cfg.Kubelet.PodLogsDir,
 		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, IgnoredFields: s.machine.IgnoredFields,
 		Pods: s.pods, Origin: shows.Origin, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
-		Objects:  objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
+		FindRejections: s.pods.FindRejections, Objects: objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
 		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
 		Restart: s.laterParts.restartContainer, Configuration: configure.Local{Keeper: s.keeper}, PortConflicts: s.machine.PortConflicts,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,

@@ -134,11 +134,16 @@ func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dr
 		return err
 	}
 	w.add(done)
+	var errs []error
 	for _, a := range done {
 		for _, w := range a.Warnings {
 			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", makePrintable(shortKind(a.Kind)), makePrintable(a.Name), makePrintable(w))
 		}
+		if a.Rejection != "" {
+			errs = append(errs, fmt.Errorf("pod/%s: the node would reject this pod: %s", a.Name, a.Rejection))
+			continue
+		}
 		fmt.Fprintf(t.out, "%s/%s %s%s\n", makePrintable(shortKind(a.Kind)), makePrintable(a.Name), a.Action, note)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	rules "github.com/islet-edge/islet/edge/check"
 	"github.com/islet-edge/islet/internal/finding"
@@ -132,6 +134,16 @@ func TestDryRunChecks(t *testing.T) {
 	if len(n.List()) != before {
 		t.Error("a dry run must not apply")
 	}
+}
+
+// TestDryRunRejection checks that a dry run fails for a pod that the node would reject.
+func TestDryRunRejection(t *testing.T) {
+	n, _ := servertest.Start(t, func(c *server.Config) {
+		c.FindRejections = func(pods []*v1.Pod) []string { return []string{"OutOfcpu: Node didn't have enough resource: cpu\x1b"} }
+	})
+	check(t, n, run(t, n, goodPod, "apply", "--dry-run", "-f", "-"), 1, "",
+		"islet: pod/web: the node would reject this pod: OutOfcpu: Node didn't have enough resource: cpu?\n")
+	check(t, n, run(t, n, goodPod, "apply", "-f", "-"), 0, "pod/web created\n", "")
 }
 
 // TestNoRegularFile checks that a FIFO in a directory of manifests is an error, and that commands do not wait for its writer.

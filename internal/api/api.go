@@ -296,6 +296,8 @@ type Applied struct {
 	UID       types.UID `json:"uid"`
 	Action    string    `json:"action"`             // created, configured, unchanged
 	Warnings  []string  `json:"warnings,omitempty"` // the fields that have no effect; each text also describes the actual behavior
+	// Rejection is set only after a dry run. It is the reason and message with which the node would reject the pod.
+	Rejection string `json:"rejection,omitempty"`
 }
 
 // Deleted is the result of a request to delete a pod or object. If the deletion has not begun, NotFound or Error

@@ -45,7 +45,8 @@ func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 	return m, nil
 }
 
-// applyManifest adds the pods and objects of a manifest to the local source. With ?dryRun it only reports the changes.
+// applyManifest adds the pods and objects of a manifest to the local source. With ?dryRun it only reports the changes, and the pods
+// that the node would reject.
 // Objects are applied before pods, because pods may use them.
 func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	m, err := s.readManifest(r)
@@ -61,6 +62,11 @@ func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	if len(m.Objects) > 0 {
 		if done, err = s.Objects.Apply(r.Context(), m.Objects, dry); err != nil {
 			return nil, refusal{http.StatusConflict, "apply: " + err.Error()}
+		}
+	}
+	if dry && s.FindRejections != nil {
+		for i, reason := range s.FindRejections(m.Pods) {
+			pods[i].Rejection = reason
 		}
 	}
 	done = append(done, pods...)

@@ -97,6 +97,8 @@ type Config struct {
 
 	// IgnoredFields returns the fields of a pod that have no effect on this node, and a sentence about each of them.
 	IgnoredFields func(*v1.Pod) (fields, sentences []string)
+	// FindRejections returns for each pod of a manifest why the node would reject it at present, or "". May be nil.
+	FindRejections func([]*v1.Pod) []string
 	// PortConflicts returns one sentence for each host port of the pods at which a program of the host listens.
 	PortConflicts func(pods []*v1.Pod) map[types.UID][]string
 
