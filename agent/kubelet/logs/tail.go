@@ -142,8 +142,8 @@ type backwardReader struct {
 	floor int64 // lower bound of the search
 }
 
-// newlineBefore returns the offset of the last newline before pos. It searches down to the floor. If it finds
-// none, it returns floor-1.
+// newlineBefore returns the offset of the last newline before pos. It does not search below the offset floor. If it
+// finds no newline, it returns floor-1.
 func (b *backwardReader) newlineBefore(pos int64) (int64, error) {
 	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {
