@@ -37,7 +37,8 @@ type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
 	// Delete ends a pod with a grace period in seconds. If grace is nil, the pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
-	// AddEphemeral adds an ephemeral container to a pod of any source but the API server. The function add returns a copy of the pod.
+	// AddEphemeral adds an ephemeral container to a pod of any source but the API server. The parameter add must return a copy of the
+	// pod with the container.
 	AddEphemeral(ctx context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) error
 }
 
@@ -128,8 +129,8 @@ type Config struct {
 	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Accept ends the pods on hold.
 	Accept func(ctx context.Context) (api.Accepted, error)
-	// TakeOver assigns the node's name to this machine. If force is true, it does so even if another machine uses the
-	// name.
+	// TakeOver assigns the node's name to this machine. If force is true, this machine gets the name even if another
+	// machine uses it.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
 	Clock    Clock
 	// Devices returns the devices that containers can request. If all is true, it also returns devices that belong to no

@@ -56,7 +56,7 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
 		return
 	}
-	// A kubelet counts only this protocol. It forwards the others to the runtime.
+	// A kubelet counts only sessions with this protocol. It forwards sessions with another protocol to the runtime.
 	if websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), remotecommand.StreamProtocolV5Name) {
 		what := "exec"
 		if command == nil {
