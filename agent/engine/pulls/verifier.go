@@ -30,9 +30,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Verifier decides which pods may use the images that are present, and maintains the records
-// for that. Its methods may be called from any goroutine. Image names are those of
-// containers, with a tag or digest.
+// A Verifier decides which pods may use the images that are present, and maintains the records for these decisions. Its
+// methods may be called from any goroutine. Image names are those of containers, with a tag or digest.
 type Verifier struct {
 	cfg Config
 
@@ -53,8 +52,8 @@ func New(cfg Config) *Verifier {
 	return &Verifier{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
-// Open returns the Verifier for a configuration. It sets the Policy of cfg from k. It returns nil if the feature gate of
-// the policy is off. Then every pod may use every image.
+// Open returns the Verifier for a configuration. It sets the Policy in cfg from the KubeletConfiguration. If the feature
+// gate of the policy is off, it returns nil, and every pod may use every image.
 func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Verifier, err error) {
 	if k.ImagePullCredentialsVerificationPolicy == "" {
 		return nil, nil

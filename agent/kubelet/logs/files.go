@@ -129,7 +129,7 @@ func (s logFiles) hasFile(name string) bool {
 // stopAtSize limits reading to the size that the file had when it was opened.
 func (f *file) stopAtSize() { f.scan = newScanner(boundedReader{f.f, f.size}) }
 
-// boundedReader reads a file from its current offset up to end.
+// boundedReader reads a file from its current offset up to the offset end.
 type boundedReader struct {
 	*os.File
 	end int64

@@ -145,7 +145,8 @@ type channels struct {
 // restartIdleTimeout restarts the idle timeout.
 func (c *channels) restartIdleTimeout() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receiveMessages reads the client's messages until the connection ends. It returns the error with which it ended.
+// receiveMessages reads the client's messages until the connection ends. It returns the error that ended the
+// connection.
 func (c *channels) receiveMessages(stdin bool) error {
 	defer close(c.sizes)
 	defer c.stdin.Close()

@@ -74,7 +74,8 @@ type Objects interface {
 	// Apply creates or updates objects that a user applied. If it fails, it changes no object. If dry is
 	// true, Apply only reports the changes.
 	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
-	// Delete removes an object that a user applied. If data is true, it also deletes the files of a claim.
+	// Delete removes an object that a user applied. If the parameter data is true, Delete also deletes the files of a
+	// claim.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
 }
 
@@ -133,8 +134,8 @@ type Config struct {
 	// machine uses it.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
 	Clock    Clock
-	// Devices returns the devices that containers can request. If all is true, it also returns devices that belong to no
-	// resource.
+	// Devices returns the devices that containers can request. If the parameter all is true, it also returns devices
+	// that belong to no resource.
 	Devices func(all bool) ([]api.Device, error)
 	// Shutdown ends all pods in order.
 	Shutdown Shutdown

@@ -36,7 +36,7 @@ const maxWaiting = 64
 
 // upgradeSPDY upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
 // function must return soon after the context of the connection has ended. The handlers of the library are not used,
-// because they do not detect the end of a connection and leak goroutines.
+// because they leak goroutines and do not detect the end of a connection.
 func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxyStream calls ask, which requests a URL from a runtime in another process, and forwards the client's request to this
-// URL.
+// proxyStream calls the function ask, which requests a URL from a runtime in another process. It then forwards the
+// client's request to this URL.
 func (s *Server) proxyStream(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {

@@ -191,8 +191,8 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.openDirectory(ctx, w)
 }
 
-// checkFile handles the file at a path. If anew is true, the file was just created, so it has replaced any known
-// socket at this path.
+// checkFile handles the file at a path. If the parameter anew is true, the file was just created, so it has replaced
+// any known socket at this path.
 func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return

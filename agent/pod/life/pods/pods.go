@@ -77,8 +77,8 @@ type Config struct {
 	OnStatus    func(in plan.Input, before, now *v1.PodStatus) // called with each new status
 	// InRuntime returns the UIDs of the pods in the runtime, for metrics.
 	InRuntime func() []types.UID
-	// SandboxVersion returns the version of a pod from which the pod's sandbox was created. It returns nil if
-	// that version has the same spec as the wanted pod, or if it is unknown.
+	// SandboxVersion returns the version of a pod from which the pod's sandbox was created. It returns nil if that
+	// version has the same spec as the wanted pod, or if that version is unknown.
 	SandboxVersion func(wanted *v1.Pod) *v1.Pod
 	Devices        Devices
 	Resizes        Resizes
