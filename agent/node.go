@@ -112,7 +112,7 @@ func (n *node) desiredPodChanged(uid types.UID) {
 	}
 }
 
-// devicesChanged evaluates pods again that were rejected for lack of devices, and updates the Node's resources.
+// devicesChanged decides again about the pods that were rejected for lack of devices, and updates the Node's resources.
 func (n *node) devicesChanged() {
 	n.laterParts.nodeChanged()
 	n.laterParts.pokeNode()

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// socketClients is the maximum number of connections to the socket. The CRI validation suite
-// opens one for each test and keeps it open.
+// socketClients is the maximum number of connections to the socket. The CRI validation suite opens a connection for
+// each test and keeps it open.
 const socketClients = 1100
 
 // A Socket serves the runtime to tools that speak CRI, such as crictl.
@@ -26,7 +26,8 @@ type Socket struct {
 }
 
 // OpenSocket listens at the given path. It returns nil if the path is empty. Clients of the socket cannot remove an
-// image that a pod needs. To find such a pod, the socket calls needed, which returns the pod's name or "".
+// image that a pod needs. The socket calls needed(ctx, ref) to get the name of a pod that needs the image, or "" if
+// there is none.
 func OpenSocket(
 	path string, runtime cri.Runtime, images cri.Images,
 	needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets,

@@ -32,8 +32,8 @@ type record struct {
 	exists   bool   // the node has run pods before
 }
 
-// loadRecord reads the record. Older versions of islet stored none. In that case the node has used the runtime in
-// this process if that runtime's state directory exists.
+// loadRecord reads the record. Older versions of islet stored no record. Without a record, the node has run pods before
+// if the runtime in this process has a state directory with files.
 func loadRecord(ctx context.Context, a Config) (r record, err error) {
 	text, known, err := a.Store.Meta(ctx, metaKey)
 	if err != nil {
@@ -176,8 +176,8 @@ func endPods(ctx context.Context, a Config, c *Containers) (others int, err erro
 	return len(list.Items) - len(own), g.Wait()
 }
 
-// endPod stops a pod's containers with its grace period and removes its sandbox. It does not
-// run preStop hooks.
+// endPod stops the containers of a pod and removes the pod's sandbox. The containers get the pod's grace period, but
+// their preStop hooks do not run.
 func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	list, err := rt.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: s.Id,
 		State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
@@ -247,8 +247,8 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 }
 
 // cgroupDriver returns the cgroup driver of a remote runtime, as the runtime reports it. If the runtime does not
-// answer, the result is the last reported one. If the runtime answers but does not report any, the result is the
-// configured one, as KEP-4033 requires.
+// answer, the result is the driver that it last reported. If the runtime answers but reports no driver, the result is
+// the configured driver, as KEP-4033 requires.
 func (r *record) cgroupDriver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()

@@ -86,9 +86,9 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	}, nil
 }
 
-// maxLogBytes returns the size in bytes above which a container's log is rotated even shortly after the last rotation.
-// With podLogQuota it is at most a quarter of the quota, but at least containerLogMaxSize. The reason is that the quota
-// does not remove active files, and a container has the files of two attempts.
+// maxLogBytes returns the maximum size of a container's log in bytes. A larger log is rotated at once, even if its last
+// rotation was a short time ago. With podLogQuota, the maximum size is at most a quarter of the quota, but at least
+// containerLogMaxSize. The quota does not remove active files, and a container has active files of two attempts.
 func maxLogBytes(c *config.Config) int64 {
 	limit := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {
@@ -130,8 +130,8 @@ func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Netwo
 // Programs returns the directory that contains the shim's program.
 func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
-// OverlayDirs returns the directories that contain the lower and upper directories of overlay mounts. They are relative
-// to the state directory. They cannot be on an overlay file system.
+// OverlayDirs returns the directories that contain the lower and upper directories of overlay mounts. The paths are
+// relative to the state directory. These directories cannot be on an overlay file system.
 func OverlayDirs() []string {
 	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }

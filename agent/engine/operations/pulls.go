@@ -26,8 +26,8 @@ type pullRecord struct {
 	start, end time.Time
 }
 
-// maxPulls is the number of pulls that are stored. If the pulls of a pod are dropped before the pod runs, their time
-// counts as startup time of the pod.
+// maxPulls is the number of pulls that are stored. If the records of a pod's pulls are dropped before the pod runs, the
+// duration of these pulls counts as startup time of the pod.
 const maxPulls = 64
 
 func (p *pulls) begin(image string) (end func()) {

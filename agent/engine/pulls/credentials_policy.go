@@ -53,9 +53,10 @@ func (p Policy) needsVerification(repository string, pulled bool) bool {
 // could add any number of records.
 const maxSecrets = 100
 
-// authorizePod reports whether a pod with these sources of credentials may use an image with these records of pulls. It
-// also returns a source for which a record must be stored, or nil. That is a Secret whose content has changed, or a
-// new Secret with the same credential. As in a kubelet, a change of a Secret's content does not revoke access.
+// authorizePod reports whether a pod with these sources of credentials may use an image with these records of pulls.
+// The result update is a source for which a record must be stored, or nil. Such a source is a Secret whose content has
+// changed, or a new Secret with the same credential. As in a kubelet, a change of a Secret's content does not revoke
+// access.
 func authorizePod(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {

@@ -30,9 +30,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Verifier decides which pods may use the images that are present, and maintains the records
-// for that. Its methods may be called from any goroutine. Image names are those of
-// containers, with a tag or digest.
+// A Verifier decides which pods may use the images that are present, and maintains the records for these decisions. Its
+// methods may be called from any goroutine. Image names are those of containers, with a tag or digest.
 type Verifier struct {
 	cfg Config
 
@@ -53,8 +52,8 @@ func New(cfg Config) *Verifier {
 	return &Verifier{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
-// Open returns the Verifier for a configuration. It sets the Policy of cfg from k. It returns nil if the feature gate of
-// the policy is off. Then every pod may use every image.
+// Open returns the Verifier for a configuration. It sets the Policy in cfg from the KubeletConfiguration. If the feature
+// gate of the policy is off, it returns nil, and every pod may use every image.
 func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Verifier, err error) {
 	if k.ImagePullCredentialsVerificationPolicy == "" {
 		return nil, nil
@@ -94,7 +93,7 @@ func (g *Verifier) Reconcile(ctx context.Context) error {
 	return errors.Join(append(errs, g.deleteUnused(ctx))...)
 }
 
-// recordUnowned stores a record without an owner for a pulled image, unless it has a record.
+// recordUnowned stores a record without an owner for a pulled image, unless the image has a record.
 func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	known, err := g.cfg.Store.PullsOf(ctx, id)
 	if err != nil {
@@ -106,10 +105,10 @@ func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// MayUse reports whether a pod may use the image with this ID under this name without a pull. The function
-// credentials returns the pod's credentials for the image. It is called only if the result depends on them, and no
-// credential provider plugin is run. If MayUse cannot verify the credentials, it logs the error and returns false. It
-// logs nothing if ctx has ended.
+// MayUse reports whether a pod may use the image with this ID under this name without a pull. If the result depends on
+// the pod's credentials for the image, MayUse gets them by calling credentials(). It runs no credential provider
+// plugin. If MayUse cannot verify the credentials, it logs the error and returns false. It logs nothing if ctx has
+// ended.
 func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.mayUse(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
@@ -265,8 +264,8 @@ func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) err
 	return nil
 }
 
-// RecordFailure is called after BeginPull if the pull failed. It removes the intent. If the registry was unreachable, it
-// keeps the intent: the pull is retried soon, and each attempt would write the intent again.
+// RecordFailure is called after BeginPull if the pull failed. It removes the intent, unless the registry was
+// unreachable. In that case the pull is retried soon, and the next attempt would have to store the same intent again.
 func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unreachable bool) {
 	if !private || !g.finishPull(name, !unreachable) || unreachable {
 		return

@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, also those that another program
-// has rotated. It does not delete the active files and those of a container's previous attempt, whose size
-// containerLogMaxSize limits.
+// A Quota limits the size of each pod's logs. It deletes the oldest rotated files, also those that another program has
+// rotated. It deletes no active file, neither of a container's current attempt nor of its previous attempt. The size of
+// these files is limited by containerLogMaxSize.
 type Quota struct {
 	Dir     string // the directory with the logs of all pods
 	Bytes   int64  // maximum size of one pod's logs; 0 means no limit
@@ -31,7 +31,7 @@ type Quota struct {
 	Log     *slog.Logger
 }
 
-// Limits of a scan. They are needed because a pod may mount the log directory and create any number of files there.
+// Limits of a scan. A pod may mount the log directory and create any number of files there.
 const (
 	maxContainers = 500
 	maxFiles      = 5000 // limit for one container

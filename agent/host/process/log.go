@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Logger returns a logger with the configured format and level, which writes to the stream errors. If splitStream is set,
-// it writes lines below the error level to the stream out instead.
+// Logger returns a logger with the configured format and level. The logger writes to the stream named errors. If
+// splitStream is set, it writes lines below the error level to the stream named out.
 func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
@@ -70,8 +70,8 @@ func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 	return nil
 }
 
-// Enabled implements slog.Handler. If some source files have levels of their own, it returns true for every level
-// that applies to one of them, and Handle filters by file.
+// Enabled implements slog.Handler. Some source files may have levels of their own. Enabled returns true if the level is
+// enabled for any source file, and Handle then checks the file of the line.
 func (l leveledHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= l.level.Level() || l.files != nil && l.files.isEnabled(level)
 }

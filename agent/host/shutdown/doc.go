@@ -1,5 +1,5 @@
-// Package shutdown implements graceful node shutdown. When the machine shuts down, it ends the pods in groups by
-// priority, the lowest first. Each group has its own grace period.
+// Package shutdown implements graceful node shutdown. When the machine shuts down, the package ends the pods in groups
+// by priority, the lowest first. Each group has its own grace period.
 //
 //	logind: PrepareForShutdown --.
 //	islet shutdown --------------+--> Run --turn by turn--> PodTermination(pod): its turn came --> plan: hooks, stop

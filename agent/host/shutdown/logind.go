@@ -43,8 +43,8 @@ func SystemLogind(log *slog.Logger) *Logind {
 	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
 }
 
-// dropIn is the file that raises logind's delay. Its content begins with madeBy, by which packages and install.sh
-// recognize it.
+// dropIn is the file that raises logind's delay. The file begins with the text madeBy. Packages and install.sh
+// recognize the file by this text.
 const (
 	dropIn = "99-islet.conf"
 	madeBy = "# Made by islet:"

@@ -18,7 +18,8 @@ type Period struct {
 	Grace    time.Duration
 }
 
-// Periods returns the configured periods, sorted by priority. If none is configured, pods are not ended in order.
+// Periods returns the configured periods, sorted by priority. If no period is configured, the package ends no pod at a
+// shutdown of the machine.
 func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
 		all = append(all, Period{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})

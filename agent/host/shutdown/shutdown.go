@@ -19,8 +19,8 @@ import (
 
 // A Host reports when the machine shuts down. *Logind implements it.
 type Host interface {
-	// Run calls notify with the current state and again at each change, until ctx ends. The machine delays its
-	// shutdown until release is called, or for its maximum delay.
+	// Run calls notify with the current state and again at each change, until ctx ends. The machine delays its shutdown
+	// until release is called or the machine's maximum delay has passed.
 	Run(ctx context.Context, need time.Duration, notify func(off bool, release func()))
 }
 
@@ -103,8 +103,8 @@ func (s *Shutdown) NotReady() string {
 	return ""
 }
 
-// PodTermination returns when the graceful shutdown of a pod has begun, and the pod's grace period. Both are zero if the
-// turn of the pod's period has not started.
+// PodTermination returns the time at which the graceful shutdown of a pod began, and the pod's grace period. Both are
+// zero if the shutdown has not reached the pod's period yet.
 func (s *Shutdown) PodTermination(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,14 +7,14 @@
 //	  <dir>/upper, work     of the overlay that is mounted over the directory
 //	  <dir>/apart/<n>       of the tmpfs, mounted over directories in the overlay
 //
-// The directories below apart contain the upper directories and layers of other overlays, such as those of
-// containers. These cannot be inside another overlay: an overlay cannot be the upper directory of another one, and
-// does not show whiteouts. So the small files in these directories are copied to the tmpfs, and their subdirectories
-// at the second level are replaced by symbolic links to the disk.
+// The directories below <dir>/apart contain the upper directories and layers of other overlays, such as those of
+// containers. Such directories cannot be inside an overlay. The reason is that an overlay cannot contain the upper
+// directory of another overlay, and that an overlay hides whiteouts. So the small files in these directories are copied
+// to the tmpfs, and their subdirectories at the second level are replaced by symbolic links to the disk.
 //
-// A pod can fill the layer, but it cannot exhaust the machine's memory. Writes to a full layer fail like writes to a
-// full disk. A pod's writes are charged to the pod's memory. All changes are lost at the next boot. The directories
-// are then as they were when the disk became read-only. When a file is changed, the whole file is copied into memory.
-// The layer stays until the machine reboots or UnmountLayers is called, even if the disk becomes writable again. The data
-// on the disk would be older than the agent's state.
+// A pod can fill the layer, but it cannot exhaust the machine's memory. Writes to a full layer fail like writes to a full
+// disk. A pod's writes are charged to the pod's memory. All changes are lost at the next boot. The directories are then
+// as they were when the disk became read-only. When a file is changed, the whole file is copied into memory. The layer
+// stays until the machine reboots or UnmountLayers is called, even if the disk becomes writable again. Without the layer
+// the agent would see the data on the disk, which is older than the agent's state.
 package volatile

@@ -212,7 +212,7 @@ func (c Config) mountBase(base string) error {
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carryMounts mounts everything that is mounted below the path from at the same relative path below the path to.
+// carryMounts copies all mounts below one directory (from) to the same relative paths below another directory (to).
 func carryMounts(from, to string) error {
 	on, err := mounts.FindContaining(from)
 	if err != nil {

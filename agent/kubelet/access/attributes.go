@@ -9,9 +9,9 @@ import (
 // subresource is the first. A permission for any of them allows the request. Paths without a subresource of their own
 // have the subresource proxy.
 //
-// The verb for a session in a pod is create. This is also true for a WebSocket, although its handshake is a GET request,
-// so that the permission to read the node's API does not include running commands. The API server applies the same rule
-// to the subresources of pods (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
+// The verb for a session in a pod is create. This is also true for a WebSocket, although its handshake is a GET request.
+// Otherwise the permission to read the node's API would include the permission to run commands. The API server applies
+// the same rule to the subresources of pods (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#fine-grained-authorization
 func requestAttributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {

@@ -5,6 +5,6 @@
 //	Root.Unpack:               archive --> files of the container, which belong to the container's user
 //
 // Names are resolved as in a chroot to the container's root, even while the container changes its files. So a symlink
-// always leads to a file of the container. Read-only mounts stay read-only. Devices and FIFOs are never opened.
-// Unpack writes as the container's user, so the container cannot lead a copy to a file that its user may not write.
+// always leads to a file of the container. Read-only mounts stay read-only. Devices and FIFOs are never opened. Unpack
+// writes as the container's user, so the container cannot redirect a copy to a file that this user may not write.
 package containerfiles

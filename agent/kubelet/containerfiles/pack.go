@@ -64,8 +64,8 @@ func (p *Packer) Pack(w io.Writer) error {
 	return errors.Join(err, p.out.Close())
 }
 
-// pack writes the entry base of an open directory, and everything below it. The parameter name is the entry's name in the
-// archive.
+// pack writes one entry of an open directory, and everything below the entry. The parameter base is the entry's name in
+// the directory, and the parameter name is its name in the archive.
 func (p *Packer) pack(dir int, base, name string, depth int) error {
 	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT && depth > 0 {

@@ -4,5 +4,5 @@ package containerfiles
 
 import "golang.org/x/sys/unix"
 
-// setgroups is the number of the system call whose IDs have 32 bits.
+// setgroups is the number of the system call setgroups with group IDs of 32 bits.
 const setgroups = unix.SYS_SETGROUPS

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// Unpack extracts an archive to a path of the container. All entries of the archive must have the same first component. If
-// to is a directory or ends with a slash, this component is replaced by to/base. Otherwise it is replaced by to. Existing
-// files are overwritten, but keep their owner. New files belong to the user of the container. This user must have access to
-// all of them.
+// Unpack extracts an archive to a path of the container. All entries of the archive must have the same first component.
+// Unpack replaces this component. If the path is a directory or ends with a slash, the replacement is the path with the
+// parameter base appended. Otherwise the replacement is the path. Existing files are overwritten, but keep their owner. New
+// files belong to the user of the container. This user must have access to all of them.
 func (r *Root) Unpack(in io.Reader, to, base string) error {
 	return r.user.do(func() error { return r.unpack(in, to, base) })
 }

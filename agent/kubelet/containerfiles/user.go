@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A user is the user of a container's process: everything that the kernel compares with the owner and the mode of a file.
+// A user contains the IDs and capabilities of a container's process, which the kernel compares with the owner and the
+// mode of a file.
 type user struct {
 	uid, gid     int // effective IDs, as on the host
 	groups       []uint32
 	capabilities uint64 // effective; only fileCapabilities matter
 }
 
-// fileCapabilities are the capabilities that the kernel removes from a thread whose user ID for files is not 0. They permit
-// access to files of other users.
+// fileCapabilities are the capabilities that a thread loses when its file system user ID (fsuid) changes from 0 to another
+// ID. They permit access to files of other users.
 const fileCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER |
 	1<<unix.CAP_FSETID | 1<<unix.CAP_LINUX_IMMUTABLE | 1<<unix.CAP_MKNOD | 1<<unix.CAP_MAC_OVERRIDE
 
@@ -59,9 +60,9 @@ func parseUser(status []byte) (*user, error) {
 	return u, nil
 }
 
-// do calls f on a thread that accesses files as the user, so the kernel grants f exactly the access that the container has. The owner
-// of a new file is the user from the beginning. So f never changes the owner of a file, which the container could have replaced
-// by another one. If u is nil, f is called as this process.
+// do calls f on a thread that accesses files as the user. The kernel therefore grants f exactly the access that the container has. A
+// new file belongs to the user from the beginning, so f never changes the owner of a file. Such a change would be unsafe, because the
+// container could replace the new file by another file. If u is nil, f has the access of this process.
 func (u *user) do(f func() error) error {
 	if u == nil {
 		return f()
@@ -78,7 +79,7 @@ func (u *user) do(f func() error) error {
 	return <-done
 }
 
-// assume makes the user the user of the calling thread, as far as files are concerned.
+// assume gives the calling thread the file system IDs, groups and file capabilities of the user.
 func (u *user) assume() error {
 	dumpable, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	var first *uint32
@@ -92,7 +93,8 @@ func (u *user) assume() error {
 	}
 	unix.SetfsgidRetGid(u.gid)
 	unix.SetfsuidRetUid(u.uid)
-	// These system calls report no error. With an invalid ID they only return the present one.
+	// The system calls setfsgid and setfsuid report no error. With an invalid ID they change nothing and return the
+	// present ID.
 	gid, _ := unix.SetfsgidRetGid(-1)
 	uid, _ := unix.SetfsuidRetUid(-1)
 	if uid != u.uid || gid != u.gid {

@@ -48,7 +48,8 @@ type Config struct {
 
 // A Runtime runs the containers. *engine.Containers implements it.
 type Runtime interface {
-	// ImportsInProgress returns the imports of image archives in progress. FailedArchives returns the failed ones.
+	// ImportsInProgress returns the running imports of image archives. FailedArchives returns the archives whose last
+	// import failed.
 	ImportsInProgress() []api.Import
 	FailedArchives() []api.Import
 	// Problems describes parts of the runtime that do not work.

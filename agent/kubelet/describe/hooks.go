@@ -19,7 +19,7 @@ func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 			out = append(out, api.FailedHook{Container: k.Container, At: f.At, Message: f.Message})
 		}
 	}
-	// slices.SortFunc would add 20 KB to the binary for each type of element.
+	// slices.SortFunc would add 20 KB to the binary for each element type.
 	sort.Slice(out, func(i, j int) bool { return out[i].Container < out[j].Container })
 	return out
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server"
 )
 
-// hangTime is the duration after which an operation counts as hanging. Normally it takes almost no time.
+// hangTime is the duration after which an operation counts as hanging. Normally an operation takes almost no time.
 const hangTime = 2 * time.Minute
 
 // Config configures a Health.

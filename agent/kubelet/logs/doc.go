@@ -9,8 +9,8 @@
 // repeats a line when the log is rotated. The names of rotated files sort by age.
 //
 // If files are removed before they are read, Read returns ErrMissed. It finds this out from a watch of the directory
-// (inotify), which records the names of removed files. Read does not keep all files open instead, because a stalled reader
-// could then keep any number of deleted files on the disk.
+// (inotify), which records the names of removed files. Read does not keep all files open for this purpose. Otherwise a
+// stalled reader could keep any number of deleted files on the disk.
 //
 // Format: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
 package logs

@@ -129,7 +129,7 @@ func (s logFiles) hasFile(name string) bool {
 // stopAtSize limits reading to the size that the file had when it was opened.
 func (f *file) stopAtSize() { f.scan = newScanner(boundedReader{f.f, f.size}) }
 
-// boundedReader reads a file from its current offset up to end.
+// boundedReader reads a file from its current offset up to the offset end.
 type boundedReader struct {
 	*os.File
 	end int64
@@ -259,7 +259,7 @@ func (s logFiles) openFirst(match func(rotated string) bool) (*file, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
-		// It was deleted after the directory was read, so try again.
+		// The rotated file was deleted after the directory was read, so try again.
 	}
 }
 
@@ -280,7 +280,7 @@ func (s logFiles) openNext(f *file) (*file, error) {
 	return s.openFirst(func(rotated string) bool { return rotated > name })
 }
 
-// openOldest opens the oldest file that may have lines from since or later.
+// openOldest opens the oldest file that may contain lines of the given time or later.
 func (s logFiles) openOldest(since time.Time) (*file, error) {
 	return s.openFirst(func(rotated string) bool {
 		info, err := os.Lstat(filepath.Join(s.dir, rotated))

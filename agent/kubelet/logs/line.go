@@ -118,8 +118,8 @@ func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
 	return e, true
 }
 
-// readLine returns the content up to the next newline. If the buffer is full and contains no newline, it
-// returns the whole buffer, and false for complete.
+// readLine returns the content up to the next newline. If the buffer is full and contains no newline, it returns the
+// whole buffer, and the result complete is false.
 func (s *scanner) readLine() (line []byte, complete bool, err error) {
 	for searched := s.start; ; {
 		if i := bytes.IndexByte(s.buf[searched:s.end], '\n'); i >= 0 {

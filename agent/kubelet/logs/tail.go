@@ -90,8 +90,8 @@ func (o Options) endsLine(e entry) bool {
 	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
 }
 
-// lastLines finds the last lines of an uncompressed file, at most n. It returns the offset of the first of
-// them and their number. In the newest file an unfinished last line counts as a line.
+// lastLines finds the last lines of an uncompressed file, at most n. It returns the offset of the first of these lines,
+// and the number of these lines. In the newest file an unfinished last line counts as a line.
 func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int64, err error) {
 	if n == 0 {
 		return size, 0, nil
@@ -142,8 +142,8 @@ type backwardReader struct {
 	floor int64 // lower bound of the search
 }
 
-// newlineBefore returns the offset of the last newline before pos. It searches down to the floor. If it finds
-// none, it returns floor-1.
+// newlineBefore returns the offset of the last newline before pos. It does not search below the offset floor. If it
+// finds no newline, it returns floor-1.
 func (b *backwardReader) newlineBefore(pos int64) (int64, error) {
 	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {

@@ -23,7 +23,7 @@ type dirWatch struct {
 	pendingEvent bool     // catchUp has already read an event, so the next waitForChange returns at once
 }
 
-// The inotify events of a watch. removals suffices if the log is not followed.
+// The inotify events of a watch. If the log is not followed, a watch needs only the events in removals.
 const (
 	removals = unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 	changes  = removals | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_MOVE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
@@ -116,10 +116,10 @@ func (w *dirWatch) catchUp() bool {
 	return true
 }
 
-// hasMissed reports whether a log file was removed and does not exist in compressed form. Only the files that are
-// newer than the file name and older than the file next are considered. If next is empty, there is no newer file yet.
-// The second result is false if the watch has lost events. hasMissed deletes the recorded names that are older than
-// next.
+// hasMissed reports whether a log file was removed and does not exist in compressed form. It considers only the files
+// between two others: the parameter name is the older of the two, and the parameter next is the newer one. If next is
+// empty, there is no newer file yet. The second result is false if the watch has lost events. hasMissed deletes the
+// recorded names of files that are older than next.
 //
 // The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between
 // would count as missed.
@@ -135,5 +135,5 @@ func (w *dirWatch) hasMissed(name, next string, there func(string) bool) (missed
 	return missed, sure
 }
 
-// isOlder reports whether the log file a is older than the log file b. The file base is the newest.
+// isOlder reports whether the log file a is older than the log file b. The file with the name base is the newest.
 func isOlder(base, a, b string) bool { return a != base && (b == base || a < b) }

@@ -21,7 +21,7 @@ type chart struct {
 	series       []func(*Reading) float64
 }
 
-// full is the fraction of used memory or disk space from which the chart is marked.
+// full is the used fraction of memory or disk space at which the chart is marked.
 const full = 0.9
 
 // charts writes the charts of the machine's resource use in the last hour.

@@ -113,7 +113,8 @@ func (p *Page) collectDocument(ctx context.Context, c choice) (*document, error)
 	return d, nil
 }
 
-// newestEvents returns the last maxEvents events, newest first. If warnings is true, it counts and returns only warnings.
+// newestEvents returns the last maxEvents events, newest first. If the parameter warnings is true, it considers only
+// warnings.
 func newestEvents(all []api.Event, warnings bool) (out []api.Event) {
 	for _, e := range all {
 		if !warnings || e.Type == v1.EventTypeWarning {

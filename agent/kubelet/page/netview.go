@@ -30,7 +30,7 @@ func (v *view) network() {
 	v.finish()
 }
 
-// links writes the table of the interfaces that connect the machine to others.
+// links writes the table of the network interfaces that connect the machine to other machines.
 func (v *view) links() {
 	if len(v.d.Device.Links) == 0 {
 		return

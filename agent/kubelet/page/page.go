@@ -85,7 +85,7 @@ func (p *Page) Run(ctx context.Context) error {
 }
 
 // localOnly returns the handler for the port on localhost. It rejects requests for other host names, because an attacker
-// may cause them by DNS rebinding. It also rejects requests that pages of other sites cause.
+// may cause such requests by DNS rebinding. It also rejects requests that pages of other sites cause.
 func (p *Page) localOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localName(r.Host) {

@@ -34,7 +34,7 @@ type pod struct {
 	Source     string      `json:"source"` // file, http, local, api
 }
 
-// A health is the order of a pod in the list. Pods that need a person's attention come first.
+// A health is the state of a pod by which the list is sorted. Pods that need a person's attention come first.
 type health int
 
 // These are the values of health.

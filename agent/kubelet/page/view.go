@@ -49,7 +49,8 @@ type notFound string
 
 func (n notFound) Error() string { return string(n) }
 
-// begin writes the page up to its content. If again is true, a browser without JavaScript loads the page again from time to time.
+// begin writes the page up to its content. If the parameter again is true, a browser without JavaScript loads the page again from
+// time to time.
 func (v *view) begin(title, current string, again bool) {
 	d := v.d
 	v.head(title, again)

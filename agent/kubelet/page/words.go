@@ -31,7 +31,8 @@ func coresText(n float64) string {
 	return fmt.Sprintf("%.2f", n)
 }
 
-// percent returns part as a percentage of whole. If whole is unknown, it returns "".
+// percent returns a part of an amount as a percentage of the whole amount. If the whole amount is unknown, it returns
+// "".
 func percent(part, whole float64) string {
 	if whole <= 0 {
 		return ""
@@ -43,7 +44,7 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.0f %%", p)
 }
 
-// ageText returns the time between from and now in kubectl's format. If from is unknown, it returns "".
+// ageText returns the time between two times in kubectl's format. If the earlier time is unknown, it returns "".
 func ageText(from, now time.Time) string {
 	if from.IsZero() {
 		return ""

@@ -4,8 +4,9 @@
 //	program --<root-dir>/pods-api/pods-api.sock--> ListPods, GetPod, WatchPods
 //	                                                    '--> Pods: ChangedSince(version), Find(uid), Changed()
 //
-// Until the first connection, the server consists of a socket and a goroutine. A watcher has no queue: when a pod changes,
-// it sends the newest state of every pod that has changed since the last time. A slow watcher therefore skips states of a
-// pod, but never a pod. A watcher that does not read is ended.
+// Until the first connection, the server consists of a socket and a goroutine. There is no queue for a watcher. When a pod
+// changes, the server sends the newest state of every pod that has changed since it last sent states to this watcher. A
+// slow watcher therefore misses states of a pod, but never a pod. The server ends the call of a watcher that does not
+// read.
 // https://github.com/kubernetes/enhancements/issues/4188
 package podsapi

@@ -74,7 +74,7 @@ func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
 	return g.Wait()
 }
 
-// Close closes the ports. It is necessary only if Run is not called.
+// Close closes the ports. Run closes them too, so a call of Close is necessary only if Run is not called.
 func (o *Ports) Close() error {
 	for _, p := range o.all {
 		p.ln.Close() // an error means that Run has closed it

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// allocatedPods serves /allocatedPods. It returns the pods that have not ended, with the resources that the node has
-// allocated to them and without their statuses.
+// allocatedPods serves /allocatedPods. It returns the pods that have not ended. Each pod has the resources that the
+// node has allocated to it, and no status.
 func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
 	var pods []*v1.Pod
 	for _, p := range s.sortedPods() {

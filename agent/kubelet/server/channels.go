@@ -33,8 +33,9 @@ func channelProtocols() []string {
 
 func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
 
-// anyOrigin accepts every Origin header, as a kubelet does. Libraries of old clients send an arbitrary one, and the API
-// server forwards it. This is safe because requests are authenticated by a certificate or token and never by a cookie.
+// anyOrigin accepts every Origin header, as a kubelet does. Libraries of old clients send an arbitrary Origin header,
+// and the API server forwards this header. This is safe because requests are authenticated by a certificate or token
+// and never by a cookie.
 func anyOrigin(*http.Request) bool { return true }
 
 const asText = "base64.channel.k8s.io"
@@ -71,8 +72,8 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		time.AfterFunc(goodbyeTime, func() { conn.Close() })
 	})
 	c.restartIdleTimeout()
-	// After the end of the process, an error of receive or ping does not end the session, because the client may still be
-	// reading the rest of the output.
+	// When the process has ended, an error of receiveMessages or ping no longer ends the session, because the client may
+	// still be reading the rest of the output.
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	gone := func(err error) {
@@ -144,7 +145,8 @@ type channels struct {
 // restartIdleTimeout restarts the idle timeout.
 func (c *channels) restartIdleTimeout() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receiveMessages reads the client's messages until the connection ends. It returns the error with which it ended.
+// receiveMessages reads the client's messages until the connection ends. It returns the error that ended the
+// connection.
 func (c *channels) receiveMessages(stdin bool) error {
 	defer close(c.sizes)
 	defer c.stdin.Close()
@@ -177,8 +179,8 @@ func (c *channels) receiveMessages(stdin bool) error {
 	}
 }
 
-// ping detects that the client has disconnected, even if the process reads no input. The timeout of a ping is the idle
-// timeout, because it has to wait for the output to a slow client.
+// ping detects that the client has disconnected, even if the process reads no input. A ping has to wait for output that
+// is being sent to a slow client, so the timeout of a ping is the idle timeout.
 func (c *channels) ping(ctx context.Context, gone func(error)) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -235,9 +237,9 @@ func (c *channels) sendGreeting(wants remotecommand.Options) {
 // and closes the connection. The channel hungUp is closed when the client has answered the close message or
 // disconnected, and thus has read everything. It is also closed after the idle timeout.
 //
-// The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
-// sends something.
+// The node must not close the connection first. Otherwise an API server between the client and the node would close its
+// connection to the client too, and output that the client has not read would be lost as soon as the client sends
+// something.
 func (c *channels) finishSession(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {

@@ -33,7 +33,8 @@ func (s *Server) debugPod(r *http.Request) (*api.Debugged, error) {
 	c := v1.EphemeralContainer{TargetContainerName: q.Get("target"), EphemeralContainerCommon: v1.EphemeralContainerCommon{
 		Name: cmp.Or(q.Get("container"), "debugger-"+rand.String(5)), Image: q.Get("image"), Command: q["command"],
 		ImagePullPolicy: v1.PullPolicy(q.Get("pullPolicy")), Stdin: q.Has("stdin"), TTY: q.Has("tty"),
-		// The end of piped input must reach the program. Without StdinOnce it ends only the connection. A terminal may be attached again.
+		// The end of piped input must reach the program. Without StdinOnce, the end of the input would end only the connection. A
+		// terminal has no StdinOnce, so that it may be attached again.
 		StdinOnce: q.Has("stdin") && !q.Has("tty"),
 	}}
 	if err := podspec.CheckImage(c.Image); err != nil { // an ephemeral container cannot be removed

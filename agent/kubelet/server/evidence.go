@@ -29,7 +29,7 @@ func (s *Server) portConflicts(pods []*v1.Pod) map[types.UID][]string {
 }
 
 // addEvidence limits the number of troubles in a status, and adds the last log line of their containers. Lines that cannot be read
-// within evidenceFor are left out.
+// within the time evidenceFor are left out.
 func (s *Server) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status) {
 	st.MoreTroubles = max(0, len(st.Troubles)-maxTroubles)
 	st.Troubles = st.Troubles[:len(st.Troubles)-st.MoreTroubles]
@@ -51,9 +51,9 @@ func (s *Server) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status
 	}
 }
 
-// lastLine returns the last line of the log of a pod's container, shortened to maxLastLine bytes. If container is empty, it is the first
-// one that has ended with the given exit code. The line is empty if there is no log. Of a line that is longer than maxLineRead, a later
-// part is returned.
+// lastLine returns the last line of the log of a pod's container, shortened to maxLastLine bytes. If the container's name is empty,
+// lastLine uses the first container that has ended with the given exit code. It returns "" if there is no log. If the line is longer
+// than maxLineRead, it returns a later part of the line.
 func (s *Server) lastLine(ctx context.Context, pod *v1.Pod, container string, code int32) string {
 	if container == "" {
 		container = endedWith(pod, code)

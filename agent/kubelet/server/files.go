@@ -13,12 +13,13 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 )
 
-// maxCopies is the maximum number of copies of containers' files at a time. A copy from or to a file system that does not answer keeps a
-// thread of the agent, also after its client has gone.
+// maxCopies is the maximum number of copies of containers' files at a time. If a file system does not answer, a copy from or to it
+// occupies a thread of the agent, even after the client has disconnected.
 const maxCopies = 8
 
-// copyFiles runs copyAll, which reads or writes files of a container, in a goroutine, and calls end with its error. The request does not
-// wait for a file system that does not answer when its client has gone or the agent stops.
+// copyFiles runs copyAll in a goroutine, and then calls end with the error of copyAll. The function copyAll reads or writes files of a
+// container, and hangs if the file system does not answer. When the client has disconnected or the agent stops, the request ends without
+// waiting for copyAll.
 func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 	select {
 	case s.copies <- struct{}{}:
@@ -97,7 +98,8 @@ func (s *Server) packFiles(r *http.Request, out io.Writer) error {
 	return files.Pack(out)
 }
 
-// writeFiles extracts the archive in the body to ?path= of a container, or to its entry ?name= if it is a directory.
+// writeFiles extracts the archive in the body to the path ?path= of a container. If the path is a directory, the
+// archive is extracted to the entry ?name= of the directory.
 func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
 	archive, feed := io.Pipe()
 	ended := make(chan error, 1)

@@ -9,12 +9,13 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// An imageDater is a runtime that knows when it stored each image. The result is by image ID.
+// An imageDater is a runtime that knows when it stored each image. ImagesAdded returns the times by image ID.
 type imageDater interface {
 	ImagesAdded(ctx context.Context) (map[string]time.Time, error)
 }
 
-// addImageDetails sets the age and the users of images. A time before the clock was set is omitted.
+// addImageDetails sets the age and the users of images. It omits the age of an image that was stored before the clock
+// was set.
 func (s *Server) addImageDetails(ctx context.Context, images []api.Image) (err error) {
 	users := map[string][]string{}
 	if s.Garbage != nil {

@@ -54,11 +54,11 @@ func (t *stream) abort() { panic(http.ErrAbortHandler) }
 var errFollowStopping = errors.New("the agent is stopping; the container and its log continue")
 
 // breakOff ends an incomplete log. If the client requested a trailer (see api.TrailerError), breakOff sends the reason as
-// a trailer. If the agent is stopping, it aborts the response to such a client instead.
+// a trailer. If the agent is stopping, it sends such a client no trailer, but aborts the response.
 //
-// For any other client it appends the reason as the last line, as a kubelet does, and aborts the response. An API server
-// ends its own response normally after the abort, so kubectl shows nothing but this line. If stamps is true, the line
-// begins with the time, like every other line.
+// For any other client it appends the reason as the last line, as a kubelet does, and aborts the response. After the
+// abort an API server ends its response to kubectl normally, so this line is all that kubectl shows about the error. If
+// stamps is true, the line begins with the time, like every other line.
 func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	stops := r.Context().Err() != nil
 	if stops {

@@ -22,8 +22,8 @@ const (
 	maxSessions = 2048
 )
 
-// Listen opens a TCP port. Error messages use two of its parameters: what, the purpose of the port such as "the
-// kubelet API", and field, the name of the setting for the port. The host need not have the address yet, because the
+// Listen opens a TCP port. Two of its parameters are only for messages: the purpose of the port (what), such as "the
+// kubelet API", and the name of the setting for the port (field). The host need not have the address yet, because the
 // agent may start before the network. Some connections are reserved for the addresses in friends.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
 	friends ...netip.Addr) (*door.Listener, error) {

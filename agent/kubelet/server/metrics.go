@@ -159,7 +159,7 @@ func (s *Server) countRunning(ctx context.Context) (int, map[crapi.ContainerStat
 }
 
 // requests counts the requests on the kubelet's ports. It distinguishes only a few paths and methods, so that a client
-// cannot create any number of metrics.
+// cannot create an unlimited number of metrics.
 type requests struct {
 	total   *prometheus.CounterVec
 	going   *prometheus.GaugeVec

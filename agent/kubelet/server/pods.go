@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// listPods serves /pods. Like a kubelet's, the response is a PodList.
+// listPods serves /pods. The response is a PodList, like the response of a kubelet.
 func (s *Server) listPods(*http.Request) (*v1.PodList, error) {
 	return podList(s.sortedPods()), nil
 }

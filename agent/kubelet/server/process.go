@@ -49,8 +49,8 @@ func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
 	return err
 }
 
-// statusText encodes the result of a process for the client. Since v4 of the protocol it is a JSON object, before v4 it is
-// the text of the error.
+// statusText encodes the result of a process for the client. Since v4 of the protocol the encoded result is a JSON object.
+// Before v4 it is the text of the error.
 func statusText(err error, v4 bool) []byte {
 	if !v4 {
 		if err == nil {

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// restartPod restarts the containers of a pod, which must have the restartPolicy Always. It stops them, with their preStop
-// hooks and grace period, and the plan then starts them again. A container in a crash back-off is started at once. The
-// response is sent before the containers have restarted.
+// restartPod restarts the containers of a pod, which must have the restartPolicy Always. The containers are stopped with
+// their preStop hooks and the grace period, and the plan starts them again. A container in a crash back-off is started at
+// once. The response is sent before the containers have restarted.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
@@ -30,7 +30,8 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	out.sendImages(s.restartContainers(pod, grace))
 }
 
-// restartGrace returns the grace period of the request in seconds. If the request has none, it returns the pod's.
+// restartGrace returns the grace period of the request in seconds. If the request has none, it returns the grace period
+// of the pod.
 func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	q := r.URL.Query().Get("gracePeriodSeconds")
 	if q == "" {

@@ -37,7 +37,8 @@ type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
 	// Delete ends a pod with a grace period in seconds. If grace is nil, the pod's own grace period is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
-	// AddEphemeral adds an ephemeral container to a pod of any source but the API server. The function add returns a copy of the pod.
+	// AddEphemeral adds an ephemeral container to a pod of any source but the API server. The parameter add must return a copy of the
+	// pod with the container.
 	AddEphemeral(ctx context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) error
 }
 
@@ -73,7 +74,8 @@ type Objects interface {
 	// Apply creates or updates objects that a user applied. If it fails, it changes no object. If dry is
 	// true, Apply only reports the changes.
 	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
-	// Delete removes an object that a user applied. If data is true, it also deletes the files of a claim.
+	// Delete removes an object that a user applied. If the parameter data is true, Delete also deletes the files of a
+	// claim.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
 }
 
@@ -130,12 +132,12 @@ type Config struct {
 	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Accept ends the pods on hold.
 	Accept func(ctx context.Context) (api.Accepted, error)
-	// TakeOver assigns the node's name to this machine. If force is true, it does so even if another machine uses the
-	// name.
+	// TakeOver assigns the node's name to this machine. If force is true, this machine gets the name even if another
+	// machine uses it.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
 	Clock    Clock
-	// Devices returns the devices that containers can request. If all is true, it also returns devices that belong to no
-	// resource.
+	// Devices returns the devices that containers can request. If the parameter all is true, it also returns devices
+	// that belong to no resource.
 	Devices func(all bool) ([]api.Device, error)
 	// Shutdown ends all pods in order.
 	Shutdown Shutdown

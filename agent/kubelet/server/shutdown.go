@@ -18,7 +18,7 @@ func (s *Server) serveShutdown(w http.ResponseWriter, r *http.Request) {
 	out.sendImages(nil, err)
 }
 
-// cancelShutdown starts the pods again that shutdown ended.
+// cancelShutdown cancels a shutdown, and starts again all pods that the shutdown has ended.
 func (s *Server) cancelShutdown(r *http.Request) (struct{}, error) {
 	return struct{}{}, s.Shutdown.Cancel(r.Context())
 }

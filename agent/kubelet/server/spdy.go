@@ -36,7 +36,7 @@ const maxWaiting = 64
 
 // upgradeSPDY upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
 // function must return soon after the context of the connection has ended. The handlers of the library are not used,
-// because they do not detect the end of a connection and leak goroutines.
+// because they leak goroutines and do not detect the end of a connection.
 func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols [
 	<-closed
 }
 
-// sendStream sends a new stream to the channel. It starts a goroutine for this: the stream can be used only after
-// confirmed is closed, and confirmed is closed only after sendStream has returned.
+// sendStream sends a new stream to the channel. It uses a goroutine, because it must not wait itself: the stream can be
+// used only after confirmed is closed, and confirmed is closed only after sendStream has returned.
 func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
@@ -126,9 +126,9 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.
 //
-// The node must not close the connection first. An API server between the client and the node closes both of its
-// connections when one of them ends. Output that the client has not read would then be lost as soon as the client
-// sends something, such as a ping. client-go would treat this as a success.
+// The node must not close the connection first. Otherwise an API server between the client and the node would close its
+// connection to the client too, and output that the client has not read would be lost as soon as the client sends
+// something, such as a ping. client-go would treat this as a success.
 func (m *muxedConn) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {

@@ -42,7 +42,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 }
 
 // connectProcess connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise
-// it calls ask, which requests a URL from the runtime, and forwards the client's request to this URL.
+// it calls the function ask, which requests a URL from the runtime. It then forwards the client's request to this URL.
 func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
@@ -56,7 +56,7 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
 		return
 	}
-	// A kubelet counts only this protocol. It forwards the others to the runtime.
+	// A kubelet counts only sessions with this protocol. It forwards sessions with another protocol to the runtime.
 	if websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), remotecommand.StreamProtocolV5Name) {
 		what := "exec"
 		if command == nil {

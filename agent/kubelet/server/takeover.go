@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxyStream calls ask, which requests a URL from a runtime in another process, and forwards the client's request to this
-// URL.
+// proxyStream calls the function ask, which requests a URL from a runtime in another process. It then forwards the
+// client's request to this URL.
 func (s *Server) proxyStream(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
@@ -35,10 +35,10 @@ func (s *Server) proxyStream(w http.ResponseWriter, r *http.Request, ask func() 
 }
 
 // prepareHijack prepares a request for a library that will hijack its connection, and adds two functions that the library
-// lacks. First, the context of the returned request ends when the client disconnects. Second, some time after the
-// context has ended, the connection is closed even if the client does not read. The parameter later is this time.
-// When the library closes the connection, all written data is first delivered, however slow the client is. Each time
-// data is read or written, moved is called, unless it is nil.
+// lacks. First, the context of the returned request ends when the client disconnects. Second, the connection is closed
+// some time after the context has ended, even if the client does not read. The parameter later specifies this delay. When
+// the library closes the connection, all written data is first delivered, however slow the client is. The function moved
+// is called each time data is read or written. It may be nil.
 func prepareHijack(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
@@ -62,7 +62,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.closeDelay, func() { c.Close() }) })
 	w := &watchedConn{Conn: c, ctx: h.ctx, cancel: h.cancel, onTransfer: h.onTransfer, closing: make(chan struct{}),
 		closed: make(chan struct{})}
-	// rw contains data that the client has already sent. It is read first, and then the rest through w.
+	// rw contains data that the client has already sent. This data is read first. All further data is read through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
 	return w, bufio.NewReadWriter(bufio.NewReader(r), bufio.NewWriter(w)), nil
@@ -92,9 +92,9 @@ func (c *watchedConn) Close() (err error) {
 	return err
 }
 
-// Read returns no more data once Close has been called. It then waits for the end of the connection. Close
-// itself reads the data, so Read could return only fragments. The library would treat these as invalid, and
-// would end the session before the peer has read everything.
+// Read returns no data after Close has been called, but waits for the end of the connection. Close reads data from the
+// connection too, so Read would return only fragments of the data. The library would treat the fragments as invalid,
+// and would end the session before the peer has read everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.closing:

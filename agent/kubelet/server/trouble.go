@@ -91,8 +91,8 @@ func troublesOf(p *v1.Pod, now time.Time) (list []api.Trouble) {
 	return list
 }
 
-// waitingTrouble returns the trouble of a container that cannot start. For a container that has run, it has the exit code and the
-// command that shows the log.
+// waitingTrouble returns the trouble of a container that cannot start. If the container has run before, the trouble contains the
+// exit code and the command that shows the log.
 func waitingTrouble(p *v1.Pod, st *v1.ContainerStatus) api.Trouble {
 	t := api.Trouble{Container: st.Name, Reason: st.State.Waiting.Reason, Message: st.State.Waiting.Message}
 	if last := st.LastTerminationState.Terminated; last != nil {
@@ -112,8 +112,8 @@ func restartsText(n int32) string {
 	return fmt.Sprintf("%d restarts", n)
 }
 
-// failureOf returns the trouble of a failed pod. It is about the first container with an exit code other than 0, unless the status of
-// the pod has a message.
+// failureOf returns the trouble of a failed pod. The trouble is about the first container with an exit code other than 0, unless the
+// status of the pod has a message.
 func failureOf(p *v1.Pod) api.Trouble {
 	t := api.Trouble{Reason: cmp.Or(p.Status.Reason, "Failed"), Message: p.Status.Message}
 	for st := range podspec.Statuses(&p.Status) {

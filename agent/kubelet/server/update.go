@@ -13,7 +13,7 @@ import (
 // An Updater installs other versions of islet. *update.Updater implements it.
 type Updater interface {
 	// Update fetches and verifies the archive at an absolute path or a URL, and starts its trial according to the
-	// options. It calls tell with the progress in bytes. A total of 0 means that the total is unknown.
+	// options. It reports the progress in bytes to the function tell. A total of 0 means that the total is unknown.
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Delays for a plugin that registers repeatedly. They limit the cost of its registrations: each one updates
-// the cluster, calls the driver and makes pods retry.
+// Delays for a plugin that registers repeatedly. The delays limit the cost, because each registration updates the
+// cluster, calls the driver and makes pods retry.
 const (
 	firstCalm  = 200 * time.Millisecond
 	lastCalm   = 30 * time.Second

@@ -41,8 +41,8 @@ const dirName = "plugins_registry"
 // A Plugin contains the information that a plugin reports.
 type Plugin struct {
 	Name string // the name of a CSI or DRA driver, or the resource of a device plugin
-	// Endpoint is the absolute path of the socket at which the plugin serves. Only the registration checks
-	// that a socket exists there.
+	// Endpoint is the absolute path of the socket at which the plugin serves. The existence of the socket is checked
+	// only when the plugin registers.
 	Endpoint string
 	Versions []string // supported versions of its API, at least one
 	Socket   string   // the socket at which the plugin has registered
@@ -191,8 +191,8 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.openDirectory(ctx, w)
 }
 
-// checkFile handles the file at a path. If anew is true, the file was just created, so it has replaced any known
-// socket at this path.
+// checkFile handles the file at a path. If the parameter anew is true, the file was just created, so it has replaced
+// any known socket at this path.
 func (r *Registry) checkFile(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
 		return

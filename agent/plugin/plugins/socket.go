@@ -17,7 +17,7 @@ import (
 )
 
 // Timeouts of connecting, GetInfo and NotifyRegistrationStatus. GetInfo takes more than a second on slow machines, so
-// infoTimeout is longer than in a kubelet. The others are the same as in a kubelet.
+// infoTimeout is longer than in a kubelet. The other timeouts are the same as in a kubelet.
 const (
 	connectTimeout = 10 * time.Second
 	infoTimeout    = 5 * time.Second
@@ -103,8 +103,8 @@ func (r *Registry) deregister(s *socket, has *registeredSocket) {
 	s.registered = nil
 }
 
-// register registers a plugin. It retries until it succeeds, until step ends because this step of the socket was
-// cancelled, or until ctx ends because the agent stops.
+// register registers a plugin. It retries until it succeeds or one of its two contexts ends. The context named step
+// ends when this step of the socket is cancelled, and ctx ends when the agent stops.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
 	logged := ""

@@ -46,7 +46,7 @@ func Listen(path string, sockets *socket.Sockets) (*Server, error) {
 	return &Server{path, l}, nil
 }
 
-// Close removes the socket. Run also does so when it ends.
+// Close removes the socket. Run also removes the socket when it ends.
 func (s *Server) Close() error {
 	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close %s: %w", s.path, err)

@@ -144,7 +144,7 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes the links of a pod whose targets are unwanted, as decided by the given function. The caller holds mu.
+// remove removes a pod's links to unwanted targets, as decided by the given function. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error

@@ -35,13 +35,12 @@ type Figures struct {
 // Operations counts calls to the runtime. *operations.Operations implements it.
 type Operations interface {
 	Collectors() []prometheus.Collector
-	// Pulling returns the time that image pulls for the pod have taken since the given time of
-	// its creation.
+	// Pulling returns the duration of the pod's image pulls since the given time, at which the pod was created.
 	Pulling(pod *v1.Pod, created time.Time) time.Duration
 }
 
-// New returns Figures that start at zero, for an agent that started at the time began. On a machine with cgroup v2,
-// unified is true.
+// New returns Figures that start at zero. The parameter began is the time at which the agent started. The parameter
+// unified is true on a machine with cgroup v2.
 func New(o Operations, unified bool, began time.Time) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {

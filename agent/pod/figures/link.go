@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// Link returns metrics of the link to the control plane. Their names are the same as in a kubelet. If serving is true,
-// they include the metrics of the serving certificate, which the control plane then issues. One metric is the number of
-// dropped events.
+// Link returns metrics of the link to the control plane. Their names are the same as in a kubelet. If the control plane
+// issues the serving certificate, the parameter serving is true, and the result includes the metrics of this
+// certificate. One metric is the number of dropped events.
 func Link(l *link.Link, serving bool, dropped int) (out []exposition.Sample) {
 	add := func(kind exposition.Kind, name, help string, v float64, labels ...string) {
 		out = append(out, exposition.Sample{Name: name, Help: help, Kind: kind, Labels: labels, Value: v})

@@ -52,8 +52,8 @@ func (w *Watches) collectors() []prometheus.Collector {
 		w.memoryLow, w.rotationAge}
 }
 
-// ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list, which
-// ended at the time before.
+// ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list. The
+// parameter before is the time at which the previous list ended.
 func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
 	now := time.Now()
@@ -77,8 +77,8 @@ func (w *Watches) Protected(guaranteed, burstable int64) {
 // Rotated records that a serving certificate was replaced, and the age of the replaced certificate.
 func (w *Watches) Rotated(age time.Duration) { w.rotationAge.WithLabelValues().Observe(age.Seconds()) }
 
-// RequestObserver returns a function that records a request to the API server. The function host returns the
-// server's name.
+// RequestObserver returns a function that records a request to the API server. The parameter host is a function that
+// returns the server's name.
 func (w *Watches) RequestObserver(host func() string) func(method string, took time.Duration) {
 	return func(method string, took time.Duration) {
 		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())

@@ -42,8 +42,8 @@ func (i *ImageVolumes) Feature(name, stage string, on bool) {
 	i.features.WithLabelValues(name, stage).Set(v)
 }
 
-// countVolumes counts the image volumes of a container after an attempt to start the container. The result of the attempt is
-// err.
+// countVolumes counts the image volumes of a container after an attempt to start the container. The parameter err is the
+// result of the attempt.
 func (i *ImageVolumes) countVolumes(pod *v1.Pod, name string, err error) {
 	if pod == nil {
 		return

@@ -1,6 +1,7 @@
 // Package hook defines the small interfaces through which a feature takes part in the life of a pod. Package agent
-// lists the features in one ordered slice, a Chain. The worker of a pod calls them. A feature implements Named and
-// the interfaces that it needs. It need not import this package, because the interfaces use only types of Kubernetes.
+// lists the features in one ordered slice, a Chain. The worker of a pod calls this Chain. A feature implements Named
+// and the interfaces that it needs. It need not import this package, because the interfaces use only types of
+// Kubernetes.
 //
 //	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Start --> Container --> create, start
 //	                                         |

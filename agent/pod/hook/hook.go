@@ -11,9 +11,9 @@ import (
 // Named is implemented by every hook. Errors and logs contain the name.
 type Named interface{ Name() string }
 
-// A Preparer creates what the pod needs on the host (directories, mounts, cgroups), or waits for resources that the
-// pod uses. Prepare is called before the pod's sandbox and before each container are started. It is called again
-// after a failure and after a restart of the agent, so a repeated call must be cheap and succeed.
+// A Preparer creates what the pod needs on the host (directories, mounts, cgroups), or waits for resources that the pod
+// uses. Prepare is called before the start of the pod's sandbox, and before the start of each container. It is called
+// again after a failure and after a restart of the agent, so a repeated call must be cheap and succeed.
 type Preparer interface {
 	Prepare(ctx context.Context, pod *v1.Pod) error
 }

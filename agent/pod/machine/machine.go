@@ -166,8 +166,8 @@ func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
 	return translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
 }
 
-// SetNode sets the Node's labels and taints, and the extended resources in its capacity that other components
-// advertise. It reports whether any of them has changed.
+// SetNode sets the Node's labels, taints and capacity. In the capacity it uses only the extended resources, which other
+// components advertise. It reports whether the labels, the taints or these resources have changed.
 func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity v1.ResourceList) (changed bool) {
 	advertised := v1.ResourceList{}
 	for name, q := range capacity {
@@ -284,7 +284,7 @@ func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Share returns the part of the machine that is available to pods.
+// Share returns the part of the machine's resources that is available to pods.
 func (n *Machine) Share() reserve.Share { return n.share }
 
 // resolvProblem returns a problem with the host's resolv.conf, as a kubelet's message. It returns "" if there is

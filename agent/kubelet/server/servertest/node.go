@@ -37,8 +37,8 @@ type Node struct {
 	Socket  string
 	Runtime *Runtime
 	Server  *server.Server
-	// The fields of server.Config with the same names use Describe, Details, Settings, Restart and Events. They may be
-	// nil. An Origin is the one of Details.
+	// Describe, Details, Settings, Restart and Events set the fields of server.Config that have the same names. They
+	// may be nil. The field Origin of server.Config returns the Origin in Details.
 	Describe func(*api.Status)
 	Details  func(types.UID) api.Details
 	Settings func() any

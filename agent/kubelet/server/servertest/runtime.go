@@ -269,15 +269,15 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// OutputBytes is the number of bytes that PortGives sends. A container sends the same number to a client that attaches without standard
-// input.
+// OutputBytes is the number of bytes that the port PortGives sends. A container sends the same number of bytes to a client that
+// attaches without standard input.
 const OutputBytes = 512 << 10
 
 // Bytes returns the first bytes of the output of the command give. Their number must be a
 // multiple of 16.
 func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
-// These ports of a sandbox do not echo.
+// The ports of a sandbox that do not echo.
 const (
 	PortGives  = 97 // sends OutputBytes bytes
 	PortFloods = 98 // sends bytes until the connection ends

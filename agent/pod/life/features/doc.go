@@ -2,5 +2,5 @@
 //
 //	pod --RuntimeClass--> handler's name --CRI Status--> its features
 //
-// Recursive read-only mounts (KEP-3857) and user namespaces (KEP-127) depend on them.
+// Recursive read-only mounts (KEP-3857) and user namespaces (KEP-127) depend on these features.
 package features

@@ -56,7 +56,8 @@ type Observer struct {
 	cfg   Config
 	dirty *dirty.Set[types.UID] // the pods to read again
 
-	// While a pod is read, the mutex that its UID selects is locked, so that an older view never replaces a newer one.
+	// A lock serializes the reads of a pod, so that an older view of the pod never replaces a newer view. The pod's UID
+	// selects one of these locks.
 	readLocks [64]sync.Mutex
 	seed      maphash.Seed
 
@@ -201,8 +202,8 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 	return ""
 }
 
-// Relist lists all pods of the runtime, and reads the pods again whose view differs from the list. The agent
-// calls it once before the workers start.
+// Relist lists all pods of the runtime, and reads a pod again if its view differs from the list. The agent calls it
+// once before the workers start.
 func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
@@ -241,8 +242,9 @@ func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
 	return o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// updateView reads a pod from the runtime and replaces its view. It does not read sandboxes and containers that kept
-// selects from the former view, if their state has not changed. It copies these to the new view.
+// updateView reads a pod from the runtime and replaces its view. The parameter kept is a function that selects
+// sandboxes and containers of the former view. If the state of a selected sandbox or container has not changed,
+// updateView copies it to the new view instead of reading it.
 func (o *Observer) updateView(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.readLocks[maphash.String(o.seed, string(uid))%uint64(len(o.readLocks))]
 	lock.Lock()

@@ -112,7 +112,7 @@ func (o *Observer) readPod(ctx context.Context, uid types.UID, before plan.Obser
 			return seen, err
 		}
 		if s != nil {
-			// Copy only the reason: the file of the message may be gone.
+			// Take only the reason from the new status, because the file of the termination message may be gone.
 			if old := findContainer(before, c.Id); old != nil && mayChange(*old) {
 				kept := *old
 				kept.Reason, s = s.Reason, &kept

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// The causes of another decision about a deferred resize. They are values of the label retry_trigger of the
-// metric kubelet_pod_deferred_accepted_resizes_total.
+// The causes for deciding again about a deferred resize. They are values of the label retry_trigger of the metric
+// kubelet_pod_deferred_accepted_resizes_total.
 const (
 	podUpdated    = "pod_updated"
 	podResized    = "pod_resized"

@@ -95,9 +95,9 @@ func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.c.Workers.Poke(pod.UID)
 }
 
-// shownEnd returns the end that Get returns for a pod. When the status of an evicted pod has a terminal
-// phase, shownEnd sets this phase in the end. The worker then removes the containers, which are no longer
-// needed to compute the status. The caller holds mu.
+// shownEnd returns the end that Get returns for a pod. When the status of an evicted pod has a terminal phase, the
+// returned end has this phase too. The worker then removes the containers, which are no longer needed to compute the
+// status. The caller holds mu.
 func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	phase := p.states[uid].status.Phase
 	if end == nil || end.Reason != plan.Evicted || !isTerminal(phase) {

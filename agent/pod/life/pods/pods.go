@@ -50,8 +50,8 @@ type Workers interface {
 // Outbox sends statuses to a control plane. *outbox.Outbox implements it.
 type Outbox interface {
 	Put(*v1.Pod, *v1.PodStatus)
-	// Finish reports that nothing of the pod is left on the node. The API server then deletes its pod. In the
-	// end Finish causes a call of Drop.
+	// Finish reports that nothing of the pod is left on the node. The API server deletes its pod, and the outbox calls
+	// Drop.
 	Finish(context.Context, *v1.Pod) error
 	// Has reports whether the API server has the pod, as far as the node knows.
 	Has(types.UID) bool
@@ -77,8 +77,8 @@ type Config struct {
 	OnStatus    func(in plan.Input, before, now *v1.PodStatus) // called with each new status
 	// InRuntime returns the UIDs of the pods in the runtime, for metrics.
 	InRuntime func() []types.UID
-	// SandboxVersion returns the version of a pod from which the pod's sandbox was created. It returns nil if
-	// that version has the same spec as the wanted pod, or if it is unknown.
+	// SandboxVersion returns the version of a pod from which the pod's sandbox was created. It returns nil if that
+	// version has the same spec as the wanted pod, or if that version is unknown.
 	SandboxVersion func(wanted *v1.Pod) *v1.Pod
 	Devices        Devices
 	Resizes        Resizes
@@ -152,8 +152,8 @@ func New(c Config) *Pods {
 	}
 }
 
-// Connect sets the outbox. The outbox is created after Pods, because it uses them. Connect is called once, before Load
-// and Run, and not at all on a node without a control plane.
+// Connect sets the outbox. The outbox uses Pods, so it is created after Pods. Connect is called once, before Load and
+// Run. On a node without a control plane it is not called.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
 // Load reads the decisions and statuses that were stored before the agent restarted. It gets the UIDs of the pods in
@@ -235,8 +235,8 @@ func (p *Pods) HasReported(source string) bool {
 	return true
 }
 
-// Forget is called when nothing of a pod is left on the node. It calls Drop. On a node with a control plane,
-// Outbox.Finish calls Drop in the end.
+// Forget is called when nothing of a pod is left on the node. Without a control plane it calls Drop. With a control
+// plane it calls Outbox.Finish, and the outbox calls Drop later.
 func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	if p.outbox != nil {
 		if d, ok := p.c.Desired.Get(uid); ok {

@@ -78,8 +78,8 @@ func toAdmission(e plan.End) store.Admission {
 	return store.Admission{Reason: e.Reason, Message: e.Message, Grace: e.Grace, Disrupted: e.Disrupted}
 }
 
-// awaitRoom waits until there are resources for a pod that is about to be admitted. It waits no longer than a
-// kubelet for the preempted pods to end. After this time it returns nil, and the pod is admitted although
+// awaitRoom waits until there are resources for a pod that is about to be admitted. It waits for the end of the
+// preempted pods, but not longer than a kubelet waits. After this time it returns nil, and the pod is admitted although
 // preempted pods are still running.
 func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) error {
 	var late *time.Timer

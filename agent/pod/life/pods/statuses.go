@@ -109,8 +109,8 @@ func (p *Pods) setState(uid types.UID, s state) {
 	p.wakeWatchers()
 }
 
-// clearReadmission clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The
-// caller holds mu.
+// clearReadmission removes the mark that a pod was admitted after a refusal. It does so when the pod's worker has seen the
+// admission. The caller holds mu.
 func (p *Pods) clearReadmission(uid types.UID, in plan.Input) {
 	if v, ok := p.verdicts[uid]; ok && v.readmitted && in.Admitted {
 		v.readmitted = false

@@ -52,10 +52,10 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// tryDecide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be
-// called again when the channel is closed. This happens if a critical pod only lacks resources that are
-// reserved for a pod of lower priority which is about to be admitted. The critical pod waits for that
-// admission, and then preempts the other pod. A kubelet, which admits one pod at a time, has the same result.
+// tryDecide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be called
+// again when the channel is closed. This happens if a critical pod lacks resources, and all that it lacks are reserved
+// for a pod of lower priority that is about to be admitted. The critical pod waits for that admission, and then
+// preempts the other pod. A kubelet, which admits one pod at a time, has the same result.
 func (p *Pods) tryDecide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {

@@ -44,8 +44,8 @@ type Config struct {
 	Runtime Runtime
 	Desired Desired
 	Store   Store
-	// Environments stores the environments of running containers. It is nil if the objects from which they were made
-	// are still stored.
+	// Environments stores the environments of running containers. Environments is nil if the objects from which these
+	// environments were made are still stored.
 	Environments Environments
 	Log          *slog.Logger
 }

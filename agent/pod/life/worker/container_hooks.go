@@ -12,7 +12,7 @@ import (
 // Lifecycle runs the lifecycle hooks of containers. It also stores the IDs of the containers whose postStart hook has
 // returned, so that the hook does not run again after a restart of the agent. *lifecycle.Hooks implements it.
 type Lifecycle interface {
-	// Run runs a hook until it or ctx has ended. It has no timeout of its own.
+	// Run runs a hook until the hook or ctx has ended. Run has no timeout of its own.
 	Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, h *v1.LifecycleHandler) error
 	// MarkReturned records that the postStart hook of a container has returned.
 	MarkReturned(id string) error

@@ -49,7 +49,7 @@ type ExecutorConfig struct {
 	Log        *slog.Logger
 }
 
-// Classes returns the runtime handler for a pod's RuntimeClass. An empty handler is the node's default.
+// Classes returns the runtime handler for a pod's RuntimeClass. An empty result stands for the node's default handler.
 type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
@@ -71,7 +71,7 @@ type Executor struct {
 	runsHooks bool // false if ExecutorConfig.Lifecycle was nil
 	images    *images
 
-	// Semaphores. Sandboxes and containers have separate ones, so that the starts of many sandboxes do not delay
+	// Semaphores. Sandboxes and containers have separate semaphores, so that the starts of many sandboxes do not delay
 	// containers.
 	sandboxSlots   chan struct{} // for starts of sandboxes
 	containerSlots chan struct{} // for starts of containers
@@ -227,8 +227,9 @@ func (e *Executor) sandboxConfig(
 // preparesPerStart is the number of slots for preparations for each slot for starts.
 const preparesPerStart = 4
 
-// After these times a slot is released although the start or the preparation continues. Such a start or
-// preparation waits for another machine, or is slow because of the pod itself. It must not delay other pods.
+// Time limits for occupying a slot. After this time the slot is released, although the start or the preparation
+// continues. Such a start or preparation waits for another machine, or is slow because of the pod itself. It must not
+// delay other pods.
 const (
 	startSlotTime   = 30 * time.Second
 	prepareSlotTime = 500 * time.Millisecond // most preparations take a few milliseconds

@@ -43,9 +43,9 @@ type PullVerifier interface {
 	// the node. MayUse makes no request to the registry.
 	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after the pull. If
-	// only some pods may use the image, private is true. RecordPull gets the credential that the registry accepted. If
-	// the registry required none, this is the zero value.
+	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called after the pull.
+	// The parameter private is true if only some pods may use the image. RecordPull gets the credential that the
+	// registry accepted. This is the zero value if the registry required no credential.
 	BeginPull(ctx context.Context, name string, private bool) error
 	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	RecordFailure(ctx context.Context, name string, private, unreachable bool)

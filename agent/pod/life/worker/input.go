@@ -52,8 +52,8 @@ func (w *worker) gatherInput() plan.Input {
 	return in
 }
 
-// updateInput updates the worker's own records from a new input, and adds them to it. The order matters: obsolete records are
-// deleted before the rest is copied, and Stopping is computed from the fields that are set before it.
+// updateInput updates the worker's own records from a new input, and then adds the records to the input. The order matters:
+// obsolete records are deleted before the rest is copied, and Stopping is computed from the fields that are set before it.
 func (w *worker) updateInput(in *plan.Input) {
 	w.requests.move(&w.life)
 	w.forgetChanged(in.Want)

@@ -132,7 +132,8 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 	})
 }
 
-// forgetResize deletes the failure of a resize to another spec than the wanted one, which has the given hash.
+// forgetResize deletes the failure of a resize, unless the resize was to the wanted spec. The parameter is the hash of
+// the wanted spec.
 func (w *worker) forgetResize(spec string) {
 	key := plan.Key{Op: plan.Resize}
 	if f, ok := w.life.failed[key]; ok && f.Hash != spec {

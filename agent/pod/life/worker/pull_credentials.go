@@ -47,8 +47,8 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	return r, nil
 }
 
-// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be reached.
-// It first tries the known credentials, then the credentials from plugins, and finally a pull without a credential.
+// tryAll pulls an image with each credential in turn, until a pull succeeds or the registry cannot be reached. It first
+// tries the known credentials, then the credentials from plugins, and finally a pull without a credential.
 //
 // If the registry cannot be reached, a plugin must not delay the start of a container whose image is on the
 // node. So if the image is on the node and there is no known credential, tryAll first pulls without a

@@ -22,9 +22,9 @@ import (
 // Sizes returns the resources of a pod's containers, and of the pod as a whole, in the units of the runtime.
 type Sizes func(pod *v1.Pod) (containers map[string]plan.Size, whole plan.Resources)
 
-// resizePod applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the
-// pod are raised before the limits of its containers change, and lowered after that. Containers whose
-// resources decrease are updated first. All steps are idempotent, so resize can be repeated after a failure.
+// resizePod applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the pod are
+// raised before the limits of its containers change, and lowered after that. Containers whose resources decrease are
+// updated first. All steps are idempotent, so resizePod can be repeated after a failure.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
 func (e *Executor) resizePod(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)

@@ -68,7 +68,7 @@ type Actor interface {
 }
 
 // Health returns the results of the probes of a pod's containers, by container ID. Containers without probes have no
-// entry. If no source wants the pod, pod is nil. Health must not block.
+// entry. If no source wants the pod, the parameter pod is nil. Health must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config configures a Set. Health and the fields below it may be nil, except Log.

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// targetID returns the ID of the container whose processes an ephemeral container sees. It is empty if the container has
-// no targetContainerName.
+// targetID returns the ID of the container whose PID namespace an ephemeral container joins. The ID is empty if the
+// ephemeral container has no targetContainerName.
 func targetID(in plan.Input, name string) (string, error) {
 	i := slices.IndexFunc(in.Want.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool { return e.Name == name })
 	if i < 0 || in.Want.Spec.EphemeralContainers[i].TargetContainerName == "" {

@@ -20,8 +20,8 @@ func (w *worker) acceptedAt(in plan.Input) time.Time {
 	return w.life.startTime
 }
 
-// clockFloor is the earliest year of a start time of a ready sandbox that counts. A clock without a battery may show the
-// year of its manufacture, and the uptime limits the age of a ready sandbox.
+// clockFloor is the earliest year of a valid start time of a ready sandbox. A clock without a battery may show the year
+// of its manufacture. Such a start time is valid, because the age of a ready sandbox is limited to the uptime.
 const clockFloor = 2020
 
 // podAge returns the age of the pod according to the start times in its sandboxes. The machine's clock may have
@@ -48,8 +48,7 @@ func systemUptime() time.Duration {
 	return 1<<63 - 1 // unknown, so it limits no age
 }
 
-// An ending is the reason why a pod ends. A change to a greater value restarts the grace
-// period.
+// An ending is the reason why a pod ends. If the reason changes to a greater value, the grace period starts again.
 type ending uint8
 
 const (
