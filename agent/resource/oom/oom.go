@@ -104,8 +104,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// timeSince returns how long ago the kernel wrote a record, approximately. The log's clock differs from the clocks that
-// programs can read by a few seconds a day at most.
+// timeSince returns how long ago the kernel wrote a record, approximately. The clock of the log and the clocks that
+// programs can read drift apart by at most a few seconds a day.
 func timeSince(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {

@@ -13,8 +13,8 @@ import (
 
 // Files reads files that containers of a pod have written for containers that start later.
 type Files interface {
-	// EnvFile reads a file, up to limit bytes, from one of the pod's emptyDir volumes. If the file does not exist,
-	// errors.Is(err, fs.ErrNotExist) is true.
+	// EnvFile reads a file from one of the pod's emptyDir volumes. A file of more than limit bytes is an error. If
+	// the file does not exist, errors.Is(err, fs.ErrNotExist) is true.
 	EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error)
 }
 
