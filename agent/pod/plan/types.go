@@ -180,7 +180,8 @@ type Input struct {
 	Reconsider bool
 
 	// ShutdownSince is the time at which the pod began to end because the machine shuts down. It is zero if the machine does
-	// not shut down. If it is set, Grace is the pod's grace period for the shutdown. The pod runs again after the next boot.
+	// not shut down. If ShutdownSince is set, Grace is the pod's grace period for the shutdown. The pod runs again after the
+	// next boot.
 	ShutdownSince time.Time
 
 	// Want contains the resources that the node has allocated to the pod. If Undecided is true, the pod's

@@ -29,8 +29,8 @@ type Volume struct {
 	// Capacity is the capacity of the PersistentVolume, or nil if it is unknown.
 	Capacity v1.ResourceList
 
-	// Label is the SELinux label of all files, which MountOptions contain. It is empty if the volume is mounted without
-	// a label.
+	// Label is the SELinux label that MountOptions set for all files of the volume. It is empty if the volume is
+	// mounted without a label.
 	Label string `json:",omitempty"`
 
 	claim *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger

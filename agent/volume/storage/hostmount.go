@@ -25,7 +25,8 @@ const (
 	dirMode = 0o750
 	// umountTime is the maximum time for a normal unmount of a remote file system.
 	umountTime = 30 * time.Second
-	// forceTime is the maximum time for a forced unmount of a remote file system, which does not need the server.
+	// forceTime is the maximum time for a forced unmount of a remote file system. A forced unmount does not need
+	// the server.
 	forceTime = 10 * time.Second
 	waitDelay = time.Second // time to wait for the output of a killed program
 )

@@ -19,8 +19,8 @@ type Labeler interface {
 }
 
 // canLabel reports whether a volume is mounted with the label that its pods require. SELinux must be on, and the
-// volume must be a PersistentVolume with files whose driver is a Labeler. If Config.LabelAll is not set, only one pod
-// may use the volume (ReadWriteOncePod).
+// driver must be a Labeler. The volume must be a PersistentVolume that is not a block volume. If Config.LabelAll is
+// not set, only one pod may use the volume (ReadWriteOncePod).
 func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
 	l, ok := d.(Labeler)
 	if k.cfg.Label == nil || !ok || v.Block || v.Inline || !l.MountsLabel(pod, *v) {
