@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The first intervals between calls to a container that is starting. The interval is short, because many
-// programs listen soon after their start. It doubles with each call. For commands the first interval is
+// These are the first intervals between two calls to a container that is starting. They are short, because many
+// programs listen soon after their start. The interval doubles with each call. For commands the first interval is
 // longer, because each call starts a process.
 const (
 	firstGap     = 10 * time.Millisecond

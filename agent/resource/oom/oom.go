@@ -184,7 +184,8 @@ func Parse(record string) (Kill, bool) {
 	}
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
-	// Newer kernels write "Killed". The text may also be part of a name elsewhere in a line.
+	// Newer kernels write "Killed". Only the beginning of the line is compared, because a name elsewhere in the
+	// line may contain the same text.
 	text, ok = strings.CutPrefix(text, "Out of memory: Kill")
 	if !ok {
 		return Kill{}, false

@@ -52,7 +52,7 @@ func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, er
 }
 
 // startGathering returns the result for a sample if it is already known. Otherwise it returns the gathering for the
-// sample, and true if the caller must run this gathering because it is new.
+// sample. If the gathering is new, it also returns true, and the caller must run the gathering.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
