@@ -232,7 +232,7 @@ func (m *maker) waitingReason(init bool) string {
 	return plan.ContainerCreating
 }
 
-// sandboxFailure returns the reason and the message of the failure to run the sandbox, without which no container
+// sandboxFailure returns the reason and the message of a failure to run the sandbox. Without a sandbox no container
 // of the pod can run. A kubelet reports this failure only as an event, which a node without an API server could not
 // show.
 func (m *maker) sandboxFailure() string {

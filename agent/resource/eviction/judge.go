@@ -138,9 +138,9 @@ const (
 	maxInterval = time.Minute
 )
 
-// maxRates contains, for each resource, the maximum rate at which its use is assumed to grow, per second. For
-// disks, it is the write rate of a fast disk. For the other resources, it is the rate at which a fast program
-// creates files, starts processes, or allocates memory without a stall.
+// maxRates contains the assumed maximum growth of each resource's use per second. For disks, it is the write rate
+// of a fast disk. For the other resources, it is the rate at which a fast program creates files, starts processes,
+// or allocates memory without a stall.
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
 // nextLook returns the time until the earliest moment at which a threshold can be met, within the bounds. While a

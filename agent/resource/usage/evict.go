@@ -37,9 +37,9 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 const unlimited = 1 << 56
 
 // Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
-// them. It measures no other pod. The parameter age is the maximum age of sizes of volumes and logs that it reuses.
-// If a directory or container has too many files to be counted, Storage returns a size that exceeds every limit. So
-// a pod cannot evade a limit by creating many files.
+// them. It measures no other pod. It reuses known sizes of volumes and logs if they are not older than the
+// parameter age. If a directory or container has too many files to be counted, Storage returns a size that exceeds
+// every limit. So a pod cannot evade a limit by creating many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})

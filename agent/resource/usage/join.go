@@ -21,8 +21,8 @@ type gathering struct {
 }
 
 // joinFigures collects the figures once for all callers that have the same sample. If disks is true or a container has no
-// cgroup, it also queries the runtime. Counting files may take long. So a caller that does not set disks does not wait
-// for a caller that sets it. A caller stops waiting when its context ends.
+// cgroup, it also queries the runtime. Counting files may take long. So a caller that does not set the parameter disks
+// does not wait for a caller that sets it. A caller stops waiting when its context ends.
 func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joinedFigures{disks: disks})
